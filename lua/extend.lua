@@ -1,0 +1,50 @@
+-- extend.lua: renew leases, and record receipts.
+--
+-- KEYS    timeline, payloads, leases
+-- ARGV[1] lease in microseconds from now
+-- ARGV    then three for each timer, each timer once: timer_id, nonce, '1' if received, else ''
+-- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
+--         error WRONGKEYTYPE
+-- Race    a renewal that meets the ACK of the same lease: the nonce stays, so the ACK holds
+--         whichever comes first, and a renewal that comes second finds the timer gone.
+-- Full    the first write is a delete, so that a Redis at its maxmemory still renews.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local ids = {}
+for i = 2, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+
+local deadline = own_score(time_us() + tonumber(ARGV[1]), 0)
+local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local records = redis.call('HMGET', KEYS[3], unpack(ids))
+local forgotten, moved, kept, reply = {}, {}, {}, { number(deadline) }
+
+for n, id in ipairs(ids) do
+  if not scores[n] then
+    reply[n + 1] = 'GONE'
+    forgotten[#forgotten + 1] = id
+  else
+    local r = understand(tonumber(scores[n]), records[n])
+    if not holds(r, ARGV[3 * n]) then
+      reply[n + 1] = 'STALE'
+    else
+      reply[n + 1] = 'OK'
+      if ARGV[3 * n + 1] ~= '' then r.received = 1 end
+      r.score = math.max(r.score, deadline)
+      moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+      kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    end
+  end
+end
+
+if #forgotten > 0 then
+  redis.call('HDEL', KEYS[3], unpack(forgotten))
+elseif #kept > 0 then
+  redis.call('HDEL', KEYS[3], kept[1])
+end
+if #moved > 0 then
+  redis.call('ZADD', KEYS[1], unpack(moved))
+  redis.call('HSET', KEYS[3], unpack(kept))
+end
+return reply

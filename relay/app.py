@@ -1,0 +1,142 @@
+"""The composition root: puts the parts of the daemon together, and takes them down in order."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+
+import anyio
+
+from relay import __version__
+from relay.core.errors import RelayError, StoreUnavailable, UnfitServer
+from relay.core.policy import TopicPolicy
+from relay.core.secrets import mask
+from relay.engine.engine import Engine
+from relay.rpc import server as rpc
+from relay.settings import Settings
+from relay.store.connect import Connection, check_server, connect
+from relay.store.hints import RedisHints
+from relay.store.keys import KeyNames
+from relay.store.redis import RedisStore
+from relay.telemetry.instruments import Instruments
+from relay.telemetry.logs import set_up_logs
+from relay.telemetry.provider import Metrics
+from relay.web.probes import probes
+from relay.web.server import serve_http
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 2
+"""To Redis, for commands: a claim and a settle can be under way together. Hints have a third."""
+
+HEALTH_INTERVAL = 0.25
+"""Seconds after which grpc.health.v1 tells of a change at the latest."""
+
+START_RETRY = 0.1
+"""Seconds between two tries to reach Redis at the start."""
+
+
+def run(settings: Settings) -> int:
+    """Run the daemon until SIGTERM or SIGINT; answers the exit code."""
+    set_up_logs(settings.log.level, settings.log.format)
+    failures: list[RelayError] = []
+    try:
+        anyio.run(serve, settings)
+    except* RelayError as group:
+        failures += leaves(group)
+    for failure in failures:
+        log.critical("%s", failure)
+    return 1 if failures else 0
+
+
+def leaves(group: BaseExceptionGroup[RelayError]) -> list[RelayError]:
+    """The errors in a tree of groups."""
+    found: list[RelayError] = []
+    for failure in group.exceptions:
+        found += leaves(failure) if isinstance(failure, BaseExceptionGroup) else [failure]
+    return found
+
+
+async def serve(settings: Settings) -> None:
+    """Start everything, wait for a signal, drain, stop. Raises `RelayError` if it can't start."""
+    url = settings.redis.url.get_secret_value()
+    keys = KeyNames(
+        timeline=settings.redis.timeline_key,
+        payloads=settings.redis.payloads_key,
+        leases=settings.redis.leases_key,
+        wake=settings.redis.wake_channel,
+    )
+    timeout = settings.redis.command_timeout
+    async with (
+        connect(url, connections=CONNECTIONS, timeout=timeout) as redis,
+        connect(url, connections=1, timeout=timeout) as listener,
+    ):
+        store = RedisStore(redis, keys)
+        hints = RedisHints(listener, keys)
+        metrics = Metrics()
+        engine = Engine(store, hints, store.ping, policies(settings), Instruments(metrics.provider))
+        server = await fit_server(settings, redis)
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hints.run)
+                await tasks.start(engine.run)
+                await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
+                api = await rpc.start(
+                    engine,
+                    listen=settings.grpc.listen,
+                    socket_mode=settings.grpc.mode,
+                    max_message_bytes=settings.grpc.max_message_bytes,
+                )
+                tasks.start_soon(tell_health, engine, api)
+                log.info(
+                    "relay is serving",
+                    extra={"version": __version__, "grpc": api.address, "redis": server},
+                )
+                async for number in signals:
+                    log.info("draining", extra={"signal": signal.Signals(number).name})
+                    break
+                await stop(engine, api, settings.drain_timeout)
+                tasks.cancel_scope.cancel()
+    log.info("relay has stopped")
+
+
+async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None:
+    """In this order: say so, claim nothing more, let applications finish, release, close."""
+    await api.say_healthy(False)
+    await engine.drain(drain_timeout)
+    await api.stop(grace=1.0)
+
+
+def policies(settings: Settings) -> Callable[[str], TopicPolicy]:
+    """The policy of each topic, made once: loops ask for it at every step."""
+    default = settings.defaults.to_policy()
+    own = {topic: policy.to_policy() for topic, policy in settings.topics.items()}
+    return lambda topic: own.get(topic, default)
+
+
+async def fit_server(settings: Settings, redis: Connection) -> str:
+    """Wait for Redis up to `start_timeout`; answers its name and version, raises if it is not fit."""
+    trouble = "no answer"
+    with anyio.move_on_after(settings.redis.start_timeout):
+        while True:
+            try:
+                return await check_server(redis, allow_eviction=settings.redis.allow_eviction)
+            except StoreUnavailable as failure:
+                trouble = str(failure)
+                await anyio.sleep(START_RETRY)
+    raise UnfitServer(
+        f"Redis at {settings.redis.url} can't be reached within redis.start_timeout "
+        f"({settings.redis.start_timeout:g} s): {mask(trouble)}"
+    )
+
+
+async def tell_health(engine: Engine, api: rpc.RpcServer) -> None:
+    """Keep what grpc.health.v1 answers up to date."""
+    told: bool | None = None
+    while True:
+        healthy = not engine.ready()
+        if healthy is not told:
+            await api.say_healthy(healthy)
+            told = healthy
+        await anyio.sleep(HEALTH_INTERVAL)

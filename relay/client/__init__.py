@@ -1,0 +1,64 @@
+"""What a Python application imports to schedule timers and to handle them.
+
+>>> from relay.client import Delivery, RelayClient
+>>> client = RelayClient("127.0.0.1:7451")
+>>> @client.on("invoices", concurrency=50)
+... async def remind(delivery: Delivery) -> None:
+...     ...     # returning is ACK; raise Nack(retry_after=5) or Reject("why")
+>>> async def main() -> None:
+...     async with client:
+...         await client.schedule("invoices", b"42", delay=5.0)
+...         await client.run()    # until SIGTERM or SIGINT
+"""
+
+from relay.client.client import DEFAULT_TARGET, RelayClient
+from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
+from relay.client.errors import (
+    AlreadyExists,
+    AlreadySettled,
+    CallError,
+    DeadlineExceeded,
+    DeliveryLost,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    RelayError,
+    ResourceExhausted,
+    Unavailable,
+    UsageError,
+)
+from relay.client.timers import (
+    NewTimer,
+    ScheduledTimer,
+    ScheduleResult,
+    Timer,
+    TimerInfo,
+    TimerState,
+)
+
+__all__ = [
+    "DEFAULT_TARGET",
+    "AckPolicy",
+    "AlreadyExists",
+    "AlreadySettled",
+    "CallError",
+    "DeadlineExceeded",
+    "Delivery",
+    "DeliveryLost",
+    "FailedPrecondition",
+    "InvalidArgument",
+    "Nack",
+    "NewTimer",
+    "NotFound",
+    "Reject",
+    "RelayClient",
+    "RelayError",
+    "ResourceExhausted",
+    "ScheduleResult",
+    "ScheduledTimer",
+    "Timer",
+    "TimerInfo",
+    "TimerState",
+    "Unavailable",
+    "UsageError",
+]

@@ -1,0 +1,120 @@
+"""Checks of what a caller passes in, made before any call.
+
+They cover what is plainly wrong whatever the relay's settings are: types, empty names, naive
+datetimes. Limits that are settings (the size of a payload) are left to the relay. Every check
+raises `InvalidArgument` with the field name that the relay would use.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from relay.client.errors import InvalidArgument
+
+Seconds: TypeAlias = float | timedelta
+"""A span of time: a number of seconds, or a `timedelta`."""
+
+MAX_NAME_BYTES = 256
+MAX_HEADER_BYTES = 64 * 1024
+MAX_OUTSTANDING = 100_000
+_MAX_SECONDS = 315_576_000_000  # what a protobuf Duration holds: 10,000 years
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
+
+
+def check_name(value: str, field: str) -> None:
+    """Require a topic or timer_id: 1 to 256 bytes of UTF-8 without control characters, braces."""
+    size = check_text(value, field)
+    if size == 0:
+        raise InvalidArgument(f"{field} must not be empty", field=field)
+    if size > MAX_NAME_BYTES:
+        raise InvalidArgument(f"{field} has {size} bytes; at most {MAX_NAME_BYTES} are allowed", field=field)
+    if _FORBIDDEN.search(value):
+        raise InvalidArgument(f"{field} must not contain control characters or braces", field=field)
+
+
+def check_text(value: str, field: str) -> int:
+    """Require a str that can be encoded; return its length in bytes of UTF-8."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{field} must be a str, not {_kind(value)}", field=field)
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{field} must be encodable as UTF-8", field=field) from None
+
+
+def check_payload(value: bytes | bytearray | memoryview) -> bytes:
+    """Require bytes. A str is refused: whoever reads the payload must know how it was encoded."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidArgument(
+        f"payload must be bytes, not {_kind(value)}; encode it first, as with text.encode()",
+        field="payload",
+    )
+
+
+def check_headers(value: Mapping[str, str]) -> dict[str, str]:
+    """Require names and values of str, together at most 64 KiB."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"headers must be a mapping, not {_kind(value)}", field="headers")
+    size = 0
+    for name, text in value.items():
+        size += check_text(name, "headers") + check_text(text, "headers")
+    if size > MAX_HEADER_BYTES:
+        raise InvalidArgument(
+            f"headers have {size} bytes; at most {MAX_HEADER_BYTES} are allowed", field="headers"
+        )
+    return dict(value)
+
+
+def check_count(value: object, field: str, low: int, high: int) -> None:
+    """Require a whole number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgument(f"{field} must be a whole number from {low:,} to {high:,}", field=field)
+
+
+def to_duration(value: Seconds, field: str) -> Duration:
+    """Turn seconds or a `timedelta`, not negative, into a Duration."""
+    if isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise InvalidArgument(f"{field} must not be negative", field=field)
+        return Duration(seconds=value.days * 86_400 + value.seconds, nanos=value.microseconds * 1_000)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{field} must be seconds or a timedelta, not {_kind(value)}", field=field)
+    if not math.isfinite(value) or not 0 <= value <= _MAX_SECONDS:
+        raise InvalidArgument(f"{field} must be a finite number of seconds and not negative", field=field)
+    whole = int(value)
+    # Rounded up, so that the sum is never shorter than what was asked for.
+    nanos = math.ceil((value - whole) * 1e9)
+    return Duration(seconds=whole + nanos // 10**9, nanos=nanos % 10**9)
+
+
+def to_timestamp(value: datetime, field: str) -> Timestamp:
+    """Turn an aware datetime from 1970 on into a Timestamp; exact to the microsecond."""
+    if not isinstance(value, datetime):
+        raise InvalidArgument(f"{field} must be a datetime, not {_kind(value)}", field=field)
+    if value.utcoffset() is None:
+        raise InvalidArgument(
+            f"{field} is a naive datetime; give it a time zone, as with datetime.now(UTC)",
+            field=field,
+        )
+    since = value - _EPOCH
+    if since < timedelta(0):
+        raise InvalidArgument(f"{field} must not be before 1970", field=field)
+    return Timestamp(seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1_000)
+
+
+def to_datetime(value: Timestamp) -> datetime:
+    """Turn a Timestamp into an aware datetime in UTC; nanoseconds are cut off."""
+    return value.ToDatetime(tzinfo=UTC)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,287 @@
+"""The door: what an application opens, schedules through and registers handlers with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from relay.client import calls, errors
+from relay.client.arguments import Seconds
+from relay.client.delivery import AckPolicy
+from relay.client.handling import Handler, Registration
+from relay.client.runtime import Runtime
+from relay.client.signals import stop_signals
+from relay.client.timers import (
+    NewTimer,
+    ScheduledTimer,
+    ScheduleResult,
+    Timer,
+    TimerInfo,
+    TimerState,
+    make_timer_id,
+)
+
+DEFAULT_TARGET = "127.0.0.1:7451"
+_H = TypeVar("_H", bound=Handler)
+
+
+class RelayClient:
+    """A connection to the relay beside this application.
+
+    `target` is `host:port` or `unix:/path`; without it the environment's `RELAY_TARGET`, else
+    `127.0.0.1:7451`. `timeout` (seconds) bounds each call including its retries;
+    `shutdown_timeout` (seconds) bounds how long running handlers may take to end at the close.
+
+    >>> client = RelayClient()
+    >>> @client.on("invoices", concurrency=50)
+    ... async def remind(delivery):
+    ...     print(delivery.timer_id)
+    >>> async def main():
+    ...     async with client:
+    ...         await client.schedule("invoices", b"42", delay=5.0)
+    ...         await client.run()
+
+    Leaving the `async with` closes in order: no new handlers, running ones end and settle. If the
+    relay refuses to open a stream (a wrong topic, say), the body is cancelled and the `async with`
+    raises that `CallError`. All methods belong to the event loop that opened the client.
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout: float = 10.0,
+        shutdown_timeout: float = 30.0,
+    ) -> None:
+        self.target = target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET
+        self._timeout = timeout
+        self._shutdown_timeout = shutdown_timeout
+        self._registrations: dict[str, Registration] = {}
+        self._runtime: Runtime | None = None
+        self._stop = asyncio.Event()
+        self._body: asyncio.Task[Any] | None = None
+        self._cancelled_body = False
+
+    # ------------------------------------------------------------------ handlers
+
+    def on(
+        self,
+        topic: str,
+        *,
+        concurrency: int = 100,
+        prefetch: int | None = None,
+        ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
+    ) -> Callable[[_H], _H]:
+        """Register a handler for a topic; a decorator that returns the handler unchanged.
+
+        An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
+        many run at a time, `prefetch` how many more deliveries wait at hand (as many again if
+        not given; the sum is capped at 100,000). Raises `UsageError` if the topic has a handler
+        already or the client is open, `InvalidArgument` for a wrong argument.
+
+        >>> @client.on("reports", concurrency=4, ack_policy=AckPolicy.REJECT_ON_ERROR)
+        ... def build(delivery):    # in a thread
+        ...     return None         # ACK
+        """
+
+        def register(handler: _H) -> _H:
+            registration = Registration(
+                topic=topic,
+                handler=handler,
+                concurrency=concurrency,
+                prefetch=concurrency if prefetch is None else prefetch,
+                ack_policy=ack_policy,
+            )
+            if self._runtime is not None:
+                raise errors.UsageError("register handlers before the client is opened")
+            if topic in self._registrations:
+                raise errors.UsageError(f"topic {topic!r} has a handler already")
+            self._registrations[topic] = registration
+            return handler
+
+        return register
+
+    # --------------------------------------------------------------------- calls
+
+    async def schedule(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        delay: Seconds | None = None,
+        due_time: datetime | None = None,
+        timer_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        timeout: float | None = None,
+    ) -> ScheduledTimer:
+        """Store one timer; returning means that it will be delivered, whatever dies meanwhile.
+
+        Give `delay` (seconds or a timedelta, by the clock of Redis) or `due_time` (an aware
+        datetime). A `timer_id` that lives already is replaced; without one, a random one is
+        made. While the relay is away the call is repeated under the same id for `timeout`
+        seconds. Raises `CallError`: `InvalidArgument` names the field, `Unavailable` and
+        `DeadlineExceeded` leave open whether the timer was stored.
+
+        >>> await client.schedule("invoices", b"42", delay=5.0, timer_id="invoice-42")
+        """
+        new = NewTimer(
+            topic=topic,
+            payload=payload,
+            delay=delay,
+            due_time=due_time,
+            timer_id=make_timer_id() if timer_id is None else timer_id,
+            headers={} if headers is None else headers,
+            content_type=content_type,
+        )
+        return await calls.schedule(self._opened().wire, new, self._limit(timeout))
+
+    async def schedule_batch(
+        self, timers: Iterable[NewTimer], *, timeout: float | None = None
+    ) -> list[ScheduleResult]:
+        """Store many timers, of one topic or several; one result each, in the same order.
+
+        Big batches are split into several calls, and `timeout` is for each. A timer that the
+        relay refuses has its `error` set and hinders no other. Raises `CallError` if a call as a
+        whole fails: then scheduling the same `NewTimer`s again is safe.
+
+        >>> await client.schedule_batch(
+        ...     [NewTimer(topic="invoices", payload=b"%d" % n, delay=n) for n in range(1000)]
+        ... )
+        """
+        return await calls.schedule_batch(self._opened().wire, list(timers), self._limit(timeout))
+
+    async def cancel(self, topic: str, timer_id: str, *, timeout: float | None = None) -> bool:
+        """Remove a timer, also while it is being delivered; tell whether there was one.
+
+        A retry after a lost answer says False although the call removed it.
+        """
+        return await calls.cancel(self._opened().wire, topic, timer_id, self._limit(timeout))
+
+    async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
+        """Read a timer with its payload; None if there is none (it never raises `NotFound`)."""
+        return await calls.get(self._opened().wire, topic, timer_id, self._limit(timeout))
+
+    def list(
+        self,
+        topic: str,
+        *,
+        state: TimerState | None = None,
+        page_size: int = 100,
+        timeout: float | None = None,
+    ) -> AsyncIterator[TimerInfo]:
+        """Go through a topic in the order of `next_claim_time`, without payloads.
+
+        Pages of `page_size` (1 to 500) are fetched as they are needed; `timeout` is for each.
+
+        >>> async for timer in client.list("invoices", state=TimerState.PENDING):
+        ...     print(timer.timer_id, timer.due_time)
+        """
+        calls.check_list(topic, state, page_size)
+        wire = self._opened().wire
+        return calls.list_timers(wire, topic, state, page_size, self._limit(timeout))
+
+    # ------------------------------------------------------------- opening, closing
+
+    async def open(self) -> None:
+        """Dial and start the handlers' streams; `async with` does it for you.
+
+        Returns at once: what must wait for the streams calls `wait_ready`.
+        """
+        if self._runtime is not None:
+            raise errors.UsageError("the client is open already")
+        self._stop = asyncio.Event()
+        self._cancelled_body = False
+        self._runtime = Runtime(self.target, self._registrations.values(), self._on_refused)
+
+    async def aclose(self) -> None:
+        """Drain and close: no new handlers; running ones end, settle; then the channel closes.
+
+        Handlers that take longer than `shutdown_timeout` are cancelled and left unsettled: the
+        relay delivers their timers again. Closing twice is harmless. Not for use in a handler,
+        which would wait for itself: call `stop` there.
+        """
+        runtime = self._runtime
+        if runtime is None:
+            return
+        try:
+            await runtime.close(self._shutdown_timeout)
+        finally:
+            if self._runtime is runtime:
+                self._runtime = None
+
+    async def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or `stop`, then close; opens the client if it is not.
+
+        Raises the `CallError` with which the relay refused to open a stream.
+        """
+        if self._runtime is None:
+            await self.open()
+        runtime = self._runtime
+        assert runtime is not None
+        body, self._body = self._body, None  # a refusal is raised here, not by cancelling
+        try:
+            if runtime.refusal is None:
+                with stop_signals(self._stop.set):
+                    await self._stop.wait()
+        finally:
+            await self.aclose()
+            self._body = body
+        if runtime.refusal is not None:
+            raise runtime.refusal
+
+    def stop(self) -> None:
+        """Make `run` return, as a SIGTERM does; may be called in a handler."""
+        self._stop.set()
+
+    def ready(self) -> bool:
+        """Whether the client is open and the relay has opened the streams of all handlers."""
+        return self._runtime is not None and self._runtime.ready()
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until `ready`; raises `DeadlineExceeded` after `timeout` seconds.
+
+        Raises the `CallError` with which the relay refused to open a stream.
+        """
+        await self._opened().wait_ready(timeout)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        self._body = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        body, self._body = self._body, None
+        refusal = None if self._runtime is None else self._runtime.refusal
+        await self.aclose()
+        if self._cancelled_body and body is not None and body.uncancel() > 0:
+            return  # somebody else cancelled the task, too: that goes first
+        ours = self._cancelled_body and isinstance(error, asyncio.CancelledError)
+        if refusal is not None and (ours or error is None):
+            raise refusal from None
+
+    def _on_refused(self) -> None:
+        """A stream can't be opened: end `run`, or the body of the `async with`."""
+        self._stop.set()
+        if self._body is not None:
+            self._cancelled_body = self._body.cancel()
+
+    def _opened(self) -> Runtime:
+        if self._runtime is None:
+            raise errors.UsageError("the client is not open: use it inside `async with client`")
+        return self._runtime
+
+    def _limit(self, timeout: float | None) -> float:
+        limit = self._timeout if timeout is None else timeout
+        if not limit > 0:
+            raise errors.InvalidArgument("timeout must be more than 0 seconds", field="timeout")
+        return limit

@@ -1,0 +1,166 @@
+"""What can go wrong when an application talks to a relay.
+
+::
+
+    RelayError                  anything below; catch this to catch it all
+    ├── UsageError              the client was used out of order (not open, topic registered twice)
+    ├── AlreadySettled          a delivery was settled a second time
+    ├── DeliveryLost            a delivery can't be settled any more: its lease or stream is gone
+    └── CallError               a call failed; carries `code` and `message`
+        ├── InvalidArgument     an argument is wrong; `field` names it
+        ├── NotFound            there is no such thing
+        ├── AlreadyExists       there is such a thing already
+        ├── FailedPrecondition  the relay or Redis is in a state that forbids the call
+        ├── ResourceExhausted   too much at once, or Redis is full
+        ├── Unavailable         no relay, or the relay has no Redis; `retry_after` may say when
+        └── DeadlineExceeded    no answer in time; whether the call took effect is unknown
+
+A status without a class of its own is a plain `CallError`. `InvalidArgument` comes from the
+relay and, for what is plainly wrong, from the client before any call, with the same field names.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+
+
+class RelayError(Exception):
+    """Anything that this package raises."""
+
+
+class UsageError(RelayError):
+    """The client was used out of order."""
+
+
+class AlreadySettled(RelayError):
+    """The delivery has its outcome already; the first one stands."""
+
+
+class DeliveryLost(RelayError):
+    """The delivery's lease or stream is gone, so its outcome is void.
+
+    The timer was rescheduled or cancelled, or it will be delivered again.
+    """
+
+
+class CallError(RelayError):
+    """A call failed.
+
+    `code` is the gRPC status and `message` the relay's words.
+    """
+
+    status: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+
+    def __init__(self, message: str, *, code: grpc.StatusCode | None = None) -> None:
+        self.code = code or self.status
+        self.message = message
+        super().__init__(f"{self.code.name}: {message}")
+
+
+class InvalidArgument(CallError):
+    """An argument is wrong; `field` names it, or is empty if the relay named none."""
+
+    status = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotFound(CallError):
+    """There is no such thing."""
+
+    status = grpc.StatusCode.NOT_FOUND
+
+
+class AlreadyExists(CallError):
+    """There is such a thing already."""
+
+    status = grpc.StatusCode.ALREADY_EXISTS
+
+
+class FailedPrecondition(CallError):
+    """The relay or Redis is in a state that forbids the call."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class ResourceExhausted(CallError):
+    """Too much at once, or Redis is full."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Unavailable(CallError):
+    """No relay, or a relay without Redis; nothing is known to be stored.
+
+    `retry_after` is the pause in seconds that the relay asked for, or None.
+    """
+
+    status = grpc.StatusCode.UNAVAILABLE
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(CallError):
+    """No answer in time; whether the call took effect is unknown."""
+
+    status = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+_PLAIN: dict[grpc.StatusCode, type[CallError]] = {
+    kind.status: kind
+    for kind in (NotFound, AlreadyExists, FailedPrecondition, ResourceExhausted, DeadlineExceeded)
+}
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def make(
+    code: grpc.StatusCode | int,
+    message: str,
+    *,
+    field: str = "",
+    retry_after: float | None = None,
+) -> CallError:
+    """Build the error that stands for a gRPC status, given as an enum or as a number."""
+    if isinstance(code, int):
+        code = _CODES.get(code, grpc.StatusCode.UNKNOWN)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return InvalidArgument(message, field=field)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return Unavailable(message, retry_after=retry_after)
+    if code in _PLAIN:
+        return _PLAIN[code](message)
+    return CallError(message, code=code)
+
+
+def from_rpc(error: grpc.aio.AioRpcError) -> CallError:
+    """Translate a failed gRPC call, with the field and the pause from its status details."""
+    field, retry_after = _read_details(error)
+    return make(error.code(), error.details() or "no details", field=field, retry_after=retry_after)
+
+
+def _read_details(error: grpc.aio.AioRpcError) -> tuple[str, float | None]:
+    """Return the first field violation and the retry delay in seconds, where there are any."""
+    field, retry_after = "", None
+    violation, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    for key, value in error.trailing_metadata() or ():
+        if key != "grpc-status-details-bin" or not isinstance(value, bytes):
+            continue
+        try:
+            details = status_pb2.Status.FromString(value).details
+            for detail in details:
+                if detail.Unpack(violation) and violation.field_violations:
+                    field = violation.field_violations[0].field
+                elif detail.Unpack(retry):
+                    retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+        except DecodeError:
+            continue  # the status and its message still tell what happened
+    return field, retry_after

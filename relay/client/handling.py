@@ -1,0 +1,148 @@
+"""From a lease to its outcome: call the handler, and read its end by its policy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from google.protobuf.duration_pb2 import Duration
+
+from relay.client import arguments
+from relay.client.arguments import MAX_OUTSTANDING
+from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
+from relay.client.errors import AlreadySettled, DeliveryLost, InvalidArgument
+from relay.client.lease import Lease
+from relay.v1 import delivery_service_pb2 as pb
+
+Handler: TypeAlias = Callable[[Delivery], Awaitable[Any]] | Callable[[Delivery], Any]
+
+_log = logging.getLogger("relay.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What `RelayClient.on` was told."""
+
+    topic: str
+    handler: Handler
+    concurrency: int
+    prefetch: int
+    ack_policy: AckPolicy
+
+    def __post_init__(self) -> None:
+        """Refuse what can't work."""
+        arguments.check_name(self.topic, "topic")
+        arguments.check_count(self.concurrency, "concurrency", 1, MAX_OUTSTANDING)
+        arguments.check_count(self.prefetch, "prefetch", 0, MAX_OUTSTANDING)
+        if not isinstance(self.ack_policy, AckPolicy):
+            raise InvalidArgument("ack_policy must be an AckPolicy", field="ack_policy")
+        if not callable(self.handler):
+            raise InvalidArgument("handler must be callable", field="handler")
+        if self.ack_policy is AckPolicy.MANUAL and not self.is_async:
+            raise InvalidArgument(
+                "ack_policy MANUAL needs an async handler: only there can ack() be awaited",
+                field="ack_policy",
+            )
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function, or an object that is called as one."""
+        call = getattr(self.handler, "__call__", None)  # noqa: B004 (the method is wanted)
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
+
+    @property
+    def max_outstanding(self) -> int:
+        """How many unsettled deliveries the stream may hold."""
+        return min(self.concurrency + self.prefetch, MAX_OUTSTANDING)
+
+
+class Handling:
+    """Runs one registration's handler and turns each end into an outcome."""
+
+    def __init__(self, registration: Registration) -> None:
+        self._policy = registration.ack_policy
+        self._pool: ThreadPoolExecutor | None = None
+        self._handler: Callable[[Delivery], Awaitable[Any]]
+        if registration.is_async:
+            self._handler = registration.handler
+        else:
+            self._sync_handler = registration.handler
+            self._handler = self._call_in_thread
+            self._pool = ThreadPoolExecutor(
+                registration.concurrency, thread_name_prefix=f"relay-{registration.topic}"
+            )
+
+    async def handle(self, lease: Lease) -> None:
+        """Call the handler and settle; never raises, unless the client cancels it."""
+        try:
+            await self._handler(Delivery(lease))
+        except Nack as nack:
+            self._settle_raised(lease, pb.OUTCOME_NACK, nack)
+        except Reject as reject:
+            self._settle_raised(lease, pb.OUTCOME_REJECT, reject)
+        except DeliveryLost:
+            _log.info("handler ended without its delivery: %s", lease)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._failed(lease, error)  # the handler awaited something that was cancelled
+        except Exception as error:  # noqa: BLE001 (a handler may raise anything)
+            self._failed(lease, error)
+        else:
+            if not lease.settled and self._policy is not AckPolicy.MANUAL:
+                _settle(lease, pb.OUTCOME_ACK)
+
+    def close(self) -> None:
+        """Let the threads end; one that still runs is not waited for."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _settle_raised(self, lease: Lease, outcome: pb.Outcome, raised: Nack | Reject) -> None:
+        if lease.settled:
+            _log.warning("handler raised %s after settling: %s", type(raised).__name__, lease)
+            return
+        pause = None
+        if isinstance(raised, Nack) and raised.retry_after is not None:
+            pause = arguments.to_duration(raised.retry_after, "retry_after")
+        _settle(lease, outcome, retry_after=pause, reason=raised.reason)
+
+    def _failed(self, lease: Lease, error: BaseException) -> None:
+        _log.error("handler failed: %s", lease, exc_info=error)
+        if lease.settled or self._policy is AckPolicy.MANUAL:
+            return
+        nacks = self._policy is AckPolicy.NACK_ON_ERROR
+        # The class alone: an exception's words may quote the payload.
+        _settle(
+            lease,
+            pb.OUTCOME_NACK if nacks else pb.OUTCOME_REJECT,
+            reason=type(error).__name__,
+        )
+
+    async def _call_in_thread(self, delivery: Delivery) -> None:
+        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(
+            self._pool, context.run, self._sync_handler, delivery
+        )
+        if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
+            await result
+
+
+def _settle(
+    lease: Lease,
+    outcome: pb.Outcome,
+    *,
+    retry_after: Duration | None = None,
+    reason: str = "",
+) -> None:
+    """Queue the outcome of a handler that has ended, if there is still anyone to tell."""
+    try:
+        lease.settle(outcome, retry_after, reason)
+    except (AlreadySettled, DeliveryLost):
+        _log.debug("outcome is void: %s", lease)

@@ -1,0 +1,79 @@
+"""The right to deliver one timer, as the client's own parts see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from google.protobuf.duration_pb2 import Duration
+
+from relay.client.errors import AlreadySettled, DeliveryLost
+from relay.v1 import delivery_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from relay.client.outbox import Frame
+
+MAX_REASON_BYTES = 1_024
+
+
+class Stream(Protocol):
+    """What a lease needs of the stream that it came by."""
+
+    def settle(
+        self, token: bytes, outcome: pb.Outcome, retry_after: Duration | None, reason: str
+    ) -> Frame | None:
+        """Queue an outcome and return the frame that carries it; None if the stream is gone."""
+        ...
+
+    def finished(self, lease: Lease) -> None:
+        """Note that the handler has ended."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether outcomes are void by now."""
+        ...
+
+
+class Lease:
+    """One delivery on its way through the client: its message, its token, its end."""
+
+    __slots__ = ("_lost", "message", "settled", "stream", "token")
+
+    def __init__(self, message: pb.Delivery, stream: Stream) -> None:
+        self.message = message
+        self.token = message.token
+        self.stream = stream
+        self.settled = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether an outcome would be void: the timer moved on, or the stream broke."""
+        return self._lost or (not self.settled and self.stream.closed)
+
+    def lose(self) -> None:
+        """Note that the relay said so."""
+        self._lost = True
+
+    def settle(self, outcome: pb.Outcome, retry_after: Duration | None = None, reason: str = "") -> Frame:
+        """Queue an outcome. Raises `AlreadySettled` or `DeliveryLost`."""
+        if self.settled:
+            raise AlreadySettled(f"{self} has its outcome already")
+        if self._lost:
+            raise DeliveryLost(f"{self} was lost: its timer was rescheduled, cancelled or taken")
+        frame = self.stream.settle(self.token, outcome, retry_after, shorten(reason))
+        if frame is None:
+            raise DeliveryLost(f"{self} was lost: its stream ended")
+        self.settled = outcome != pb.OUTCOME_EXTEND
+        return frame
+
+    def __str__(self) -> str:
+        message = self.message
+        return f"topic={message.topic} timer_id={message.timer_id} attempt={message.attempt}"
+
+
+def shorten(reason: str) -> str:
+    """Cut a reason to the 1,024 bytes that the relay keeps, never through a character."""
+    if len(reason) * 4 <= MAX_REASON_BYTES:
+        return reason
+    return reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -1,0 +1,142 @@
+"""What the application says on a stream, gathered into few messages and written by one task.
+
+gRPC allows one write at a time. While one is under way, receipts and outcomes gather in the
+next frame; so batches grow by themselves as the load does, and an idle stream adds no delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+
+from relay.client.lease import Lease
+from relay.client.wire import DeliverCall
+from relay.v1 import delivery_service_pb2 as pb
+
+MAX_FRAME = 500
+"""How many receipts, and how many outcomes, one message may hold."""
+
+
+class Frame:
+    """One message in the making, and who waits for its being written."""
+
+    __slots__ = ("_received", "_settlements", "_waiters", "full", "request", "starts")
+
+    def __init__(self, request: pb.DeliverRequest, *, full: bool) -> None:
+        self.request = request
+        self.full = full
+        self.starts: list[Lease] = []
+        self._waiters: list[asyncio.Future[bool]] = []
+        # Reading an attribute of a protobuf message costs more than all else that is done here.
+        self._received = None if full else request.settle.received
+        self._settlements = None if full else request.settle.settlements
+
+    def add_receipt(self, lease: Lease) -> None:
+        """Say that a handler starts; it does start once the frame is written."""
+        if self._received is None:
+            raise AssertionError("a frame of its own takes no receipts")
+        self._received.append(lease.token)
+        self.starts.append(lease)
+        self.full = len(self.starts) >= MAX_FRAME or self.full
+
+    def add_outcome(
+        self, token: bytes, outcome: pb.Outcome, retry_after: Duration | None, reason: str
+    ) -> None:
+        """Say what became of a delivery."""
+        if self._settlements is None:
+            raise AssertionError("a frame of its own takes no outcomes")
+        settlement = self._settlements.add(token=token, outcome=outcome)
+        if retry_after is not None:
+            settlement.retry_after.CopyFrom(retry_after)
+        if reason:
+            settlement.reason = reason
+        self.full = len(self._settlements) >= MAX_FRAME or self.full
+
+    async def wait(self) -> bool:
+        """Wait until the frame is written; return False if the stream broke before."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return await waiter
+
+    def release(self, *, written: bool) -> None:
+        """Tell those who wait."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(written)
+
+
+class Outbox:
+    """The frames that wait to be written.
+
+    `on_started` is called with the leases whose receipts were just written, and `on_unstarted`
+    with those whose receipts never will be, so that their handlers must not run.
+    """
+
+    def __init__(
+        self,
+        on_started: Callable[[list[Lease]], None],
+        on_unstarted: Callable[[list[Lease]], None],
+    ) -> None:
+        self._on_started = on_started
+        self._on_unstarted = on_unstarted
+        self._frames: deque[Frame] = deque()
+        self._wake = asyncio.Event()
+        self.closed = False
+        """Whether nothing more is taken in; what was taken in before may still be written."""
+
+    def put(self, request: pb.DeliverRequest) -> None:
+        """Add a message of its own: Open or Drain."""
+        self._append(Frame(request, full=True))
+
+    def gather(self) -> Frame:
+        """Return the frame that takes receipts and outcomes now."""
+        if self._frames and not self._frames[-1].full:
+            return self._frames[-1]
+        return self._append(Frame(pb.DeliverRequest(), full=False))
+
+    def finish(self) -> None:
+        """Take nothing more in; after the last frame the application's side ends."""
+        self.closed = True
+        self._wake.set()
+
+    async def run(self, call: DeliverCall) -> None:
+        """Write frames until `finish`, or until the stream breaks; its reader learns why."""
+        try:
+            while frame := await self._next():
+                try:
+                    await call.write(frame.request)
+                except BaseException:
+                    self._frames.appendleft(frame)
+                    raise
+                frame.release(written=True)
+                self._on_started(frame.starts)
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        finally:
+            self.fail()
+
+    def fail(self) -> None:
+        """Give up what was not written: the stream is gone."""
+        self.closed = True
+        while self._frames:
+            frame = self._frames.popleft()
+            frame.release(written=False)
+            self._on_unstarted(frame.starts)
+
+    async def _next(self) -> Frame | None:
+        while not self._frames:
+            if self.closed:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        return self._frames.popleft()
+
+    def _append(self, frame: Frame) -> Frame:
+        self._frames.append(frame)
+        self._wake.set()
+        return frame

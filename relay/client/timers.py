@@ -1,0 +1,190 @@
+"""Timers as an application sees them: what it asks for, and what stands in Redis."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self, TypedDict
+
+from relay.client import arguments, errors
+from relay.client.arguments import Seconds
+from relay.v1 import timer_pb2, timer_service_pb2
+
+
+def make_timer_id() -> str:
+    """Return a fresh random timer_id: 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+class TimerState(enum.Enum):
+    """Where a timer is in its life."""
+
+    PENDING = "pending"
+    """Waiting for its due time, for capacity or for its next attempt."""
+    LEASED = "leased"
+    """Held by a relay that delivers it right now."""
+    UNKNOWN = "unknown"
+    """A state that a newer relay knows and this client doesn't; not for asking."""
+
+
+_STATES = {
+    timer_pb2.TIMER_STATE_PENDING: TimerState.PENDING,
+    timer_pb2.TIMER_STATE_LEASED: TimerState.LEASED,
+}
+STATES_ON_THE_WIRE = {state: number for number, state in _STATES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTimer:
+    """A timer to be scheduled; checked when it is made (`InvalidArgument` names the field).
+
+    Exactly one of `delay` and `due_time` is given. A `timer_id` is made here and not at the
+    call, so scheduling the same `NewTimer` again replaces the timer instead of adding one.
+
+    >>> reminder = NewTimer(topic="invoices", payload=b"42", delay=5.0)
+    """
+
+    topic: str
+    """1 to 256 bytes of UTF-8 without control characters and braces."""
+    payload: bytes = field(repr=False)
+    """The content; a str is refused."""
+    delay: Seconds | None = None
+    """The due time as a distance from now, by the clock of Redis: seconds or a timedelta."""
+    due_time: datetime | None = None
+    """The instant before which the timer is never delivered; an aware datetime."""
+    timer_id: str = field(default_factory=make_timer_id)
+    """The timer's name within its topic, under the rules of `topic`."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What travels beside the payload; names and values together at most 64 KiB."""
+    content_type: str = ""
+    """The media type of the payload, such as `application/json`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is plainly wrong."""
+        self.to_proto()
+
+    def to_proto(self) -> timer_pb2.TimerSpec:
+        """Return the message for the wire."""
+        arguments.check_name(self.topic, "topic")
+        arguments.check_name(self.timer_id, "timer_id")
+        arguments.check_text(self.content_type, "content_type")
+        spec = timer_pb2.TimerSpec(
+            topic=self.topic,
+            timer_id=self.timer_id,
+            payload=arguments.check_payload(self.payload),
+            headers=arguments.check_headers(self.headers),
+            content_type=self.content_type,
+        )
+        if (self.due_time is None) == (self.delay is None):
+            raise errors.InvalidArgument("due_time or delay must be given, and not both", field="due_time")
+        if self.delay is not None:
+            spec.delay.CopyFrom(arguments.to_duration(self.delay, "delay"))
+        elif self.due_time is not None:
+            spec.due_time.CopyFrom(arguments.to_timestamp(self.due_time, "due_time"))
+        return spec
+
+
+class _Info(TypedDict):
+    topic: str
+    timer_id: str
+    due_time: datetime
+    state: TimerState
+    attempts: int
+    next_claim_time: datetime
+
+
+def _read_info(timer: timer_pb2.Timer) -> _Info:
+    return {
+        "topic": timer.topic,
+        "timer_id": timer.timer_id,
+        "due_time": arguments.to_datetime(timer.due_time),
+        "state": _STATES.get(timer.state, TimerState.UNKNOWN),
+        "attempts": timer.attempts,
+        "next_claim_time": arguments.to_datetime(timer.next_claim_time),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerInfo:
+    """A timer as it stands in Redis, without its content."""
+
+    topic: str
+    timer_id: str
+    due_time: datetime
+    """Aware, UTC; claims, retries and releases keep it."""
+    state: TimerState
+    attempts: int
+    """How many attempts have counted so far."""
+    next_claim_time: datetime
+    """When it can be claimed next: the due time, the lease's end or a back-off's end. UTC."""
+
+    @classmethod
+    def from_proto(cls, timer: timer_pb2.Timer) -> Self:
+        """Read the message from the wire."""
+        return cls(**_read_info(timer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer(TimerInfo):
+    """A timer as it stands in Redis, with its content."""
+
+    payload: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content_type: str = ""
+
+    @classmethod
+    def from_proto(cls, timer: timer_pb2.Timer) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            **_read_info(timer),
+            payload=timer.payload,
+            headers=dict(timer.headers),
+            content_type=timer.content_type,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledTimer(TimerInfo):
+    """A timer that was just stored."""
+
+    replaced: bool = False
+    """Whether a timer of that id lived before; after a retried call it may be this one."""
+
+    @classmethod
+    def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
+        """Read the message from the wire."""
+        return cls(**_read_info(response.timer), replaced=response.replaced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleResult:
+    """The fate of one timer of a batch: `timer` is set if it was stored, else `error` is.
+
+    >>> for result in await client.schedule_batch(timers):      # doctest: +SKIP
+    ...     if result.error is not None:
+    ...         print(result.timer_id, result.error)
+    """
+
+    timer_id: str
+    timer: ScheduledTimer | None = None
+    error: errors.CallError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the timer was stored."""
+        return self.error is None
+
+    @classmethod
+    def from_proto(cls, new: NewTimer, result: timer_service_pb2.ScheduleResult) -> Self:
+        """Read the message from the wire."""
+        if result.WhichOneof("result") == "scheduled":
+            timer = ScheduledTimer.from_response(result.scheduled)
+            return cls(timer_id=new.timer_id, timer=timer)
+        failure = result.error
+        return cls(
+            timer_id=new.timer_id,
+            error=errors.make(failure.code, failure.message, field=failure.field),
+        )

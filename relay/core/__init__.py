@@ -1,0 +1,1 @@
+"""Values and policies. No I/O, and nothing but the standard library."""

@@ -1,0 +1,20 @@
+"""`host:port` as text; an IPv6 host stands in brackets."""
+
+from __future__ import annotations
+
+
+def split(value: str) -> tuple[str, int]:
+    """Host (without brackets) and port, 0 to 65535. Raises ValueError that says what is wanted."""
+    host, colon, port = value.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65_535):
+        raise ValueError(f"must be host:port with a port from 0 to 65535, got {value!r}")
+    return host, int(port)
+
+
+def join(host: str, port: int) -> str:
+    """The opposite of `split`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

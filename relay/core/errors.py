@@ -1,0 +1,60 @@
+"""What can go wrong, as one tree.
+
+    RelayError
+    ├── InvalidField           bad input; names the field and says what to do
+    ├── TimerNotFound          no such timer
+    ├── StoreError
+    │   ├── StoreUnavailable   Redis can't be reached now; try again
+    │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
+    │   ├── WrongKeyType       somebody keeps something else under one of our keys
+    │   └── StoreRefused       Redis answered with any other error
+    └── UnfitServer            the server can't hold the promises; refuse to start
+
+The docstring of a class is its default message.
+"""
+
+from __future__ import annotations
+
+
+class RelayError(Exception):
+    """Relay could not do what was asked."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class InvalidField(RelayError):
+    """A field of the request is wrong."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class TimerNotFound(RelayError):
+    """There is no such timer."""
+
+
+class StoreError(RelayError):
+    """The store failed."""
+
+
+class StoreUnavailable(StoreError):
+    """Redis can't be reached now; try again."""
+
+
+class StoreFull(StoreError):
+    """Redis is at its maxmemory and refuses new timers; free memory or raise the limit."""
+
+
+class WrongKeyType(StoreError):
+    """A key of the topic holds another type."""
+
+
+class StoreRefused(StoreError):
+    """Redis refused the command."""
+
+
+class UnfitServer(RelayError):
+    """The server can't hold Relay's promises."""

@@ -1,0 +1,45 @@
+"""Time as Relay counts it: whole microseconds since 1970, as integers.
+
+Redis keeps scores as doubles. A whole microsecond and its nearest double convert into each other
+without loss until the year 2255; beyond, doubles are coarser than a microsecond.
+"""
+
+from __future__ import annotations
+
+import math
+
+SECOND = 1_000_000
+"""Microseconds in a second."""
+
+LATEST = 253_402_300_799 * SECOND
+"""9999-12-31T23:59:59Z, the last due time that Relay takes."""
+
+
+def to_score(instant: int) -> float:
+    """The score of a due time: the least double that is not before `instant` (microseconds).
+
+    Where a double holds whole microseconds, its nearest one is taken: Redis' own clock is
+    converted in the same way, so that comparing the two is comparing the microseconds.
+    """
+    score = instant / SECOND
+    if instant >= 1 << 53 and int(score * SECOND) < instant:
+        score = math.nextafter(score, math.inf)
+    return score
+
+
+def from_score(score: float) -> int:
+    """The last whole microsecond that is not after `score`, within 1970 to 9999.
+
+    Foreign writers may have stored anything, infinities too.
+    """
+    if not score > 0:  # also NaN
+        return 0
+    if score >= LATEST / SECOND:
+        return LATEST
+    instant = round(score * SECOND)
+    return instant - 1 if instant / SECOND > score else instant
+
+
+def micros(seconds: float) -> int:
+    """A length of time in seconds as whole microseconds, rounded up."""
+    return math.ceil(seconds * SECOND)

@@ -1,0 +1,68 @@
+"""When to try next: pure decisions, with randomness injected. All times in seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from relay.core.policy import TopicPolicy
+
+Jitter = Callable[[], float]
+"""A random number in [0, 1)."""
+
+MAX_LOSSES = 3
+
+
+class Backoff:
+    """How long to wait after consecutive failures: doubling, jittered by half, up to a limit."""
+
+    def __init__(self, jitter: Jitter, *, first: float = 0.1, limit: float = 5.0) -> None:
+        self._jitter = jitter
+        self._first = first
+        self._limit = limit
+        self._failures = 0
+
+    def failed(self) -> float:
+        """The wait after one more failure."""
+        delay: float = min(self._first * 2.0**self._failures, self._limit)
+        self._failures = min(self._failures + 1, 30)
+        return delay * (0.5 + 0.5 * self._jitter())
+
+    def worked(self) -> None:
+        """Start over."""
+        self._failures = 0
+
+
+class Pacing:
+    """When a topic's poller claims again.
+
+    It sleeps until the topic's next due time, at most `max_polling_interval`. A poll that was
+    made for a timer that fell due and found nothing lost a race against another relay: then
+    `polling_interval` is the floor, longer with each further loss (up to eight times), and
+    jittered, so that relays which keep losing step back and do not wake as one.
+    """
+
+    def __init__(self, policy: TopicPolicy, jitter: Jitter) -> None:
+        self._policy = policy
+        self._jitter = jitter
+        self._losses = 0
+
+    def after_claim(self, *, taken: bool, expected: bool, until_next: float) -> float:
+        """The wait after a claim.
+
+        `expected`: it was made for a timer whose time has come; `until_next`: from now to the
+        topic's first remaining timer, infinite if there is none.
+        """
+        longest = self._policy.max_polling_interval * (1.0 - 0.1 * self._jitter())
+        wait = min(max(until_next, 0.0), longest)
+        if taken or not expected:
+            self._losses = 0 if taken else self._losses
+            return wait
+        floor = self._policy.polling_interval * 2.0**self._losses * (0.5 + self._jitter())
+        self._losses = min(self._losses + 1, MAX_LOSSES)
+        return max(wait, min(floor, longest))
+
+
+def seconds_until(instant: int | None, now: int) -> float:
+    """From `now` to `instant` (microseconds), as seconds; infinite if there is none."""
+    return math.inf if instant is None else (instant - now) / 1e6

@@ -1,0 +1,81 @@
+"""The rules that input has to meet. Each failure is an `InvalidField` that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relay.core.errors import InvalidField
+from relay.core.instants import LATEST
+
+MAX_NAME_BYTES = 256
+MAX_HEADER_BYTES = 64 * 1024
+MAX_OUTSTANDING = 100_000
+MAX_REASON_BYTES = 1024
+
+
+def name(field: str, value: str) -> str:
+    """A topic or a timer_id: 1 to 256 bytes of UTF-8, no control characters, no braces.
+
+    Braces would steer a key's slot in Redis Cluster, so that one topic's keys could part.
+    """
+    if not value:
+        raise InvalidField(field, "is empty; give it 1 to 256 bytes")
+    if value.isascii() and value.isalnum() and len(value) <= MAX_NAME_BYTES:
+        return value  # what most names are
+    size = len(value.encode())
+    if size > MAX_NAME_BYTES:
+        raise InvalidField(field, f"is {size} bytes long; at most {MAX_NAME_BYTES} are allowed")
+    for char in value:
+        if char in "{}":
+            raise InvalidField(field, "contains a brace; leave out { and }")
+        if ord(char) < 0x20 or 0x7F <= ord(char) <= 0x9F:
+            raise InvalidField(field, f"contains the control character U+{ord(char):04X}; leave it out")
+    return value
+
+
+def payload(value: bytes, limit: int) -> bytes:
+    """At most `limit` bytes."""
+    if len(value) > limit:
+        raise InvalidField(
+            "payload", f"is {len(value)} bytes long; max_payload_bytes of this topic is {limit}"
+        )
+    return value
+
+
+def headers(value: Mapping[str, str]) -> Mapping[str, str]:
+    """Names not empty; names and values together at most 64 KiB of UTF-8."""
+    if not value:
+        return value
+    size = 0
+    for key, text in value.items():
+        if not key:
+            raise InvalidField("headers", "has an empty name; name every header")
+        size += len(key.encode()) + len(text.encode())
+    if size > MAX_HEADER_BYTES:
+        raise InvalidField("headers", f"are {size} bytes long; at most {MAX_HEADER_BYTES} are allowed")
+    return value
+
+
+def due(value: int) -> int:
+    """Microseconds since 1970, until the year 9999."""
+    if value < 0:
+        raise InvalidField("due_time", "is before 1970; give a time from 1970 to 9999")
+    if value > LATEST:
+        raise InvalidField("due_time", "is after 9999; give a time from 1970 to 9999")
+    return value
+
+
+def delay(value: int) -> int:
+    """Microseconds, not negative, not past the year 9999."""
+    if value < 0:
+        raise InvalidField("delay", "is negative; give 0 or more, or a due_time that is past")
+    if value > LATEST:
+        raise InvalidField("delay", "ends after the year 9999; give a shorter one")
+    return value
+
+
+def content_type(value: str) -> str:
+    """Empty, or at most 256 bytes without control characters."""
+    if value:
+        name("content_type", value)
+    return value

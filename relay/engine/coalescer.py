@@ -1,0 +1,99 @@
+"""Many concurrent calls, few store calls: what waits together is written together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from relay.core.errors import InvalidField, RelayError
+from relay.core.ports import MAX_PER_CALL
+from relay.engine.clock import Wakeup
+
+MAX_BYTES = 4 << 20
+"""At most about so many bytes go into one store call, so that none holds the server up for long."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Coalescer(Generic[Item, Result]):
+    """Gathers single calls per topic while a store call is under way, in the order in which they came.
+
+    `write(topic, items)` answers one result per item. If it fails, all of its callers get the
+    error, except that a call of many items that is refused for one of them is repeated one by
+    one, so that bad input of one caller harms no other.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str, Sequence[Item]], Awaitable[Sequence[Result]]],
+        size: Callable[[Item], int],
+    ) -> None:
+        self._write = write
+        self._size = size
+        self._waiting: dict[str, deque[tuple[Item, asyncio.Future[Result]]]] = {}
+        self._wakeup = Wakeup()
+
+    async def submit(self, topic: str, item: Item) -> Result:
+        """Write one item; raises what the store raised."""
+        return await self._enqueue(topic, item)
+
+    async def submit_many(self, items: Sequence[tuple[str, Item]]) -> list[Result | RelayError]:
+        """Write many items of any topics; each has a result or an error of its own."""
+        futures = [self._enqueue(topic, item) for topic, item in items]
+        results: list[Result | RelayError] = []
+        try:
+            for future in futures:
+                try:
+                    results.append(await future)
+                except RelayError as failure:
+                    results.append(failure)
+        finally:
+            for future in futures:  # a caller that goes away in between
+                future.cancel()
+        return results
+
+    def _enqueue(self, topic: str, item: Item) -> asyncio.Future[Result]:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(topic, deque()).append((item, future))
+        self._wakeup.set()
+        return future
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            await self._wakeup.wait()
+            while self._waiting:
+                await self.step()
+
+    async def step(self) -> None:
+        """One store call for each topic that has something to write."""
+        for topic in list(self._waiting):
+            queue = self._waiting[topic]
+            batch: list[tuple[Item, asyncio.Future[Result]]] = []
+            size = 0
+            while queue and len(batch) < MAX_PER_CALL and size < MAX_BYTES:
+                entry = queue.popleft()
+                size += self._size(entry[0])
+                batch.append(entry)
+            if not queue:
+                del self._waiting[topic]
+            await self._flush(topic, batch)
+
+    async def _flush(self, topic: str, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        try:
+            results = await self._write(topic, [item for item, _ in batch])
+        except RelayError as failure:
+            if len(batch) > 1 and isinstance(failure, InvalidField):
+                for entry in batch:
+                    await self._flush(topic, [entry])
+                return
+            for _, future in batch:
+                if not future.done():  # its caller may have gone
+                    future.set_exception(failure)
+        else:
+            for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():
+                    future.set_result(result)

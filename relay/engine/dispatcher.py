@@ -1,0 +1,140 @@
+"""Which application gets which timer: sessions by topic, capacity, and one poller a topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from relay.core.outcomes import Settlement, Verb
+from relay.core.policy import TopicPolicy
+from relay.core.timers import Claim
+from relay.engine.clock import Clock
+from relay.engine.lease import Lease
+from relay.engine.session import Session
+from relay.engine.settler import Settler
+from relay.telemetry.instruments import Instruments
+
+UNREADABLE_RETRY = 3_600_000_000
+"""Microseconds until a timer that no application can be given is looked at again."""
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Hands claimed timers to sessions, and takes back what a session leaves behind."""
+
+    def __init__(self, settler: Settler, clock: Clock, instruments: Instruments) -> None:
+        self._settler = settler
+        self._clock = clock
+        self._instruments = instruments
+        self._sessions: dict[str, list[Session]] = {}
+        self._turn = 0
+        self.capacity_changed: Callable[[str], None] = lambda _: None
+
+    def attach(self, session: Session) -> list[str]:
+        """Deliver to it from now on; answers the topics that had no session before."""
+        fresh = [topic for topic in session.topics if topic not in self._sessions]
+        for topic in session.topics:
+            self._sessions.setdefault(topic, []).append(session)
+        session.changed = self._changed
+        self._changed(session)
+        return fresh
+
+    def detach(self, session: Session, *, broken: bool) -> list[str]:
+        """Release what it holds, at once; answers the topics that have no session any more.
+
+        `broken`: the stream ended without a word, so what was in flight may be what ended it.
+        """
+        idle = []
+        for topic in session.topics:
+            sessions = self._sessions.get(topic, [])
+            if session in sessions:
+                sessions.remove(session)
+                if not sessions:
+                    del self._sessions[topic]
+                    idle.append(topic)
+        for lease in session.close():
+            self._release(lease, suspect=broken and lease.sent)
+        return idle
+
+    def sessions(self) -> set[Session]:
+        """All of them."""
+        return {session for sessions in self._sessions.values() for session in sessions}
+
+    def leases(self) -> Iterable[tuple[Session, Lease]]:
+        """All deliveries in flight."""
+        for session in self.sessions():
+            for lease in list(session.leases.values()):
+                yield session, lease
+
+    def free(self, topic: str) -> int:
+        """How many deliveries the topic's sessions can take."""
+        return sum(session.free for session in self._sessions.get(topic, ()))
+
+    def deliver(self, topic: str, claim: Claim, nonce: bytes, *, sent: float, policy: TopicPolicy) -> None:
+        """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock).
+
+        Leases are counted from then, so that the relay never believes in one for longer than the
+        server does.
+
+        Sessions may have gone or filled up while the claim was under way: what finds no place is
+        released without an attempt.
+        """
+        deadline, silent_until = sent + policy.lease_ttl, self._clock.now() + policy.lifetime
+        leases = []
+        for index, timer in enumerate(claim.timers):
+            token = nonce + index.to_bytes(2, "big")
+            lease = Lease(topic, timer, nonce, token, deadline, claim.deadline, silent_until)
+            if timer.readable:
+                leases.append(lease)
+            else:
+                self._set_aside(lease)
+        placed = self._place(topic, leases)
+        for lease in leases[placed:]:
+            self._release(lease, suspect=lease.timer.suspect)
+        self._instruments.claimed(topic, len(claim.timers))
+        self._instruments.lateness(
+            topic,
+            [
+                (claim.now - lease.timer.due) / 1e6
+                for lease in leases[:placed]
+                if lease.timer.attempt == 1 and not lease.timer.approximate
+            ],
+        )
+
+    def _place(self, topic: str, leases: list[Lease]) -> int:
+        """Spread leases over the sessions with room, in even shares; answers how many found one."""
+        open_sessions = [session for session in self._sessions.get(topic, ()) if session.free > 0]
+        placed = 0
+        while placed < len(leases) and open_sessions:
+            self._turn += 1
+            share = -(-(len(leases) - placed) // len(open_sessions))
+            session = open_sessions.pop(self._turn % len(open_sessions))
+            part = leases[placed : placed + min(share, session.free)]
+            session.offer(part)
+            placed += len(part)
+        return placed
+
+    def _release(self, lease: Lease, *, suspect: bool) -> None:
+        self._settler.settle(
+            lease,
+            Settlement(
+                lease.timer.timer_id, lease.nonce, Verb.RELEASE, received=lease.received, suspect=suspect
+            ),
+        )
+
+    def _set_aside(self, lease: Lease) -> None:
+        """A timer whose id is not UTF-8 can't be named to an application; keep it and say so."""
+        log.error(
+            "timer can't be delivered: its id is not UTF-8; cancel it or schedule it under another id",
+            extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},
+        )
+        self._instruments.undeliverable(lease.topic, 1)
+        self._settler.settle(
+            lease,
+            Settlement(lease.timer.timer_id, lease.nonce, Verb.NACK, retry_after=UNREADABLE_RETRY),
+        )
+
+    def _changed(self, session: Session) -> None:
+        for topic in session.topics:
+            self.capacity_changed(topic)

@@ -1,0 +1,230 @@
+"""The engine as the outside sees it: schedule, read, attach an application, drain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from relay.core.errors import RelayError
+from relay.core.nonce import nonces
+from relay.core.outcomes import Settlement, Verb
+from relay.core.policy import TopicPolicy
+from relay.core.ports import Probe, TimerStore, WakeHints
+from relay.core.timers import NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.engine.clock import Clock, SystemClock
+from relay.engine.coalescer import Coalescer
+from relay.engine.dispatcher import Dispatcher
+from relay.engine.keeper import LeaseKeeper
+from relay.engine.link import Link
+from relay.engine.poller import Poller
+from relay.engine.session import Session
+from relay.engine.settler import Settler
+from relay.telemetry.instruments import Instruments
+
+log = logging.getLogger(__name__)
+
+FLUSH_TIMEOUT = 5.0
+"""Seconds for the last settlements and releases to be written after a drain."""
+
+STALLED = 60.0
+"""Seconds without a tick of the lease keeper after which the process counts as stuck."""
+
+
+class Engine:
+    """All loops of one relay."""
+
+    def __init__(
+        self,
+        store: TimerStore,
+        hints: WakeHints,
+        ping: Probe,
+        policy: Callable[[str], TopicPolicy],
+        instruments: Instruments,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._hints = hints
+        self._policy = policy
+        self._instruments = instruments
+        self._clock = clock or SystemClock()
+        self._nonce = nonces()
+        self._link = Link(ping, self._clock, instruments)
+        self._settler = Settler(store, policy, self._link, instruments)
+        self._dispatcher = Dispatcher(self._settler, self._clock, instruments)
+        self._dispatcher.capacity_changed = self._capacity_changed
+        self._keeper = LeaseKeeper(store, self._dispatcher, policy, self._link, self._clock, instruments)
+        self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
+            store.schedule, lambda timer: len(timer.payload)
+        )
+        self._cancels: Coalescer[str, bool] = Coalescer(store.cancel, lambda _: 0)
+        self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
+        self._tasks: TaskGroup | None = None
+        self._draining = False
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Run all loops until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            for loop in (
+                self._link.run,
+                self._settler.run,
+                self._keeper.run,
+                self._schedules.run,
+                self._cancels.run,
+            ):
+                tasks.start_soon(loop)
+            task_status.started()
+
+    # What producers ask for
+
+    def max_payload_bytes(self, topic: str) -> int:
+        """The topic's limit."""
+        return self._policy(topic).max_payload_bytes
+
+    async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
+        """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
+        result = await self._schedules.submit(topic, timer)
+        self._scheduled(topic, [result])
+        return result
+
+    async def schedule_many(self, timers: Sequence[tuple[str, NewTimer]]) -> list[Scheduled | RelayError]:
+        """Store many; each has a result or an error of its own."""
+        results = await self._schedules.submit_many(timers)
+        by_topic: dict[str, list[Scheduled]] = {}
+        for (topic, _), result in zip(timers, results, strict=True):
+            if isinstance(result, Scheduled):
+                by_topic.setdefault(topic, []).append(result)
+        for topic, scheduled in by_topic.items():
+            self._scheduled(topic, scheduled)
+        return results
+
+    def _scheduled(self, topic: str, results: list[Scheduled]) -> None:
+        self._instruments.scheduled(topic, len(results))
+        self._wake_at(topic, min(result.due for result in results))
+
+    async def cancel(self, topic: str, timer_id: str) -> bool:
+        """Remove a timer; answers whether there was one."""
+        return await self._cancels.submit(topic, timer_id)
+
+    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
+        """Read a timer."""
+        return await self._store.get(topic, timer_id)
+
+    async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+        """Read a page of a topic."""
+        return await self._store.list(topic, state=state, limit=limit, cursor=cursor)
+
+    # What applications that take deliveries ask for
+
+    def open(self, topics: Sequence[str], max_outstanding: int) -> Session:
+        """A session for one stream; deliveries begin with `attach`."""
+        return Session(topics, max_outstanding, self._clock)
+
+    async def attach(self, session: Session) -> None:
+        """Deliver to the session from now on."""
+        for topic in self._dispatcher.attach(session):
+            self._start_poller(topic)
+            await self._hints.watch(topic, partial(self._wake_at, topic))
+        if self._draining:
+            session.drain(say=True)
+
+    async def detach(self, session: Session, *, broken: bool) -> None:
+        """Release at once what the session holds. See `Dispatcher.detach`."""
+        for topic in self._dispatcher.detach(session, broken=broken):
+            _, scope = self._pollers.pop(topic)
+            scope.cancel()
+            await self._hints.unwatch(topic)
+
+    def received(self, session: Session, token: bytes) -> None:
+        """A handler has started."""
+        lease = session.received(token)
+        if lease is not None:
+            self._settler.receipt(lease)
+
+    def extend(self, session: Session, token: bytes) -> None:
+        """A handler is still at work."""
+        lease = session.received(token)
+        if lease is not None:
+            self._keeper.extend(lease)
+
+    def end(
+        self, session: Session, token: bytes, verb: Verb, *, retry_after: int | None = None, reason: str = ""
+    ) -> None:
+        """A handler is done; `retry_after` in microseconds, with NACK."""
+        lease = session.end(token)
+        if lease is None:
+            return
+        if verb is Verb.REJECT:
+            log.warning(
+                "timer rejected by its application",
+                extra={"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": reason},
+            )
+        self._settler.settle(lease, Settlement(lease.timer.timer_id, lease.nonce, verb, retry_after), session)
+
+    async def flush(self, session: Session) -> None:
+        """Until all that the session has settled is in Redis."""
+        await self._settler.flush(session)
+
+    # Life and death
+
+    def ready(self) -> list[str]:
+        """Why the relay is not ready to serve; empty if it is."""
+        reasons = ["draining"] if self._draining else []
+        if self._link.trouble is not None:
+            reasons.append(f"Redis is away: {self._link.trouble}")
+        return reasons
+
+    def live(self) -> list[str]:
+        """Why the process had better be restarted; empty if it had not."""
+        age = self._clock.now() - self._keeper.last_tick
+        return [f"the lease keeper has not run for {age:.0f} s"] if age > STALLED else []
+
+    async def drain(self, timeout: float) -> None:
+        """Claim nothing more, say drain to all sessions, wait for them up to `timeout` seconds,
+        release what is left and write it."""
+        self._draining = True
+        for session in self._dispatcher.sessions():
+            session.drain(say=True)
+        with anyio.move_on_after(timeout):
+            while self._dispatcher.sessions():
+                await self._clock.sleep(0.02)
+        for session in self._dispatcher.sessions():
+            await self.detach(session, broken=False)
+        with anyio.move_on_after(FLUSH_TIMEOUT) as scope:
+            await self._settler.flush()
+        if scope.cancelled_caught:
+            log.error("Redis did not take the last releases; these timers come again when their leases end")
+
+    def _start_poller(self, topic: str) -> None:
+        if self._tasks is None:
+            raise RuntimeError("the engine is not running")
+        poller = Poller(
+            topic,
+            self._policy(topic),
+            self._store,
+            self._dispatcher,
+            self._link,
+            self._clock,
+            self._instruments,
+            self._nonce,
+        )
+        scope = anyio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await poller.run()
+
+        self._pollers[topic] = (poller, scope)
+        self._tasks.start_soon(run)
+
+    def _capacity_changed(self, topic: str) -> None:
+        if topic in self._pollers:
+            self._pollers[topic][0].wake()
+
+    def _wake_at(self, topic: str, due: int) -> None:
+        if topic in self._pollers:
+            self._pollers[topic][0].due_at(due)

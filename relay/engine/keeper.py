@@ -1,0 +1,119 @@
+"""Keeps leases alive while their deliveries are, and gives up those that fell silent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.outcomes import Extension, Verdict
+from relay.core.policy import TopicPolicy
+from relay.core.ports import MAX_PER_CALL, TimerStore
+from relay.engine.clock import Clock, Wakeup
+from relay.engine.dispatcher import Dispatcher
+from relay.engine.lease import Lease
+from relay.engine.link import Link
+from relay.engine.session import Session
+from relay.engine.settler import PROBLEMS
+from relay.telemetry.instruments import Instruments
+
+log = logging.getLogger(__name__)
+
+LONGEST_TICK = 1.0
+
+
+class LeaseKeeper:
+    """Renews each lease when a third of it is over, as long as its delivery is not silent.
+
+    A delivery is silent when neither settlement nor EXTEND came within `delivery_timeout`. Its
+    lease then runs out in Redis, and with it its place in the session.
+    """
+
+    def __init__(
+        self,
+        store: TimerStore,
+        dispatcher: Dispatcher,
+        policy: Callable[[str], TopicPolicy],
+        link: Link,
+        clock: Clock,
+        instruments: Instruments,
+    ) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._policy = policy
+        self._link = link
+        self._clock = clock
+        self._instruments = instruments
+        self._urgent: set[Lease] = set()
+        self._wakeup = Wakeup()
+        self.last_tick = clock.now()
+
+    def extend(self, lease: Lease) -> None:
+        """The application is still at work: renew now, and let `delivery_timeout` begin anew."""
+        lease.received = True
+        lease.silent_until = self._clock.now() + self._policy(lease.topic).lifetime
+        self._urgent.add(lease)
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Renew for ever."""
+        while True:
+            await self._clock.wait(self._wakeup, self._tick())
+            await self.step()
+
+    def _tick(self) -> float:
+        """A sixth of the shortest lease, so that each is renewed in time twice over."""
+        ttls = [self._policy(topic).lease_ttl for s in self._dispatcher.sessions() for topic in s.topics]
+        return min([LONGEST_TICK, *(ttl / 6 for ttl in ttls)])
+
+    async def step(self) -> None:
+        """Look at every lease once."""
+        self.last_tick = self._clock.now()
+        due: dict[str, dict[str, tuple[Session, Lease]]] = {}
+        silent: dict[str, int] = {}
+        for session, lease in self._dispatcher.leases():
+            if lease.lost or self.last_tick >= lease.silent_until:
+                if self.last_tick >= lease.deadline:
+                    session.give_up(lease)
+                    silent[lease.topic] = silent.get(lease.topic, 0) + (not lease.lost)
+            elif lease in self._urgent or self._aged(lease):
+                # One operation per timer and call; a second lease on it waits for the next step.
+                due.setdefault(lease.topic, {}).setdefault(lease.timer.timer_id, (session, lease))
+        self._urgent.clear()
+        for topic, count in silent.items():
+            if count:
+                self._instruments.silent(topic, count)
+                log.warning(
+                    "deliveries given up: no outcome within delivery_timeout",
+                    extra={"topic": topic, "count": count},
+                )
+        for topic, leases in due.items():
+            await self._renew(topic, list(leases.values()))
+
+    def _aged(self, lease: Lease) -> bool:
+        policy = self._policy(lease.topic)
+        return policy.renew and lease.deadline - self.last_tick < policy.lease_ttl * 2 / 3
+
+    async def _renew(self, topic: str, leases: list[tuple[Session, Lease]]) -> None:
+        ttl = self._policy(topic).lease_ttl
+        for start in range(0, len(leases), MAX_PER_CALL):
+            part = leases[start : start + MAX_PER_CALL]
+            extensions = [Extension(lease.timer.timer_id, lease.nonce, lease.received) for _, lease in part]
+            sent = self._clock.now()
+            try:
+                verdicts = await self._store.extend(topic, extensions, lease=micros(ttl))
+            except StoreUnavailable as failure:
+                self._link.failed(failure)
+                return  # the next tick tries again
+            except StoreError as failure:
+                self._instruments.store_error(type(failure).__name__)
+                log.error("Redis refuses to renew", extra={"topic": topic, "reason": str(failure)})
+                return
+            self._link.worked()
+            for (session, lease), verdict in zip(part, verdicts, strict=True):
+                if verdict is Verdict.OK:
+                    lease.deadline = max(lease.deadline, sent + ttl)
+                elif lease.token in session.leases:  # else it ended while the call was under way
+                    lease.lost = True
+                    session.complain(lease.token, PROBLEMS[verdict])

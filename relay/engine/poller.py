@@ -1,0 +1,143 @@
+"""One topic's poll loop: sleep until something is due and somebody can take it, then claim."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from random import random
+
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.pacing import Jitter, Pacing, seconds_until
+from relay.core.policy import TopicPolicy
+from relay.core.ports import TimerStore
+from relay.core.timers import Claim
+from relay.engine.clock import Clock, Wakeup
+from relay.engine.dispatcher import Dispatcher
+from relay.engine.link import Link
+from relay.telemetry.instruments import Instruments
+
+CLAIM_BYTES = 2 << 20
+"""Payload bytes that one claim call returns at most, roughly."""
+
+REFUSED_WAIT = 5.0
+"""Seconds to wait after Redis refused a claim, such as for a key of the wrong type."""
+
+log = logging.getLogger(__name__)
+
+
+class Poller:
+    """Claims a topic's due timers for as long as the dispatcher has room for them."""
+
+    def __init__(
+        self,
+        topic: str,
+        policy: TopicPolicy,
+        store: TimerStore,
+        dispatcher: Dispatcher,
+        link: Link,
+        clock: Clock,
+        instruments: Instruments,
+        nonce: Callable[[], bytes],
+        jitter: Jitter = random,
+    ) -> None:
+        self._topic = topic
+        self._policy = policy
+        self._store = store
+        self._dispatcher = dispatcher
+        self._link = link
+        self._clock = clock
+        self._instruments = instruments
+        self._nonce = nonce
+        self._pacing = Pacing(policy, jitter)
+        self._wakeup = Wakeup()
+        self._next_poll = clock.now()
+        self._next_due = -math.inf
+        self._refused = False
+        self._server_time: tuple[int, float] | None = None
+
+    def wake(self) -> None:
+        """Capacity has changed."""
+        self._wakeup.set()
+
+    def due_at(self, instant: int) -> None:
+        """Poll at `instant` (microseconds by the server's clock) if not before."""
+        if self._server_time is None:
+            return  # the first poll is still to come
+        server, here = self._server_time
+        due = here + (instant - server) / 1e6
+        if due < self._next_poll:
+            self._next_poll = self._next_due = due
+            self._wakeup.set()
+
+    async def run(self) -> None:
+        """Poll for ever."""
+        while True:
+            await self.step()
+
+    async def step(self) -> None:
+        """Wait until it is time and there is room; claim, and hand out what was claimed."""
+        while True:
+            wait = self._next_poll - self._clock.now()
+            room = self._dispatcher.free(self._topic)
+            if room > 0 and wait <= 0:
+                break
+            await self._clock.wait(self._wakeup, wait if room > 0 else math.inf)
+        nonce = self._nonce()
+        sent = self._clock.now()
+        expected = self._next_due <= sent
+        # What is scheduled while the claim is under way may move these two to an earlier time.
+        self._next_poll = self._next_due = math.inf
+        try:
+            claim = await self._store.claim(
+                self._topic,
+                limit=min(room, self._policy.claim_batch),
+                lease=micros(self._policy.lease_ttl),
+                nonce=nonce,
+                max_bytes=CLAIM_BYTES,
+            )
+        except StoreUnavailable as failure:
+            self._link.failed(failure)
+            await self._link.pause()
+            self._next_poll = self._clock.now()
+        except StoreError as failure:
+            self._complain(failure)
+            await self._clock.sleep(REFUSED_WAIT)
+            self._next_poll = self._clock.now()
+        else:
+            self._link.worked()
+            self._refused = False
+            self._plan(claim, sent, expected=expected)
+            self._report(claim)
+            if claim.timers:
+                self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, policy=self._policy)
+
+    def _plan(self, claim: Claim, sent: float, *, expected: bool) -> None:
+        here = self._clock.now()
+        # The server read its clock somewhere between; the middle halves the error.
+        self._server_time = (claim.now, (sent + here) / 2)
+        until_next = seconds_until(claim.next, claim.now)
+        wait = self._pacing.after_claim(taken=bool(claim.timers), expected=expected, until_next=until_next)
+        planned = (sent + here) / 2 + wait
+        if planned < self._next_poll:
+            self._next_poll = planned
+            self._next_due = planned if wait >= until_next else math.inf
+
+    def _report(self, claim: Claim) -> None:
+        if claim.parked:
+            log.warning(
+                "timers without payload are put aside", extra={"topic": self._topic, "count": claim.parked}
+            )
+        if claim.orphans:
+            self._instruments.orphans(self._topic, len(claim.orphans))
+            log.error(
+                "timers removed whose payload has been missing",
+                extra={"topic": self._topic, "timer_ids": [ascii(name) for name in claim.orphans]},
+            )
+
+    def _complain(self, failure: StoreError) -> None:
+        self._instruments.store_error(type(failure).__name__)
+        if not self._refused:
+            log.error("Redis refuses to claim", extra={"topic": self._topic, "reason": str(failure)})
+            self._refused = True

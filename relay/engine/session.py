@@ -1,0 +1,192 @@
+"""One application's stream, as the engine sees it: capacity, what is in flight, what is to be said."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from relay.engine.clock import Clock, Wakeup
+from relay.engine.lease import Lease
+
+FRAME_BYTES = 2 << 20
+"""Payload bytes after which a frame is closed."""
+
+FRAME_TIMERS = 500
+"""Deliveries after which a frame is closed."""
+
+HOLD = 0.5
+"""Seconds for which a suspect timer has the stream to itself: long enough for a crash to show."""
+
+
+class Problem(Enum):
+    """Why a settlement or receipt changed nothing."""
+
+    UNKNOWN_TOKEN = "no delivery of this stream has that token"
+    DUPLICATE = "the delivery was settled before"
+    STALE = "the lease is lost: the timer was rescheduled, or is delivered elsewhere"
+    GONE = "the timer is no longer there"
+    INVALID_OUTCOME = "outcome: is missing or unknown; send ACK, NACK, REJECT or EXTEND"
+    INVALID_RETRY_AFTER = "retry_after: is negative or no duration; send 0 or more"
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """What to say to the application next."""
+
+    leases: list[Lease] = field(default_factory=list)
+    problems: list[tuple[bytes, Problem]] = field(default_factory=list)
+    drain: bool = False
+
+
+class Session:
+    """What one stream asked for, and what it holds.
+
+    A timer that was in flight when its application's stream broke comes back as a suspect. It is
+    sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
+    so a timer that kills its application counts against itself only.
+    """
+
+    def __init__(self, topics: Iterable[str], max_outstanding: int, clock: Clock) -> None:
+        self.topics = tuple(dict.fromkeys(topics))
+        self.max_outstanding = max_outstanding
+        self.leases: dict[bytes, Lease] = {}
+        self.unwritten = 0
+        """Settlements of this session that are not in Redis yet; kept by the settler."""
+        self.draining = False
+        self.changed: Callable[[Session], None] = lambda _: None
+        self._clock = clock
+        self._outbox: deque[Lease] = deque()
+        self._problems: list[tuple[bytes, Problem]] = []
+        self._ended: dict[bytes, Problem] = {}
+        self._say_drain = False
+        self._alone: Lease | None = None
+        self._hold_until = 0.0
+        self._wakeup = Wakeup()
+
+    @property
+    def free(self) -> int:
+        """How many more deliveries it can take."""
+        return 0 if self.draining else self.max_outstanding - len(self.leases)
+
+    @property
+    def in_flight(self) -> int:
+        """How many deliveries were sent and are not settled."""
+        return len(self.leases) - len(self._outbox)
+
+    def offer(self, leases: Iterable[Lease]) -> None:
+        """Deliver these, in this order."""
+        for lease in leases:
+            self.leases[lease.token] = lease
+            self._outbox.append(lease)
+        self._wakeup.set()
+
+    def received(self, token: bytes) -> Lease | None:
+        """Note a receipt; None, and a problem said, if the token is of no use."""
+        lease = self.leases.get(token)
+        if lease is None:
+            self._unusable(token)
+        else:
+            lease.received = True
+        return lease
+
+    def end(self, token: bytes) -> Lease | None:
+        """Take a delivery out; None, and a problem said, if the token is of no use."""
+        lease = self.leases.pop(token, None)
+        if lease is None:
+            self._unusable(token)
+            return None
+        self._remember(token, Problem.DUPLICATE)
+        self.changed(self)
+        if self._alone is not None or self._outbox:
+            self._wakeup.set()
+        return lease
+
+    def give_up(self, lease: Lease) -> None:
+        """Forget a delivery whose lease has run out; what is said about it later is stale."""
+        if self.leases.pop(lease.token, None) is not None:
+            if not lease.sent:
+                self._outbox.remove(lease)
+            self._remember(lease.token, Problem.STALE)
+            self.changed(self)
+            self._wakeup.set()
+
+    def complain(self, token: bytes, problem: Problem) -> None:
+        """Say that a settlement changed nothing."""
+        self._problems.append((token, problem))
+        self._wakeup.set()
+
+    def drain(self, *, say: bool) -> None:
+        """Take nothing new; `say` so to the application if it was not its own wish."""
+        self.draining = True
+        self._say_drain = say
+        self._wakeup.set()
+
+    def close(self) -> list[Lease]:
+        """End it; answers what was unsettled."""
+        self.draining = True
+        unsettled = list(self.leases.values())
+        self.leases.clear()
+        self._outbox.clear()
+        return unsettled
+
+    async def next(self) -> Outgoing:
+        """What to say next; waits until there is something."""
+        while True:
+            outgoing = self.take()
+            if outgoing.leases or outgoing.problems or outgoing.drain:
+                return outgoing
+            waiting = self._outbox and self._hold_until > self._clock.now()
+            if waiting:
+                await self._clock.wait(self._wakeup, self._hold_until - self._clock.now())
+            else:
+                await self._wakeup.wait()
+
+    def take(self) -> Outgoing:
+        """What can be said now."""
+        outgoing = Outgoing(self._frame(), self._problems, self._say_drain)
+        self._problems = []
+        self._say_drain = False
+        return outgoing
+
+    def _frame(self) -> list[Lease]:
+        if not self._outbox or not self._may_send():
+            return []
+        frame: list[Lease] = []
+        size = 0
+        while self._outbox and len(frame) < FRAME_TIMERS and size < FRAME_BYTES:
+            lease = self._outbox[0]
+            if lease.timer.suspect:
+                if not frame:
+                    self._alone = self._outbox.popleft()
+                    self._hold_until = self._clock.now() + HOLD
+                    frame.append(self._alone)
+                break
+            size += len(lease.timer.payload)
+            frame.append(self._outbox.popleft())
+        for lease in frame:
+            lease.sent = True
+        return frame
+
+    def _may_send(self) -> bool:
+        """Whether the stream is clear: of the suspect before, and for a suspect, of everything."""
+        now = self._clock.now()
+        if self._alone is not None:
+            if self._alone.token in self.leases and now < self._hold_until:
+                return False
+            self._alone = None
+            self._hold_until = 0.0
+        if self._outbox[0].timer.suspect and self.in_flight:
+            if not self._hold_until:
+                self._hold_until = now + HOLD
+            return now >= self._hold_until
+        return True
+
+    def _unusable(self, token: bytes) -> None:
+        self.complain(token, self._ended.get(token, Problem.UNKNOWN_TOKEN))
+
+    def _remember(self, token: bytes, problem: Problem) -> None:
+        self._ended[token] = problem
+        if len(self._ended) > 2 * self.max_outstanding:
+            del self._ended[next(iter(self._ended))]

@@ -1,0 +1,194 @@
+"""Writes outcomes and receipts back, many in one call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.policy import TopicPolicy
+from relay.core.ports import MAX_PER_CALL, TimerStore
+from relay.engine.clock import Wakeup
+from relay.engine.lease import Lease
+from relay.engine.link import Link
+from relay.engine.session import Problem, Session
+from relay.telemetry.instruments import Instruments
+
+log = logging.getLogger(__name__)
+
+PROBLEMS = {Verdict.STALE: Problem.STALE, Verdict.GONE: Problem.GONE}
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A settlement to be written. `tried`: an earlier try may have been written already."""
+
+    lease: Lease
+    settlement: Settlement
+    session: Session | None
+    tried: bool = False
+
+
+class Settler:
+    """Gathers settlements and receipts per topic while a call is under way, and writes them.
+
+    One operation per timer and call: an end of a lease drops the receipt that still waits, and a
+    second lease on the same timer waits for the next call. While Redis is away everything stays
+    here and is tried again: a token does not age, it holds until somebody else takes the timer.
+    """
+
+    def __init__(
+        self,
+        store: TimerStore,
+        policy: Callable[[str], TopicPolicy],
+        link: Link,
+        instruments: Instruments,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._link = link
+        self._instruments = instruments
+        self._ends: dict[str, dict[bytes, _Waiting]] = {}
+        self._receipts: dict[str, dict[bytes, Lease]] = {}
+        self._wakeup = Wakeup()
+        self._written = Wakeup()
+        self._writing = 0
+
+    def settle(self, lease: Lease, settlement: Settlement, session: Session | None = None) -> None:
+        """End a lease; `session` hears of it if that changes nothing."""
+        receipts = self._receipts.get(lease.topic)
+        if receipts is not None and receipts.pop(lease.token, None) and not receipts:
+            del self._receipts[lease.topic]
+        if session is not None:
+            session.unwritten += 1
+        self._ends.setdefault(lease.topic, {})[lease.token] = _Waiting(lease, settlement, session)
+        self._wakeup.set()
+
+    def receipt(self, lease: Lease) -> None:
+        """Write down that the application received a delivery."""
+        self._receipts.setdefault(lease.topic, {})[lease.token] = lease
+        self._wakeup.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is written."""
+        return not (self._ends or self._receipts or self._writing)
+
+    async def flush(self, session: Session | None = None) -> None:
+        """Until all of the session's settlements, or simply all, are written."""
+        while session.unwritten if session is not None else not self.idle:
+            await self._written.wait()
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            await self._wakeup.wait()
+            while self._ends or self._receipts:
+                await self.step()
+
+    async def step(self) -> None:
+        """One call of each kind for each topic that has something to write."""
+        try:
+            for topic in list(self._ends):
+                await self._write_ends(topic)
+            for topic in list(self._receipts):
+                if topic in self._receipts:  # else they were overtaken meanwhile
+                    await self._write_receipts(topic)
+        except StoreUnavailable as failure:
+            self._link.failed(failure)
+            await self._link.pause()
+
+    async def _write_ends(self, topic: str) -> None:
+        batch = self._take(topic)
+        try:
+            verdicts = await self._store.settle(topic, [waiting.settlement for waiting in batch])
+        except StoreUnavailable:
+            for waiting in batch:
+                waiting.tried = True
+            ends = self._ends.setdefault(topic, {})
+            self._ends[topic] = {waiting.lease.token: waiting for waiting in batch} | ends
+            raise
+        except StoreError as failure:
+            self._drop(topic, len(batch), failure)
+        else:
+            self._link.worked()
+            self._report(topic, batch, verdicts)
+        finally:
+            self._writing = 0
+        for waiting in batch:
+            if waiting.session is not None:
+                waiting.session.unwritten -= 1
+        self._written.set()
+
+    def _take(self, topic: str) -> list[_Waiting]:
+        """Up to a call's worth, each timer once."""
+        ends = self._ends[topic]
+        batch: dict[str, _Waiting] = {}
+        for waiting in ends.values():
+            if len(batch) == MAX_PER_CALL:
+                break
+            batch.setdefault(waiting.settlement.timer_id, waiting)
+        for waiting in batch.values():
+            del ends[waiting.lease.token]
+        if not ends:
+            del self._ends[topic]
+        self._writing = len(batch)
+        return list(batch.values())
+
+    def _report(self, topic: str, batch: list[_Waiting], verdicts: list[Verdict]) -> None:
+        counts: dict[Verb, int] = {}
+        stale = 0
+        for waiting, verdict in zip(batch, verdicts, strict=True):
+            # After a try whose reply was lost, "gone" or "stale" may be its own doing.
+            if verdict is Verdict.OK or waiting.tried:
+                counts[waiting.settlement.verb] = counts.get(waiting.settlement.verb, 0) + 1
+                continue
+            stale += 1
+            if waiting.session is not None:
+                waiting.session.complain(waiting.lease.token, PROBLEMS[verdict])
+        for verb, count in counts.items():
+            self._instruments.settled(topic, verb.value, count)
+        if stale:
+            self._instruments.stale(topic, stale)
+
+    async def _write_receipts(self, topic: str) -> None:
+        receipts = self._receipts[topic]
+        batch: dict[str, Lease] = {}
+        for lease in list(receipts.values())[:MAX_PER_CALL]:
+            batch.setdefault(lease.timer.timer_id, lease)
+        for lease in batch.values():
+            del receipts[lease.token]
+        if not receipts:
+            del self._receipts[topic]
+        policy = self._policy(topic)
+        extensions = [Extension(name, lease.nonce, received=True) for name, lease in batch.items()]
+        # A receipt is written as a renewal, which must not give a lease more time than it has
+        # where renewing is off.
+        lease_time = micros(policy.lease_ttl) if policy.renew else 0
+        self._writing = len(batch)
+        try:
+            verdicts = await self._store.extend(topic, extensions, lease=lease_time)
+        except StoreUnavailable:
+            kept = self._receipts.setdefault(topic, {})
+            kept.update((lease.token, lease) for lease in batch.values())
+            raise
+        except StoreError as failure:
+            self._drop(topic, len(batch), failure)
+        else:
+            self._link.worked()
+            for lease, verdict in zip(batch.values(), verdicts, strict=True):
+                lease.lost |= verdict is not Verdict.OK
+        finally:
+            self._writing = 0
+        self._written.set()
+
+    def _drop(self, topic: str, count: int, failure: StoreError) -> None:
+        """Redis refuses, and would again: leave these leases to run out, and the timers to come again."""
+        self._instruments.store_error(type(failure).__name__)
+        log.error(
+            "Redis refuses to settle; the timers will be delivered again",
+            extra={"topic": topic, "count": count, "reason": str(failure)},
+        )

@@ -1,0 +1,157 @@
+"""`DeliveryService`: one bidirectional stream of batches an application."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+from grpc.aio import ServicerContext
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.outcomes import Verb
+from relay.engine.engine import Engine
+from relay.engine.session import Outgoing, Problem, Session
+from relay.rpc import translate
+from relay.rpc.errors import abort
+from relay.v1 import delivery_service_pb2 as pb
+from relay.v1 import delivery_service_pb2_grpc as base
+
+Context = ServicerContext[Any, Any]
+
+ENDS = {pb.OUTCOME_ACK: Verb.ACK, pb.OUTCOME_NACK: Verb.NACK, pb.OUTCOME_REJECT: Verb.REJECT}
+
+PROBLEMS = {
+    Problem.UNKNOWN_TOKEN: pb.PROBLEM_REASON_UNKNOWN_TOKEN,
+    Problem.DUPLICATE: pb.PROBLEM_REASON_DUPLICATE,
+    Problem.STALE: pb.PROBLEM_REASON_STALE,
+    Problem.GONE: pb.PROBLEM_REASON_GONE,
+    Problem.INVALID_OUTCOME: pb.PROBLEM_REASON_INVALID,
+    Problem.INVALID_RETRY_AFTER: pb.PROBLEM_REASON_INVALID,
+}
+
+
+class DeliveryService(base.DeliveryServiceServicer):
+    """See `proto/relay/v1/delivery_service.proto`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def Deliver(self, _requests: object, context: Context) -> None:
+        """Serve one stream, from Open to its end."""
+        try:
+            session = await self._open(context)
+        except InvalidField as failure:
+            await abort(context, failure)
+        if session is None:
+            return
+        broken = True
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await context.write(pb.DeliverResponse(opened=pb.Opened()))
+            await self._engine.attach(session)
+            reader = asyncio.create_task(self._read(session, context))
+            writer = asyncio.create_task(_write(session, context))
+            tasks += (reader, writer)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()  # raises what ended it
+            # An end without a Drain before it is how the death of an application looks, too.
+            broken = not session.draining
+            await self._engine.detach(session, broken=broken)
+            await self._engine.flush(session)
+            await _stop(tasks)
+            await _say(session.take(), context)
+        except InvalidField as failure:
+            broken = False
+            await abort(context, failure)
+        finally:
+            # Also when the call is cancelled, which is what a broken connection does.
+            await asyncio.shield(asyncio.ensure_future(self._end(session, tasks, broken=broken)))
+
+    async def _end(self, session: Session, tasks: list[asyncio.Task[None]], *, broken: bool) -> None:
+        await _stop(tasks)
+        await self._engine.detach(session, broken=broken)
+
+    async def _open(self, context: Context) -> Session | None:
+        request = await context.read()
+        if request is grpc.aio.EOF:
+            return None
+        if request.WhichOneof("message") != "open":
+            raise InvalidField("open", "has to come first; send it before anything else")
+        topics = list(request.open.topics)
+        if not topics:
+            raise InvalidField("topics", "is empty; name at least one")
+        for topic in topics:
+            validate.name("topics", topic)
+        limit = request.open.max_outstanding
+        if not 1 <= limit <= validate.MAX_OUTSTANDING:
+            raise InvalidField("max_outstanding", f"is {limit}; give 1 to {validate.MAX_OUTSTANDING}")
+        return self._engine.open(topics, limit)
+
+    async def _read(self, session: Session, context: Context) -> None:
+        """Take what the application says until it ends its side."""
+        while (request := await context.read()) is not grpc.aio.EOF:
+            kind = request.WhichOneof("message")
+            if kind == "settle":
+                self._settle(session, request.settle)
+            elif kind == "drain":
+                session.drain(say=False)
+            elif kind == "open":
+                raise InvalidField("open", "came twice; open another stream for other topics")
+            else:
+                raise InvalidField("message", "is empty or unknown; send settle or drain")
+
+    def _settle(self, session: Session, settle: pb.Settle) -> None:
+        for token in settle.received:
+            self._engine.received(session, token)
+        for settlement in settle.settlements:
+            self._settle_one(session, settlement)
+
+    def _settle_one(self, session: Session, settlement: pb.Settlement) -> None:
+        outcome = settlement.outcome
+        if outcome == pb.OUTCOME_ACK:
+            self._engine.end(session, settlement.token, Verb.ACK)
+        elif outcome == pb.OUTCOME_EXTEND:
+            self._engine.extend(session, settlement.token)
+        elif outcome not in ENDS:
+            session.complain(settlement.token, Problem.INVALID_OUTCOME)
+        else:
+            try:
+                retry_after = (
+                    translate.length("retry_after", settlement.retry_after)
+                    if settlement.HasField("retry_after")
+                    else None
+                )
+            except InvalidField:
+                session.complain(settlement.token, Problem.INVALID_RETRY_AFTER)
+                return
+            reason = settlement.reason[: validate.MAX_REASON_BYTES]
+            self._engine.end(session, settlement.token, ENDS[outcome], retry_after=retry_after, reason=reason)
+
+
+async def _write(session: Session, context: Context) -> None:
+    """Say what there is to say, for ever."""
+    while True:
+        await _say(await session.next(), context)
+
+
+async def _stop(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _say(outgoing: Outgoing, context: Context) -> None:
+    if outgoing.leases:
+        await context.write(translate.deliveries(outgoing.leases))
+    if outgoing.problems:
+        problems = [
+            pb.Problem(token=token, reason=PROBLEMS[problem], message=problem.value)
+            for token, problem in outgoing.problems
+        ]
+        await context.write(pb.DeliverResponse(problems=pb.Problems(problems=problems)))
+    if outgoing.drain:
+        await context.write(pb.DeliverResponse(drain=pb.Drain()))

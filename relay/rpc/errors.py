@@ -1,0 +1,81 @@
+"""Relay's errors as gRPC statuses, with google.rpc details."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc import StatusCode
+from grpc.aio import ServicerContext
+
+from relay.core.errors import (
+    InvalidField,
+    RelayError,
+    StoreFull,
+    StoreUnavailable,
+    TimerNotFound,
+    WrongKeyType,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER = Duration(seconds=1)
+
+CODES: dict[type[RelayError], StatusCode] = {
+    InvalidField: StatusCode.INVALID_ARGUMENT,
+    TimerNotFound: StatusCode.NOT_FOUND,
+    StoreUnavailable: StatusCode.UNAVAILABLE,
+    StoreFull: StatusCode.RESOURCE_EXHAUSTED,
+    WrongKeyType: StatusCode.FAILED_PRECONDITION,
+}
+
+
+def code(failure: RelayError) -> StatusCode:
+    """The status code of an error; INTERNAL for those that no caller can mend."""
+    return CODES.get(type(failure), StatusCode.INTERNAL)
+
+
+def details(failure: RelayError) -> list[Message]:
+    """What goes into the status beside code and message."""
+    if isinstance(failure, InvalidField):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=failure.field, description=failure.problem
+        )
+        return [error_details_pb2.BadRequest(field_violations=[violation])]
+    if isinstance(failure, StoreUnavailable):
+        return [error_details_pb2.RetryInfo(retry_delay=RETRY_AFTER)]
+    return []
+
+
+async def abort(context: ServicerContext[Any, Any], failure: RelayError) -> NoReturn:
+    """End the call with the error's status."""
+    status = code(failure)
+    number: int = status.value[0]
+    rich = status_pb2.Status(code=number, message=str(failure))
+    for detail in details(failure):
+        packed = AnyMessage()
+        packed.Pack(detail)
+        rich.details.append(packed)
+    await context.abort(
+        status,
+        str(failure),
+        trailing_metadata=(("grpc-status-details-bin", rich.SerializeToString()),),
+    )
+    raise AssertionError("abort returned")
+
+
+@asynccontextmanager
+async def answering_errors(context: ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    """Turn a `RelayError` into the call's status."""
+    try:
+        yield
+    except RelayError as failure:
+        if code(failure) is StatusCode.INTERNAL:
+            log.error("a call failed", extra={"reason": str(failure)})
+        await abort(context, failure)

@@ -1,0 +1,93 @@
+"""The gRPC server: services, health, reflection, and where it listens."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from relay.core.errors import RelayError
+from relay.engine.engine import Engine
+from relay.rpc.delivery_service import DeliveryService
+from relay.rpc.timer_service import TimerService
+from relay.v1 import delivery_service_pb2, timer_service_pb2
+from relay.v1 import delivery_service_pb2_grpc as delivery_base
+from relay.v1 import timer_service_pb2_grpc as timer_base
+
+SERVICES = (
+    timer_service_pb2.DESCRIPTOR.services_by_name["TimerService"].full_name,
+    delivery_service_pb2.DESCRIPTOR.services_by_name["DeliveryService"].full_name,
+)
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+UNIX = "unix:"
+
+
+class CannotListen(RelayError):
+    """The address can't be listened on."""
+
+
+@dataclass(slots=True)
+class RpcServer:
+    """A started server. `address` is what clients dial, with the port that was chosen."""
+
+    address: str
+    _server: grpc.aio.Server
+    _health: health.aio.HealthServicer
+
+    async def say_healthy(self, healthy: bool) -> None:
+        """What grpc.health.v1 answers, for the server as a whole and for each service."""
+        for service in ("", *SERVICES):
+            await self._health.set(service, SERVING if healthy else NOT_SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Take no new calls; those under way have `grace` seconds."""
+        await self._server.stop(grace)
+        if self.address.startswith(UNIX):
+            await anyio.Path(self.address.removeprefix(UNIX)).unlink(missing_ok=True)
+
+
+async def start(engine: Engine, *, listen: str, socket_mode: int, max_message_bytes: int) -> RpcServer:
+    """Serve on `host:port` or `unix:/path`; raises `CannotListen`."""
+    server = grpc.aio.server(
+        options=[
+            ("grpc.so_reuseport", 0),  # two relays must not share a port unawares
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", -1),
+        ]
+    )
+    timer_base.add_TimerServiceServicer_to_server(TimerService(engine), server)
+    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), server)
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    address = _listen(server, listen, socket_mode)
+    started = RpcServer(address, server, healthy)
+    await started.say_healthy(False)
+    await server.start()
+    return started
+
+
+def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
+    unix = listen.startswith(UNIX)
+    # gRPC makes sockets with mode 0755. Nobody else may get in before the mode is set.
+    umask = os.umask(0o177) if unix else 0
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError as failure:
+        raise CannotListen(
+            f"grpc.listen: can't listen on {listen}; is something else there already?"
+        ) from failure
+    finally:
+        if unix:
+            os.umask(umask)
+    if unix:
+        Path(listen.removeprefix(UNIX)).chmod(socket_mode)
+        return listen
+    host, _, _ = listen.rpartition(":")
+    return f"{host}:{port}"

@@ -1,0 +1,143 @@
+"""`TimerService`: schedule, cancel, get, list."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpc.aio import ServicerContext
+
+from relay.core import validate
+from relay.core.errors import InvalidField, RelayError, TimerNotFound
+from relay.core.ports import MAX_PER_CALL
+from relay.core.timers import NewTimer, Scheduled, TimerState
+from relay.engine.engine import Engine
+from relay.rpc import translate
+from relay.rpc.errors import answering_errors, code
+from relay.v1 import timer_pb2 as pb
+from relay.v1 import timer_service_pb2 as service
+from relay.v1 import timer_service_pb2_grpc as base
+
+MAX_BATCH = 10_000
+DEFAULT_PAGE = 100
+TRACE_CONTEXT = ("traceparent", "tracestate")
+
+Context = ServicerContext[Any, Any]
+
+FILTERS = {
+    pb.TIMER_STATE_UNSPECIFIED: None,
+    pb.TIMER_STATE_PENDING: TimerState.PENDING,
+    pb.TIMER_STATE_LEASED: TimerState.LEASED,
+}
+
+
+class TimerService(base.TimerServiceServicer):
+    """See `proto/relay/v1/timer_service.proto`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def Schedule(self, request: service.ScheduleRequest, context: Context) -> service.ScheduleResponse:
+        """Store one timer."""
+        async with answering_errors(context):
+            topic, timer = self._new_timer(request.timer, _trace_context(context))
+            result = await self._engine.schedule(topic, timer)
+            return translate.scheduled(topic, timer.timer_id, result)
+        raise AssertionError("unreachable")
+
+    async def ScheduleBatch(
+        self, request: service.ScheduleBatchRequest, context: Context
+    ) -> service.ScheduleBatchResponse:
+        """Store many; bad ones fail by themselves."""
+        async with answering_errors(context):
+            if len(request.timers) > MAX_BATCH:
+                raise InvalidField(
+                    "timers", f"has {len(request.timers)} entries; at most {MAX_BATCH} are allowed in a call"
+                )
+            return await self._schedule_batch(request.timers, _trace_context(context))
+        raise AssertionError("unreachable")
+
+    async def _schedule_batch(
+        self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str]
+    ) -> service.ScheduleBatchResponse:
+        outcomes: list[tuple[str, NewTimer] | RelayError] = []
+        for spec in specs:
+            try:
+                outcomes.append(self._new_timer(spec, trace))
+            except InvalidField as failure:
+                outcomes.append(failure)
+        good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
+        stored = iter(await self._engine.schedule_many(good))
+        return service.ScheduleBatchResponse(
+            results=[
+                _error(outcome) if isinstance(outcome, RelayError) else _result(*outcome, next(stored))
+                for outcome in outcomes
+            ]
+        )
+
+    async def Cancel(self, request: service.CancelRequest, context: Context) -> service.CancelResponse:
+        """Remove a timer."""
+        async with answering_errors(context):
+            topic, timer_id = _names(request.topic, request.timer_id)
+            return service.CancelResponse(cancelled=await self._engine.cancel(topic, timer_id))
+        raise AssertionError("unreachable")
+
+    async def GetTimer(self, request: service.GetTimerRequest, context: Context) -> service.GetTimerResponse:
+        """Read one timer."""
+        async with answering_errors(context):
+            topic, timer_id = _names(request.topic, request.timer_id)
+            stored = await self._engine.get(topic, timer_id)
+            if stored is None:
+                raise TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")
+            return service.GetTimerResponse(timer=translate.timer(topic, stored))
+        raise AssertionError("unreachable")
+
+    async def ListTimers(
+        self, request: service.ListTimersRequest, context: Context
+    ) -> service.ListTimersResponse:
+        """Read one page."""
+        async with answering_errors(context):
+            topic = validate.name("topic", request.topic)
+            if request.state not in FILTERS:
+                raise InvalidField("state", f"{request.state} is not a state")
+            if not 0 <= request.page_size <= MAX_PER_CALL:
+                raise InvalidField("page_size", f"is {request.page_size}; give 0 to {MAX_PER_CALL}")
+            page = await self._engine.page(
+                topic,
+                state=FILTERS[request.state],
+                limit=request.page_size or DEFAULT_PAGE,
+                cursor=request.page_token,
+            )
+            return service.ListTimersResponse(
+                timers=[translate.timer(topic, stored) for stored in page.timers],
+                next_page_token=page.cursor,
+            )
+        raise AssertionError("unreachable")
+
+    def _new_timer(self, spec: pb.TimerSpec, trace: Mapping[str, str]) -> tuple[str, NewTimer]:
+        topic = validate.name("topic", spec.topic)
+        timer_id = spec.timer_id or uuid.uuid4().hex
+        return topic, translate.new_timer(spec, timer_id, self._engine.max_payload_bytes(topic), trace)
+
+
+def _names(topic: str, timer_id: str) -> tuple[str, str]:
+    return validate.name("topic", topic), validate.name("timer_id", timer_id)
+
+
+def _result(topic: str, timer: NewTimer, outcome: Scheduled | RelayError) -> service.ScheduleResult:
+    if isinstance(outcome, RelayError):
+        return _error(outcome)
+    return service.ScheduleResult(scheduled=translate.scheduled(topic, timer.timer_id, outcome))
+
+
+def _error(failure: RelayError) -> service.ScheduleResult:
+    field = failure.field if isinstance(failure, InvalidField) else ""
+    number: int = code(failure).value[0]
+    return service.ScheduleResult(error=service.ItemError(code=number, message=str(failure), field=field))
+
+
+def _trace_context(context: Context) -> dict[str, str]:
+    """The caller's W3C trace context, to be kept in the timer's headers."""
+    metadata = context.invocation_metadata() or ()
+    return {key: value for key, value in metadata if key in TRACE_CONTEXT and isinstance(value, str)}

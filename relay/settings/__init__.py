@@ -1,0 +1,31 @@
+"""What can be set, from where, and with what bounds.
+
+    settings = load(Path("relay.yaml"))     # environment over file over defaults
+    settings.policy("invoices").lease_ttl   # topics: over defaults:
+
+`docs/settings.md` lists every field; `python tools/settings_docs.py` writes it.
+"""
+
+from relay.settings.load import load
+from relay.settings.problems import SettingsError
+from relay.settings.tree import (
+    GrpcSettings,
+    HttpSettings,
+    LogSettings,
+    PolicySettings,
+    RedisSettings,
+    RedisUrl,
+    Settings,
+)
+
+__all__ = [
+    "GrpcSettings",
+    "HttpSettings",
+    "LogSettings",
+    "PolicySettings",
+    "RedisSettings",
+    "RedisUrl",
+    "Settings",
+    "SettingsError",
+    "load",
+]

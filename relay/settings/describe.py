@@ -1,0 +1,108 @@
+"""The tree described: for error messages, for `docs/settings.md`, for whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from relay.settings.tree import PolicySettings, Settings
+
+ANY_TOPIC = "<name>"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One field. Bounds are None where there are none; `choices` is empty where any value goes."""
+
+    path: tuple[str, ...]
+    type: str
+    unit: str
+    default: Any
+    lowest: float | None
+    highest: float | None
+    choices: tuple[str, ...]
+    description: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "RELAY_" + "__".join(part if part == ANY_TOPIC else part.upper() for part in self.path)
+
+    @property
+    def bounds(self) -> str:
+        """Its bounds or choices, as in `0.1 to 300`; empty where there are none."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.lowest is None or self.highest is None:
+            return ""
+        return f"{_plain(self.lowest)} to {_plain(self.highest)}"
+
+    @property
+    def expected(self) -> str:
+        """What a right value is, as the end of "must be …"."""
+        if self.choices:
+            return f"one of {self.bounds}"
+        if self.type == "boolean":
+            return "true or false"
+        if self.type == "text":
+            return "text"
+        number = "a whole number" if self.type == "whole number" else "a number"
+        return f"{number} of {self.unit} from {self.bounds}"
+
+
+def _plain(number: float) -> str:
+    return f"{number:g}" if number != int(number) else str(int(number))
+
+
+@cache
+def fields() -> tuple[Described, ...]:
+    """All fields in the tree's order; those of any topic stand under `topics.<name>`."""
+    return tuple(_walk(Settings, ()))
+
+
+def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[Described]:
+    for name, info in model.model_fields.items():
+        here = (*path, name)
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _walk(info.annotation, here)
+        elif get_origin(info.annotation) is dict:
+            yield from _walk(PolicySettings, (*here, ANY_TOPIC))
+        else:
+            yield _describe(info, here)
+
+
+def _describe(info: FieldInfo, path: tuple[str, ...]) -> Described:
+    is_choice = get_origin(info.annotation) is Literal
+    types: dict[Any, str] = {float: "number", int: "whole number", bool: "boolean"}
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    bounds = {name: getattr(rule, name) for rule in info.metadata for name in ("ge", "le") if hasattr(rule, name)}
+    return Described(
+        path=path,
+        type=types.get(info.annotation, "text"),
+        unit=str(extra.get("unit", "")),
+        default=info.default,
+        lowest=bounds.get("ge"),
+        highest=bounds.get("le"),
+        choices=get_args(info.annotation) if is_choice else (),
+        description=info.description or "",
+    )
+
+
+def find(path: tuple[str, ...]) -> Described | None:
+    """The field at `path`, which may name a real topic."""
+    if path[0] == "topics" and len(path) == 3:
+        path = ("topics", ANY_TOPIC, path[2])
+    return next((field for field in fields() if field.path == path), None)
+
+
+def siblings(path: tuple[str, ...]) -> list[str]:
+    """The names that are allowed where the last part of `path` stands."""
+    if path[0] == "topics" and len(path) == 3:
+        path = ("topics", ANY_TOPIC, path[2])
+    level = path[:-1]
+    return list(dict.fromkeys(f.path[len(level)] for f in fields() if f.path[: len(level)] == level))

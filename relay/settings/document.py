@@ -1,0 +1,61 @@
+"""The YAML file as a plain tree, stricter than YAML: text keys only, and none twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from relay.settings.problems import SettingsError
+
+LEVELS = ("redis", "grpc", "http", "log", "defaults", "topics")
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=True)  # type: ignore[no-untyped-call]
+            where = f"line {key.start_mark.line + 1}"
+            if not isinstance(name, str):
+                raise SettingsError([f"{where}: the key {key.value!r} must be in quotes to be text"])
+            if name in seen:
+                raise SettingsError([f"{where}: the key {name!r} comes twice"])
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """The file's settings; a level without content counts as left out.
+
+    Raises `SettingsError`. No message quotes the file: a password may stand there.
+    """
+    try:
+        content = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError([f"{file}: can't be read: {error.strerror or error}"]) from None
+    except UnicodeDecodeError:
+        raise SettingsError([f"{file}: is not UTF-8 text"]) from None
+    try:
+        tree = yaml.load(content, _Loader)  # noqa: S506 (a SafeLoader)
+    except SettingsError as error:
+        raise SettingsError([f"{file}, {problem}" for problem in error.problems]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SettingsError([f"{file}{where}: is not valid YAML"]) from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise SettingsError([f"{file}: must be a mapping of settings at its top level"])
+    _drop_empty(tree, LEVELS)
+    if isinstance(topics := tree.get("topics"), dict):
+        topics.update({name: {} for name, entry in topics.items() if entry is None})
+    return tree
+
+
+def _drop_empty(tree: dict[str, Any], levels: tuple[str, ...]) -> None:
+    for level in levels:
+        if level in tree and tree[level] is None:
+            del tree[level]

@@ -1,0 +1,125 @@
+"""What single values, and values together, must be like. Errors are the ends of sentences."""
+
+from __future__ import annotations
+
+import re
+from itertools import permutations
+from typing import Any
+from urllib.parse import urlsplit
+
+from relay.core import addresses, validate
+from relay.core.errors import InvalidField
+from relay.core.policy import TopicPolicy
+
+class Misfit(ValueError):
+    """Two fields contradict each other; `field` is the path, from the level checked, of one of them."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+MAX_SOCKET_PATH = 107
+"""Bytes of a Unix socket's path, a limit of the operating system (108 with the closing zero)."""
+
+
+def not_a_bool(value: Any) -> Any:
+    """Refuse true and false, which Python would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number, got {str(value).lower()}")
+    return value
+
+
+def topic(value: str) -> str:
+    """A topic's name."""
+    return _name(value, "the topic's name ")
+
+
+def prefix(value: str) -> str:
+    """The first part of a key or channel, under the rules for topics."""
+    return _name(value, "")
+
+
+def _name(value: str, subject: str) -> str:
+    try:
+        return validate.name("name", value)
+    except InvalidField as error:
+        raise ValueError(f"{subject}{error.problem}") from None
+
+
+def distinct_prefixes(**prefixes: str) -> None:
+    """A key is `prefix:topic`: no two topics may meet in one key, whatever their names."""
+    for (name, one), (other_name, other) in permutations(prefixes.items(), 2):
+        if one == other:
+            raise Misfit(name, f"must differ from {other_name}, both are {one!r}")
+        if other.startswith(f"{one}:"):
+            raise Misfit(
+                other_name,
+                f"must not begin with {name} and a colon, {one + ':'!r}: "
+                "two topics could meet in one key",
+            )
+
+
+def redis_url(value: Any) -> Any:
+    """A URL that redis-py takes. No message repeats any part of it, which may be the password."""
+    if not isinstance(value, str):
+        raise ValueError("must be a URL such as redis://127.0.0.1:6379/0")
+    try:
+        url = urlsplit(value)
+        _ = url.port
+    except ValueError:
+        raise ValueError(
+            "has no port number where one belongs; percent-encode special characters in the password"
+        ) from None
+    if url.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("must begin with redis://, rediss:// or unix://")
+    if url.scheme == "unix":
+        if not url.path:
+            raise ValueError("must name the socket's path, as in unix:///run/redis.sock")
+    elif not url.hostname:
+        raise ValueError("must name a host, as in redis://127.0.0.1:6379/0")
+    elif not re.fullmatch(r"/?|/\d+", url.path):
+        raise ValueError("must end with a database number, as in redis://127.0.0.1:6379/0")
+    return value
+
+
+def listen(value: str) -> str:
+    """`host:port`."""
+    addresses.split(value)
+    return value
+
+
+def listen_or_socket(value: str) -> str:
+    """`host:port` or `unix:/path`."""
+    if not value.startswith("unix:"):
+        return listen(value)
+    path = value.removeprefix("unix:")
+    if not path.startswith("/"):
+        raise ValueError(f"must name an absolute path, as in unix:/run/relay.sock, got {value!r}")
+    if len(path.encode()) > MAX_SOCKET_PATH:
+        raise ValueError(f"must name a path of at most {MAX_SOCKET_PATH} bytes, got {len(path.encode())}")
+    return value
+
+
+def octal_mode(value: Any) -> Any:
+    """Octal digits as text: YAML reads a bare 0660 as the number 432, and a bare 660 as 660."""
+    if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
+        raise ValueError(f'must be three octal digits in quotes, such as "0660", got {value!r}')
+    return value
+
+
+def times_fit(policy: TopicPolicy) -> None:
+    """The times of one policy do not contradict each other."""
+    if policy.polling_interval > policy.max_polling_interval:
+        raise Misfit(
+            "polling_interval",
+            "must be at most max_polling_interval, "
+            f"got {policy.polling_interval:g} over {policy.max_polling_interval:g} seconds",
+        )
+    if policy.renew and policy.lease_ttl > policy.delivery_timeout:
+        raise Misfit(
+            "lease_ttl",
+            "must be at most delivery_timeout while renew is on, "
+            f"got {policy.lease_ttl:g} over {policy.delivery_timeout:g} seconds",
+        )

@@ -1,0 +1,220 @@
+"""The settings as one frozen tree. Only `relay.settings.load` reads files and the environment."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from relay.core.policy import TopicPolicy
+from relay.core.secrets import mask
+from relay.settings import rules
+
+MIB = 1 << 20
+FRAMING = 128 * 1024
+"""Bytes that a gRPC message needs beside a payload: headers (64 KiB), names, framing."""
+
+
+class RedisUrl(Secret[str]):
+    """A Redis URL that shows `***` in the place of its password; `get_secret_value()` has it."""
+
+    def _display(self) -> str:
+        return mask(self.get_secret_value())
+
+
+Number = Annotated[float, BeforeValidator(rules.not_a_bool)]
+Whole = Annotated[int, BeforeValidator(rules.not_a_bool)]
+Prefix = Annotated[str, AfterValidator(rules.prefix)]
+Topic = Annotated[str, AfterValidator(rules.topic)]
+
+
+def field(
+    default: Any, unit: str, description: str, *, ge: float | None = None, le: float | None = None
+) -> Any:
+    """A field with all that its documentation needs; `unit` is empty for what is no quantity."""
+    return Field(
+        default,
+        description=description,
+        ge=ge,
+        le=le,
+        validate_default=True,
+        json_schema_extra={"unit": unit},
+    )
+
+
+class Section(BaseModel):
+    """What every level of the tree has in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class RedisSettings(Section):
+    """Where the timers are kept."""
+
+    url: Annotated[RedisUrl, BeforeValidator(rules.redis_url)] = field(
+        "redis://127.0.0.1:6379/0",
+        "",
+        "The server: `redis://`, `rediss://` (TLS) or `unix://`. Its password is never shown.",
+    )
+    start_timeout: Number = field(
+        3.0, "seconds", "How long a start waits for Redis before it fails.", ge=0.1, le=300
+    )
+    command_timeout: Number = field(
+        5.0, "seconds", "How long one call to Redis may take before it counts as failed.", ge=0.1, le=300
+    )
+    allow_eviction: bool = field(
+        False, "", "Start although Redis may evict keys (`maxmemory-policy`), and so lose timers."
+    )
+    timeline_key: Prefix = field("timers_timeline", "", "Prefix of the sorted sets of due times.")
+    payloads_key: Prefix = field("timers_payloads", "", "Prefix of the hashes of payloads.")
+    leases_key: Prefix = field("timers_leases", "", "Prefix of the hashes of leases.")
+    wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
+
+    @model_validator(mode="after")
+    def _prefixes_differ(self) -> Self:
+        rules.distinct_prefixes(
+            timeline_key=self.timeline_key, payloads_key=self.payloads_key, leases_key=self.leases_key
+        )
+        return self
+
+
+class GrpcSettings(Section):
+    """The gRPC API, for the application beside the relay."""
+
+    listen: Annotated[str, AfterValidator(rules.listen_or_socket)] = field(
+        "127.0.0.1:7451",
+        "",
+        "`host:port` or `unix:/path`. The API asks for no credentials: keep it on loopback or a socket. "
+        "Port 0 takes any free one.",
+    )
+    socket_mode: Annotated[str, BeforeValidator(rules.octal_mode)] = field(
+        "0660", "octal digits", "Permissions of the Unix socket; without effect on TCP."
+    )
+    max_message_bytes: Whole = field(
+        16 * MIB, "bytes", "The largest message that a caller may send.", ge=MIB, le=256 * MIB
+    )
+
+    @property
+    def mode(self) -> int:
+        """`socket_mode` as a number."""
+        return int(self.socket_mode, 8)
+
+
+class HttpSettings(Section):
+    """Probes and metrics; read-only."""
+
+    listen: Annotated[str, AfterValidator(rules.listen)] = field(
+        "0.0.0.0:7452", "", "`host:port` of `/healthz/…` and `/metrics`. Port 0 takes any free one."
+    )
+
+
+class LogSettings(Section):
+    """The log, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = field("info", "", "The least level that is written.")
+    format: Literal["auto", "json", "text"] = field(
+        "auto", "", "`json` lines, readable `text`, or `auto`: text on a terminal, else JSON."
+    )
+
+
+class PolicySettings(Section):
+    """How the timers of a topic are treated."""
+
+    polling_interval: Number = field(
+        0.05, "seconds", "The least time between two claims that find nothing.", ge=0.001, le=60
+    )
+    max_polling_interval: Number = field(
+        5.0,
+        "seconds",
+        "The longest sleep: how late a timer may be that a foreign publisher wrote without a hint.",
+        ge=0.001,
+        le=3600,
+    )
+    lease_ttl: Number = field(
+        30.0,
+        "seconds",
+        "The length of a lease: how long after a relay's death its timers are delivered again. "
+        "With `renew: false` it is the handler's limit too; give 3 to 5 times its P99 then.",
+        ge=0.1,
+        le=86_400,
+    )
+    renew: bool = field(True, "", "Renew leases while the application works.")
+    delivery_timeout: Number = field(
+        600.0,
+        "seconds",
+        "How long a silent delivery is renewed; then its timer is due again.",
+        ge=0.1,
+        le=604_800,
+    )
+    claim_batch: Whole = field(300, "timers", "At most so many timers are claimed in one call.", ge=1, le=500)
+    max_payload_bytes: Whole = field(MIB, "bytes", "The largest payload that is accepted.", ge=0, le=64 * MIB)
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> Self:
+        rules.times_fit(self.policy)
+        return self
+
+    @cached_property
+    def policy(self) -> TopicPolicy:
+        """The same as the engine wants it."""
+        return TopicPolicy(**self.model_dump())
+
+
+class Settings(BaseSettings):
+    """Everything. Each topic's entry is complete: what it leaves out it has from `defaults`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    redis: RedisSettings = RedisSettings()
+    grpc: GrpcSettings = GrpcSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    drain_timeout: Number = field(
+        20.0, "seconds", "How long a stop waits for deliveries to be settled.", ge=0, le=3600
+    )
+    defaults: PolicySettings = PolicySettings()
+    topics: dict[Topic, PolicySettings] = Field({}, description="Overrides `defaults`, field by field.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Nothing is read behind the caller's back: see `load`."""
+        return (init_settings,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Fill up each topic from `defaults`; what has the wrong form is left to later checks."""
+        defaults, topics = data.get("defaults"), data.get("topics")
+        if isinstance(defaults, PolicySettings):
+            defaults = defaults.model_dump()
+        if not isinstance(defaults, dict) or not isinstance(topics, dict):
+            return data
+        filled = {name: {**defaults, **own} if isinstance(own, dict) else own for name, own in topics.items()}
+        return {**data, "topics": filled}
+
+    @model_validator(mode="after")
+    def _payloads_fit(self) -> Self:
+        room = self.grpc.max_message_bytes - FRAMING
+        for path, policy in (("defaults", self.defaults), *((f"topics.{t}", p) for t, p in self.topics.items())):
+            if policy.max_payload_bytes > room:
+                raise rules.Misfit(
+                    f"{path}.max_payload_bytes",
+                    f"must be at most {room}, which is grpc.max_message_bytes less "
+                    f"{FRAMING} for headers, got {policy.max_payload_bytes}",
+                )
+        return self
+
+    def policy(self, topic: str) -> TopicPolicy:
+        """The policy of a topic; topics need no entry of their own."""
+        return self.topics.get(topic, self.defaults).policy

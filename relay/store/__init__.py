@@ -1,0 +1,1 @@
+"""Everything that touches Redis, and nothing else does."""

@@ -1,0 +1,123 @@
+"""The stored form of payload, headers and content type: FastStream's `BinaryMessageFormatV1`.
+
+    magic 89 'BIN' 0D 0A 1A 0A │ u16 version │ u32 headers start │ u32 body start
+    │ u16 header count │ (u16 length, name, u16 length, value)… │ body          (big-endian)
+
+Lengths are byte lengths here. FastStream's writer stores character counts, which agree for ASCII
+only; its older forms are a JSON object with `data` and `headers`, and the bare payload. All of
+them are read, and nothing is refused: what is no envelope is a payload.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from struct import Struct, error, pack
+from typing import NamedTuple
+
+MAGIC = b"\x89BIN\x0d\x0a\x1a\x0a"
+CONTENT_TYPE = "content-type"
+
+_PREFIX = Struct(">8sHIIH")
+_HEADERS_START = 18
+_SHORT = Struct(">H")
+_NO_HEADERS = _PREFIX.pack(MAGIC, 1, _HEADERS_START, _PREFIX.size, 0)
+
+
+class Content(NamedTuple):
+    """What an envelope holds."""
+
+    payload: bytes
+    headers: Mapping[str, str]
+    content_type: str
+
+
+def encode(payload: bytes, headers: Mapping[str, str], content_type: str) -> bytes:
+    """The envelope. Names and values are at most 65,535 bytes each."""
+    if not headers and not content_type:
+        return _NO_HEADERS + payload
+    items = dict(headers)
+    if content_type:
+        items[CONTENT_TYPE] = content_type
+    parts: list[bytes] = []
+    for key, value in items.items():
+        for text in (key.encode(), value.encode()):
+            parts += (pack(">H", len(text)), text)
+    block = b"".join(parts)
+    return _PREFIX.pack(MAGIC, 1, _HEADERS_START, _PREFIX.size + len(block), len(items)) + block + payload
+
+
+def decode(data: bytes) -> Content:
+    """What `data` holds, in whichever of the forms it is."""
+    if data.startswith(_NO_HEADERS):
+        return Content(data[_PREFIX.size :], {}, "")
+    if data.startswith(MAGIC):
+        try:
+            return _decode_binary(data)
+        except (error, ValueError):
+            return Content(data, {}, "")
+    if data.startswith(b"{"):
+        try:
+            return _decode_json(data)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Content(data, {}, "")
+    return Content(data, {}, "")
+
+
+def _decode_binary(data: bytes) -> Content:
+    _, version, headers_start, body_start, _ = _PREFIX.unpack_from(data)
+    if version != 1 or not _HEADERS_START <= headers_start < body_start <= len(data):
+        raise ValueError("not an envelope")
+    (count,) = _SHORT.unpack_from(data, headers_start)
+    block = data[headers_start + 2 : body_start]
+    headers = _headers_by_bytes(block, count)
+    if headers is None:
+        headers = _headers_by_characters(block, count)
+    return _content(data[body_start:], headers or {})
+
+
+def _headers_by_bytes(block: bytes, count: int) -> dict[str, str] | None:
+    """None if the lengths do not add up."""
+    texts, at = [], 0
+    try:
+        for _ in range(2 * count):
+            (length,) = _SHORT.unpack_from(block, at)
+            at += 2 + length
+            texts.append(block[at - length : at].decode())
+    except (error, UnicodeDecodeError):
+        return None
+    return dict(zip(texts[::2], texts[1::2], strict=True)) if at == len(block) else None
+
+
+def _headers_by_characters(block: bytes, count: int) -> dict[str, str] | None:
+    """The same, where the lengths count characters of UTF-8."""
+    texts, at = [], 0
+    try:
+        for _ in range(2 * count):
+            (length,) = _SHORT.unpack_from(block, at)
+            # A character takes at most four bytes; cut ones at the end are left out.
+            text = block[at + 2 : at + 2 + 4 * length].decode(errors="ignore")[:length]
+            at += 2 + len(text.encode())
+            texts.append(text)
+    except error:
+        return None
+    return dict(zip(texts[::2], texts[1::2], strict=True)) if at == len(block) else None
+
+
+def _decode_json(data: bytes) -> Content:
+    document = json.loads(data)
+    headers = {
+        _clean(str(key)): _clean(value if isinstance(value, str) else json.dumps(value))
+        for key, value in (document.get("headers") or {}).items()
+    }
+    return _content(document["data"].encode(), headers)
+
+
+def _clean(text: str) -> str:
+    """Without the lone surrogates that JSON can spell and UTF-8 can't."""
+    return text.encode(errors="replace").decode()
+
+
+def _content(payload: bytes, headers: dict[str, str]) -> Content:
+    content_type = headers.pop(CONTENT_TYPE, "")
+    return Content(payload, headers, content_type)

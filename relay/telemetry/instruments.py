@@ -1,0 +1,132 @@
+"""What is counted. Every method takes a batch's count and is called once a batch."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from opentelemetry.metrics import Counter, MeterProvider
+
+from relay import __version__
+from relay.telemetry.lateness import LatenessHistogram
+
+OTHER = "other"
+"""The topic that stands for all beyond the limit."""
+
+MAX_TOPICS = 100
+"""So many topics are told apart: each costs a time series an instrument."""
+
+
+class TopicNames:
+    """Keeps the values of the attribute `topic` few: the first `limit` topics, then `OTHER`."""
+
+    def __init__(self, limit: int = MAX_TOPICS) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def __call__(self, topic: str) -> str:
+        if topic in self._known:
+            return topic
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(topic)
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentSpec:
+    """Name, unit (UCUM) and meaning of a counter, by OpenTelemetry's conventions."""
+
+    name: str
+    unit: str
+    description: str
+
+
+SCHEDULED = InstrumentSpec("relay.timers.scheduled", "{timer}", "Timers stored through this relay.")
+CLAIMED = InstrumentSpec("relay.timers.claimed", "{timer}", "Timers that this relay took under a lease.")
+DELIVERED = InstrumentSpec("relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt.")
+SETTLED = InstrumentSpec("relay.timers.settled", "{timer}", "Outcomes written, by what the application said.")
+STALE = InstrumentSpec(
+    "relay.timers.stale", "{timer}", "Outcomes that changed nothing: the lease was lost, or the timer gone."
+)
+RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
+ORPHANS = InstrumentSpec("relay.timers.orphans", "{timer}", "Entries removed since their payload was missing.")
+UNDELIVERABLE = InstrumentSpec(
+    "relay.timers.undeliverable", "{timer}", "Timers that can't be handed to any application, by reason."
+)
+STORE_ERRORS = InstrumentSpec("relay.store.errors", "{error}", "Calls to Redis that failed, by kind.")
+
+COUNTERS = (
+    *(SCHEDULED, CLAIMED, DELIVERED, SETTLED, STALE, RELEASED, ORPHANS, UNDELIVERABLE, STORE_ERRORS),
+)
+
+
+class Instruments:
+    """All instruments, made from one `MeterProvider`."""
+
+    def __init__(
+        self,
+        provider: MeterProvider,
+        lateness: LatenessHistogram | None = None,
+        *,
+        max_topics: int = MAX_TOPICS,
+    ) -> None:
+        meter = provider.get_meter("relay", __version__)
+        self._counters: dict[str, Counter] = {
+            spec.name: meter.create_counter(spec.name, unit=spec.unit, description=spec.description)
+            for spec in COUNTERS
+        }
+        self._lateness = lateness or LatenessHistogram()
+        self._topic = TopicNames(max_topics)
+
+    def scheduled(self, topic: str, count: int) -> None:
+        """Timers were stored."""
+        self._add(SCHEDULED, count, topic)
+
+    def claimed(self, topic: str, count: int) -> None:
+        """Timers were leased."""
+        self._add(CLAIMED, count, topic)
+
+    def delivered(self, topic: str, count: int) -> None:
+        """Timers were handed to an application."""
+        self._add(DELIVERED, count, topic)
+
+    def settled(self, topic: str, outcome: str, count: int) -> None:
+        """Outcomes (ack, nack, reject, extend) were written."""
+        self._add(SETTLED, count, topic, outcome=outcome)
+
+    def stale(self, topic: str, outcome: str, verdict: str, count: int) -> None:
+        """Outcomes changed nothing; `verdict` is stale or gone."""
+        self._add(STALE, count, topic, outcome=outcome, verdict=verdict)
+
+    def released(self, topic: str, count: int) -> None:
+        """Leases were given back."""
+        self._add(RELEASED, count, topic)
+
+    def orphans(self, topic: str, count: int) -> None:
+        """Entries without payload were removed."""
+        self._add(ORPHANS, count, topic)
+
+    def undeliverable(self, topic: str, reason: str, count: int) -> None:
+        """Timers can't be delivered; `reason` is one of few words."""
+        self._add(UNDELIVERABLE, count, topic, reason=reason)
+
+    def store_error(self, operation: str, error: BaseException) -> None:
+        """A call to the store failed; the error's class is told, as `error.type`."""
+        kind = {"operation": operation, "error.type": type(error).__name__}
+        self._counters[STORE_ERRORS.name].add(1, kind)
+
+    def lateness(self, topic: str, seconds: Sequence[float]) -> None:
+        """First deliveries began so many seconds after their due time; negative counts as 0."""
+        if seconds:
+            self._lateness.record(self._topic(topic), [max(value, 0.0) for value in seconds])
+
+    def settled_many(self, topic: str, outcomes: Iterable[str]) -> None:
+        """The same as `settled`, for a batch of mixed outcomes."""
+        for outcome, count in Tally(outcomes).items():
+            self.settled(topic, outcome, count)
+
+    def _add(self, spec: InstrumentSpec, count: int, topic: str, **attributes: str) -> None:
+        if count:
+            self._counters[spec.name].add(count, {"topic": self._topic(topic), **attributes})

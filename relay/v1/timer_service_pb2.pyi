@@ -1,0 +1,100 @@
+from relay.v1 import timer_pb2 as _timer_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ScheduleRequest(_message.Message):
+    __slots__ = ("timer",)
+    TIMER_FIELD_NUMBER: _ClassVar[int]
+    timer: _timer_pb2.TimerSpec
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ...) -> None: ...
+
+class ScheduleResponse(_message.Message):
+    __slots__ = ("timer", "replaced")
+    TIMER_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    timer: _timer_pb2.Timer
+    replaced: bool
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ...) -> None: ...
+
+class ScheduleBatchRequest(_message.Message):
+    __slots__ = ("timers",)
+    TIMERS_FIELD_NUMBER: _ClassVar[int]
+    timers: _containers.RepeatedCompositeFieldContainer[_timer_pb2.TimerSpec]
+    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ...) -> None: ...
+
+class ScheduleBatchResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ScheduleResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[ScheduleResult, _Mapping]]] = ...) -> None: ...
+
+class ScheduleResult(_message.Message):
+    __slots__ = ("scheduled", "error")
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    scheduled: ScheduleResponse
+    error: ItemError
+    def __init__(self, scheduled: _Optional[_Union[ScheduleResponse, _Mapping]] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class ItemError(_message.Message):
+    __slots__ = ("code", "message", "field")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    field: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("topic", "timer_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMER_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timer_id: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
+    __slots__ = ("cancelled",)
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    cancelled: bool
+    def __init__(self, cancelled: bool = ...) -> None: ...
+
+class GetTimerRequest(_message.Message):
+    __slots__ = ("topic", "timer_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMER_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timer_id: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ...) -> None: ...
+
+class GetTimerResponse(_message.Message):
+    __slots__ = ("timer",)
+    TIMER_FIELD_NUMBER: _ClassVar[int]
+    timer: _timer_pb2.Timer
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ...) -> None: ...
+
+class ListTimersRequest(_message.Message):
+    __slots__ = ("topic", "state", "page_size", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    state: _timer_pb2.TimerState
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., state: _Optional[_Union[_timer_pb2.TimerState, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListTimersResponse(_message.Message):
+    __slots__ = ("timers", "next_page_token")
+    TIMERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    timers: _containers.RepeatedCompositeFieldContainer[_timer_pb2.Timer]
+    next_page_token: str
+    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.Timer, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

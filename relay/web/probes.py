@@ -1,0 +1,81 @@
+"""What Kubernetes and Prometheus ask for, as a starlette application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+Render = Callable[[], tuple[bytes, str]]
+"""Answers the metrics as they stand and their content type."""
+
+
+class Health(Protocol):
+    """Tells how the relay is. Both answer at once, from memory, and never ask Redis."""
+
+    def live(self) -> list[str]:
+        """Why the process should be restarted; empty if all its loops still turn."""
+        ...
+
+    def ready(self) -> list[str]:
+        """Why no calls should come now; empty if they may."""
+        ...
+
+
+class Probes:
+    """Answers the probes.
+
+    `/healthz/live` is about this process alone: a Redis that is away must not restart every pod.
+    `/healthz/startup` is fine from the first time on that the relay was ready.
+    """
+
+    def __init__(self, health: Health, render: Render) -> None:
+        self._health = health
+        self._render = render
+        self._has_started = False
+
+    async def live(self, _: Request) -> Response:
+        return _answer(self._health.live())
+
+    async def ready(self, _: Request) -> Response:
+        return _answer(self._ready())
+
+    async def startup(self, _: Request) -> Response:
+        reasons = self._ready()
+        return _answer([] if self._has_started else reasons)
+
+    async def metrics(self, _: Request) -> Response:
+        content, content_type = self._render()
+        return Response(content, headers={"content-type": content_type})
+
+    def _ready(self) -> list[str]:
+        reasons = self._health.ready()
+        self._has_started = self._has_started or not reasons
+        return reasons
+
+
+def _answer(reasons: list[str]) -> Response:
+    """200 without reasons, else 503; the body says the same."""
+    status = "failing" if reasons else "ok"
+    return JSONResponse(
+        {"status": status, "reasons": reasons},
+        status_code=503 if reasons else 200,
+        headers={"cache-control": "no-store"},
+    )
+
+
+def probes_app(health: Health, render: Render) -> Starlette:
+    """`GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`."""
+    probes = Probes(health, render)
+    return Starlette(
+        routes=[
+            Route("/healthz/live", probes.live),
+            Route("/healthz/ready", probes.ready),
+            Route("/healthz/startup", probes.startup),
+            Route("/metrics", probes.metrics),
+        ]
+    )

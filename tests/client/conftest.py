@@ -1,0 +1,36 @@
+"""A scripted relay on a Unix socket, and a client that knows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from relay.client import RelayClient
+from tests.client.scripted_relay import ScriptedRelay, serve, socket_target
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """grpc.aio runs on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return socket_target(tmp_path)
+
+
+@pytest.fixture
+async def relay(target: str) -> AsyncIterator[ScriptedRelay]:
+    async with serve(target) as relay:
+        yield relay
+        leftover = {task.get_name() for task in asyncio.all_tasks() if task.get_name()[:6] == "relay "}
+        assert not leftover, "the client left tasks behind"
+
+
+@pytest.fixture
+def client(target: str) -> RelayClient:
+    return RelayClient(target, timeout=10.0, shutdown_timeout=10.0)

@@ -1,0 +1,291 @@
+"""A double of the relay, in process: it records what the client says and says what a test wants.
+
+It keeps no promises of its own; the real daemon is met in the end-to-end tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+
+from relay.v1 import delivery_service_pb2 as pb
+from relay.v1 import delivery_service_pb2_grpc, timer_pb2, timer_service_pb2_grpc
+from relay.v1 import timer_service_pb2 as timer_service
+
+PATIENCE = 10.0
+"""Seconds after which a wait fails its test; nothing ever sleeps for that long."""
+
+
+class Failure(Exception):
+    """What the double shall answer instead of a result."""
+
+    def __init__(
+        self, code: grpc.StatusCode, message: str, *, field: str = "", retry_after: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details: list[Message] = []
+        if field:
+            violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
+            self.details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if retry_after:
+            delay = duration_pb2.Duration(nanos=int(retry_after * 1e9))
+            self.details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+
+    async def abort(self, context: Any) -> None:
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        for detail in self.details:
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status.details.append(packed)
+        metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+        await context.abort(self.code, self.message, metadata)
+
+
+class Watched:
+    """Something whose changes can be waited for."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class Link(Watched):
+    """One delivery stream, as the relay sees it."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__()
+        self._context = context
+        self.requests: list[pb.DeliverRequest] = []
+        self.received: list[bytes] = []
+        self.settlements: list[pb.Settlement] = []
+        self.half_closed = False
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.broken: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+
+    # ------------------------------------------------------- what the client said
+
+    @property
+    def kinds(self) -> list[str]:
+        return [request.WhichOneof("message") or "" for request in self.requests]
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """The last outcome by timer_id."""
+        return {s.token.decode(): s.outcome for s in self.settlements}
+
+    async def settled(self, *timer_ids: str) -> None:
+        ends = (pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT)
+        await self.until(lambda: all(self.outcomes.get(each) in ends for each in timer_ids))
+
+    # ------------------------------------------------------- what the relay says
+
+    async def deliver(self, *timer_ids: str, topic: str = "t", **fields: Any) -> None:
+        """Send one batch; each token is the timer_id."""
+        batch = [
+            pb.Delivery(
+                **{
+                    "topic": topic,
+                    "timer_id": each,
+                    "token": each.encode(),
+                    "attempt": 1,
+                    "due_time": timestamp_pb2.Timestamp(seconds=1_700_000_000, nanos=250_000_000),
+                    **fields,
+                }
+            )
+            for each in timer_ids
+        ]
+        await self.send(deliveries=pb.DeliveryBatch(deliveries=batch))
+
+    async def begin(self, *timer_ids: str, **fields: Any) -> None:
+        """Deliver, and wait for the receipts."""
+        await self.deliver(*timer_ids, **fields)
+        await self.until(lambda: {each.encode() for each in timer_ids} <= set(self.received))
+
+    async def problem(self, timer_id: str, reason: pb.ProblemReason) -> None:
+        one = pb.Problem(token=timer_id.encode(), reason=reason, message="as scripted")
+        await self.send(problems=pb.Problems(problems=[one]))
+
+    async def drain(self) -> None:
+        await self.send(drain=pb.Drain())
+
+    async def send(self, **fields: Any) -> None:
+        await self._context.write(pb.DeliverResponse(**fields))
+
+    def break_off(self, failure: Failure | None = None) -> None:
+        """End the stream with an error."""
+        self.broken.set_result(failure or Failure(grpc.StatusCode.UNAVAILABLE, "scripted break"))
+
+    # ---------------------------------------------------------------- the stream
+
+    async def serve(self) -> None:
+        reader = asyncio.create_task(self._read())
+        try:
+            waits: list[asyncio.Future[Any]] = [reader, self.broken]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if self.broken.done():
+                await self.broken.result().abort(self._context)
+            await self.may_end.wait()
+        finally:
+            reader.cancel()
+            self.ended.set()
+            self.changed()
+
+    async def _read(self) -> None:
+        while (request := await self._context.read()) is not grpc.aio.EOF:
+            self.requests.append(request)
+            self.received += request.settle.received
+            self.settlements += request.settle.settlements
+            self.changed()
+        self.half_closed = True
+        self.changed()
+
+
+class ScriptedRelay(
+    Watched,
+    timer_service_pb2_grpc.TimerServiceServicer,
+    delivery_service_pb2_grpc.DeliveryServiceServicer,
+):
+    """Both services. `failures` are used up first, one a call; `answers` override by method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, Any]] = []
+        self.failures: list[Failure] = []
+        self.refusals: list[Failure] = []
+        self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
+        self.links: list[Link] = []
+        self.on_link: Callable[[Link], Any] | None = None
+
+    async def link(self, number: int = 0) -> Link:
+        """Return the stream of that number (from 0) once the client has opened it."""
+        await self.until(lambda: len(self.links) > number)
+        return self.links[number]
+
+    async def _begin(self, name: str, request: Any, context: Any) -> None:
+        self.calls.append((name, request))
+        self.changed()
+        if self.failures:
+            await self.failures.pop(0).abort(context)
+
+    def _store(self, spec: timer_pb2.TimerSpec) -> timer_service.ScheduleResponse:
+        key = (spec.topic, spec.timer_id)
+        replaced = key in self.timers
+        due = spec.due_time if spec.HasField("due_time") else timestamp_pb2.Timestamp(seconds=1)
+        self.timers[key] = timer_pb2.Timer(
+            topic=spec.topic,
+            timer_id=spec.timer_id,
+            due_time=due,
+            payload=spec.payload,
+            headers=spec.headers,
+            content_type=spec.content_type,
+            state=timer_pb2.TIMER_STATE_PENDING,
+            next_claim_time=due,
+        )
+        return timer_service.ScheduleResponse(timer=_bare(self.timers[key]), replaced=replaced)
+
+    async def Schedule(self, request: Any, context: Any) -> Any:
+        await self._begin("Schedule", request, context)
+        return self._store(request.timer)
+
+    async def ScheduleBatch(self, request: Any, context: Any) -> Any:
+        """Refuses timers with the id `bad`."""
+        await self._begin("ScheduleBatch", request, context)
+        error = timer_service.ItemError(code=3, message="payload is too big", field="payload")
+        return timer_service.ScheduleBatchResponse(
+            results=[
+                timer_service.ScheduleResult(error=error)
+                if spec.timer_id == "bad"
+                else timer_service.ScheduleResult(scheduled=self._store(spec))
+                for spec in request.timers
+            ]
+        )
+
+    async def Cancel(self, request: Any, context: Any) -> Any:
+        await self._begin("Cancel", request, context)
+        timer = self.timers.pop((request.topic, request.timer_id), None)
+        return timer_service.CancelResponse(cancelled=timer is not None)
+
+    async def GetTimer(self, request: Any, context: Any) -> Any:
+        await self._begin("GetTimer", request, context)
+        timer = self.timers.get((request.topic, request.timer_id))
+        if timer is None:
+            await Failure(grpc.StatusCode.NOT_FOUND, "no such timer").abort(context)
+        return timer_service.GetTimerResponse(timer=timer)
+
+    async def ListTimers(self, request: Any, context: Any) -> Any:
+        """Pages of `page_size`, with an empty page between any two."""
+        await self._begin("ListTimers", request, context)
+        found = [_bare(each) for each in self.timers.values() if each.topic == request.topic]
+        if request.page_token.startswith("empty"):
+            return timer_service.ListTimersResponse(next_page_token=request.page_token[5:])
+        start = int(request.page_token or 0)
+        end = start + request.page_size
+        token = f"empty{end}" if end < len(found) else ""
+        return timer_service.ListTimersResponse(timers=found[start:end], next_page_token=token)
+
+    async def Deliver(self, _: Any, context: Any) -> None:
+        if self.refusals:
+            refusal = self.refusals.pop(0)
+            self.calls.append(("Deliver", None))
+            self.changed()
+            await refusal.abort(context)
+        link = Link(context)
+        serving = asyncio.create_task(link.serve())
+        await link.until(lambda: link.requests)
+        await link.send(opened=pb.Opened())
+        self.links.append(link)
+        self.changed()
+        await serving
+
+
+def _bare(timer: timer_pb2.Timer) -> timer_pb2.Timer:
+    bare = timer_pb2.Timer()
+    bare.CopyFrom(timer)
+    for field in ("payload", "headers", "content_type"):
+        bare.ClearField(field)
+    return bare
+
+
+@asynccontextmanager
+async def serve(target: str, relay: ScriptedRelay | None = None) -> AsyncIterator[ScriptedRelay]:
+    """Run a double on `target`; at the end, streams are broken off."""
+    relay = relay or ScriptedRelay()
+    server = grpc.aio.server()
+    timer_service_pb2_grpc.add_TimerServiceServicer_to_server(relay, server)
+    delivery_service_pb2_grpc.add_DeliveryServiceServicer_to_server(relay, server)
+    server.add_insecure_port(target)
+    await server.start()
+    try:
+        yield relay
+    finally:
+        await server.stop(None)
+
+
+def socket_target(folder: Path) -> str:
+    """A Unix socket: no port to collide over."""
+    return f"unix:{folder}/relay.sock"
+
+
+def names(count: int, prefix: str = "x") -> Iterable[str]:
+    return [f"{prefix}{number}" for number in range(count)]

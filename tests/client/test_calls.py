@@ -1,0 +1,253 @@
+"""Scheduling, cancelling, reading: what goes over the wire and what comes back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import grpc
+import pytest
+
+from relay.client import (
+    CallError,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NewTimer,
+    RelayClient,
+    RelayError,
+    ResourceExhausted,
+    TimerState,
+    Unavailable,
+    UsageError,
+)
+from relay.client.calls import MAX_BATCH_BYTES
+from tests.client.scripted_relay import Failure, ScriptedRelay
+
+CODES = grpc.StatusCode
+
+
+async def test_schedule_sends_what_it_was_given(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Every argument reaches the relay; the stored timer comes back."""
+    due = datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=2)))
+    async with client:
+        timer = await client.schedule(
+            "invoices", b"42", due_time=due, timer_id="ü", headers={"k": "ö"}, content_type="text/plain"
+        )
+    spec = relay.calls[0][1].timer
+    assert (spec.topic, spec.timer_id, spec.payload) == ("invoices", "ü", b"42")
+    assert (dict(spec.headers), spec.content_type) == ({"k": "ö"}, "text/plain")
+    assert timer.due_time == due
+    assert timer.due_time.tzinfo is UTC
+    assert (timer.state, timer.attempts, timer.replaced) == (TimerState.PENDING, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds", "nanos"),
+    [(5, 5, 0), (0, 0, 0), (0.1, 0, 100_000_000), (timedelta(days=1, microseconds=7), 86_400, 7_000)],
+)
+async def test_delay_is_seconds_or_a_timedelta(
+    relay: ScriptedRelay, client: RelayClient, delay: float | timedelta, seconds: int, nanos: int
+) -> None:
+    """Both are sent as a distance, so that the clock of Redis decides; never rounded down."""
+    async with client:
+        await client.schedule("t", b"", delay=delay)
+    sent = relay.calls[0][1].timer
+    assert not sent.HasField("due_time")
+    assert sent.delay.seconds == seconds
+    assert nanos <= sent.delay.nanos <= nanos + 1
+
+
+async def test_schedule_retries_under_one_id(relay: ScriptedRelay, client: RelayClient) -> None:
+    """While the relay is away, the call is repeated with the id that was made first."""
+    relay.failures = [Failure(CODES.UNAVAILABLE, "no redis"), Failure(CODES.UNAVAILABLE, "no redis")]
+    async with client:
+        timer = await client.schedule("t", b"p", delay=1)
+    ids = [request.timer.timer_id for _, request in relay.calls]
+    assert ids == [timer.timer_id] * 3
+    assert len(timer.timer_id) == 32
+
+
+async def test_unavailable_is_raised_when_time_is_up(relay: ScriptedRelay, client: RelayClient) -> None:
+    """The relay's RetryInfo is heeded: a pause beyond the timeout ends the call at once."""
+    relay.failures = [Failure(CODES.UNAVAILABLE, "no redis", retry_after=0.5)]
+    async with client:
+        with pytest.raises(Unavailable, match="no redis") as caught:
+            await client.schedule("t", b"p", delay=1, timeout=0.4)
+    assert caught.value.retry_after == pytest.approx(0.5)
+    assert len(relay.calls) == 1
+
+
+async def test_no_relay_at_all_is_unavailable(client: RelayClient) -> None:
+    """Nobody listens: the last error is raised after the timeout, not a hang."""
+    async with client:
+        with pytest.raises((Unavailable, DeadlineExceeded)):
+            await client.schedule("t", b"p", delay=1, timeout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (Failure(CODES.INVALID_ARGUMENT, "payload too big", field="payload"), InvalidArgument),
+        (Failure(CODES.RESOURCE_EXHAUSTED, "full"), ResourceExhausted),
+        (Failure(CODES.FAILED_PRECONDITION, "wrong type"), FailedPrecondition),
+        (Failure(CODES.DEADLINE_EXCEEDED, "slow"), DeadlineExceeded),
+        (Failure(CODES.INTERNAL, "bug"), CallError),
+        (Failure(CODES.CANCELLED, "cancelled by the relay"), CallError),
+    ],
+    ids=lambda value: value.code.name if isinstance(value, Failure) else "",
+)
+async def test_statuses_become_errors(
+    relay: ScriptedRelay, client: RelayClient, failure: Failure, kind: type[CallError]
+) -> None:
+    """Each status has its class; the field comes from the status details."""
+    relay.failures = [failure]
+    async with client:
+        with pytest.raises(kind) as caught:
+            await client.schedule("t", b"p", delay=1)
+    assert type(caught.value) is kind
+    assert caught.value.code is failure.code
+    assert failure.message in str(caught.value)
+    assert isinstance(caught.value, RelayError)
+    if isinstance(caught.value, InvalidArgument):
+        assert caught.value.field == "payload"
+
+
+GOOD = {"topic": "t", "payload": b"p", "delay": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("topic", {"topic": ""}),
+        ("topic", {"topic": "a{b}"}),
+        ("topic", {"topic": "ü" * 129}),
+        ("topic", {"topic": "\ud800"}),
+        ("timer_id", {"timer_id": ""}),
+        ("timer_id", {"timer_id": "a\nb"}),
+        ("timer_id", {"timer_id": 7}),
+        ("payload", {"payload": "text"}),
+        ("payload", {"payload": None}),
+        ("headers", {"headers": {"a": 1}}),
+        ("headers", {"headers": {"a": "x" * 65_536}}),
+        ("headers", {"headers": ["a"]}),
+        ("content_type", {"content_type": b"x"}),
+        ("delay", {"delay": -1}),
+        ("delay", {"delay": float("nan")}),
+        ("delay", {"delay": float("inf")}),
+        ("delay", {"delay": timedelta(seconds=-1)}),
+        ("delay", {"delay": True}),
+        ("delay", {"delay": "5"}),
+        ("due_time", {"delay": None}),
+        ("due_time", {"due_time": datetime(2030, 1, 1, tzinfo=UTC)}),
+        ("due_time", {"delay": None, "due_time": datetime(2030, 1, 1)}),  # noqa: DTZ001
+        ("due_time", {"delay": None, "due_time": datetime(1969, 12, 31, tzinfo=UTC)}),
+        ("due_time", {"delay": None, "due_time": 1_700_000_000}),
+        ("timeout", {"timeout": 0}),
+    ],
+)
+async def test_wrong_arguments_are_refused_before_the_call(
+    relay: ScriptedRelay, client: RelayClient, field: str, wrong: dict[str, object]
+) -> None:
+    """The error names the argument, and the relay hears nothing."""
+    async with client:
+        with pytest.raises(InvalidArgument) as caught:
+            await client.schedule(**{**GOOD, **wrong})  # type: ignore[arg-type]
+    assert caught.value.field == field
+    assert not relay.calls
+
+
+async def test_batch_has_a_result_for_each(relay: ScriptedRelay, client: RelayClient) -> None:
+    """One refused timer hinders no other; results come in the order of the request."""
+    timers = [
+        NewTimer(topic="t", payload=b"1", delay=1),
+        NewTimer(topic="t", payload=b"2", delay=1, timer_id="bad"),
+        NewTimer(topic="u", payload=b"3", due_time=datetime(2030, 1, 1, tzinfo=UTC), timer_id="three"),
+    ]
+    async with client:
+        results = await client.schedule_batch(timers)
+    assert [result.timer_id for result in results] == [each.timer_id for each in timers]
+    assert [result.ok for result in results] == [True, False, True]
+    assert isinstance(results[1].error, InvalidArgument)
+    assert results[1].error.field == "payload"
+    assert results[2].timer is not None
+    assert results[2].timer.topic == "u"
+    assert len(relay.calls) == 1
+
+
+async def test_big_batches_are_split(relay: ScriptedRelay, client: RelayClient) -> None:
+    """No call is bigger than a server takes; the results are one list all the same."""
+    timers = [NewTimer(topic="t", payload=b"x" * 500_000, delay=1) for _ in range(10)]
+    timers += [NewTimer(topic="t", payload=b"", delay=1) for _ in range(1_500)]
+    async with client:
+        results = await client.schedule_batch(timers)
+    assert [result.timer_id for result in results] == [each.timer_id for each in timers]
+    assert max(request.ByteSize() for _, request in relay.calls) <= MAX_BATCH_BYTES
+    assert [len(request.timers) for _, request in relay.calls] == [4, 4, 1_000, 502]
+
+
+async def test_an_empty_batch_makes_no_call(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Nothing asked, nothing sent."""
+    async with client:
+        assert await client.schedule_batch([]) == []
+    assert not relay.calls
+
+
+async def test_cancel_and_get_tell_what_is_there(relay: ScriptedRelay, client: RelayClient) -> None:
+    """`cancel` says whether there was a timer; `get` answers None where there is none."""
+    async with client:
+        await client.schedule("t", b"secret", delay=1, timer_id="a", headers={"k": "hidden"})
+        timer = await client.get("t", "a")
+        assert timer is not None
+        assert (timer.payload, timer.headers) == (b"secret", {"k": "hidden"})
+        assert "secret" not in repr(timer)
+        assert "hidden" not in repr(timer)
+        assert await client.cancel("t", "a") is True
+        assert await client.cancel("t", "a") is False
+        assert await client.get("t", "a") is None
+    assert relay.timers == {}
+
+
+async def test_list_follows_pages(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Empty pages in between are no end."""
+    async with client:
+        for number in range(5):
+            await client.schedule("t", b"", delay=1, timer_id=str(number))
+        found = [each.timer_id async for each in client.list("t", page_size=2, state=TimerState.PENDING)]
+    assert found == list("01234")
+    assert relay.calls[-1][1].state == 1
+
+
+async def test_a_closed_client_says_so(client: RelayClient) -> None:
+    """Calls before the opening and after the close raise `UsageError`."""
+    with pytest.raises(UsageError):
+        await client.schedule("t", b"", delay=1)
+    async with client:
+        with pytest.raises(UsageError):
+            await client.open()
+    with pytest.raises(UsageError):
+        client.list("t")
+
+
+async def test_a_client_can_be_opened_again(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Each opening is a new channel."""
+    for _ in range(2):
+        async with client:
+            await client.schedule("t", b"", delay=1)
+    assert len(relay.calls) == 2
+
+
+def test_new_timers_hide_their_payload_and_keep_their_id() -> None:
+    """What is scheduled twice must have one id; what is printed must not leak."""
+    new = NewTimer(topic="t", payload=b"secret", delay=1, headers={"k": "hidden"})
+    assert new.to_proto() == new.to_proto()
+    assert "secret" not in repr(new)
+    assert "hidden" not in repr(new)
+
+
+def test_target_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument goes before RELAY_TARGET, and that before the default."""
+    monkeypatch.setenv("RELAY_TARGET", "unix:/run/relay.sock")
+    assert RelayClient().target == "unix:/run/relay.sock"
+    assert RelayClient("host:1").target == "host:1"
+    monkeypatch.delenv("RELAY_TARGET")
+    assert RelayClient().target == "127.0.0.1:7451"

@@ -1,0 +1,354 @@
+"""What a handler's end means for its timer, by policy, and what it may say meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from relay.client import (
+    AckPolicy,
+    AlreadySettled,
+    Delivery,
+    DeliveryLost,
+    InvalidArgument,
+    Nack,
+    Reject,
+    RelayClient,
+    UsageError,
+)
+from relay.v1 import delivery_service_pb2 as pb
+from tests.client.scripted_relay import Link, ScriptedRelay, names
+
+ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_EXTEND
+
+
+def summary(link: Link) -> list[tuple[str, int, float | None, str]]:
+    return [
+        (
+            each.token.decode(),
+            each.outcome,
+            each.retry_after.seconds + each.retry_after.nanos / 1e9 if each.HasField("retry_after") else None,
+            each.reason,
+        )
+        for each in link.settlements
+    ]
+
+
+async def returns(_: Delivery) -> None:
+    """End well."""
+
+
+async def fails(delivery: Delivery) -> None:
+    raise ValueError(delivery.payload)
+
+
+async def nacks(_: Delivery) -> None:
+    raise Nack(retry_after=timedelta(seconds=1.5), reason="busy")
+
+
+async def nacks_plainly(_: Delivery) -> None:
+    raise Nack
+
+
+async def rejects(_: Delivery) -> None:
+    raise Reject("no such customer")
+
+
+async def awaits_a_cancelled_future(_: Delivery) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+def returns_in_a_thread(_: Delivery) -> None:
+    assert threading.current_thread() is not threading.main_thread()
+
+
+def fails_in_a_thread(_: Delivery) -> None:
+    raise KeyError("x")
+
+
+def returns_a_coroutine(delivery: Delivery) -> Any:
+    return nacks(delivery)
+
+
+async def acks_then_fails(delivery: Delivery) -> None:
+    await delivery.ack()
+    raise ValueError
+
+
+async def nacks_by_itself(delivery: Delivery) -> None:
+    await delivery.nack(retry_after=2, reason="later")
+
+
+async def rejects_by_itself(delivery: Delivery) -> None:
+    await delivery.reject("never")
+
+
+ON_ERROR = AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR
+ALL = *ON_ERROR, AckPolicy.MANUAL
+CASES: list[tuple[tuple[AckPolicy, ...], Callable[[Delivery], Any], tuple[int, float | None, str] | None]] = [
+    (ON_ERROR, returns, (ACK, None, "")),
+    (ON_ERROR[:1], fails, (NACK, None, "ValueError")),
+    (ON_ERROR[1:], fails, (REJECT, None, "ValueError")),
+    (ON_ERROR[:1], awaits_a_cancelled_future, (NACK, None, "CancelledError")),
+    (ON_ERROR, returns_in_a_thread, (ACK, None, "")),
+    (ON_ERROR[:1], fails_in_a_thread, (NACK, None, "KeyError")),
+    (ON_ERROR[:1], returns_a_coroutine, (NACK, 1.5, "busy")),
+    (ALL, nacks, (NACK, 1.5, "busy")),
+    (ALL, nacks_plainly, (NACK, None, "")),
+    (ALL, rejects, (REJECT, None, "no such customer")),
+    (ALL, acks_then_fails, (ACK, None, "")),
+    (ALL, nacks_by_itself, (NACK, 2.0, "later")),
+    (ALL, rejects_by_itself, (REJECT, None, "never")),
+    (ALL[2:], returns, None),
+    (ALL[2:], fails, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "handler", "outcome"),
+    [
+        pytest.param(policy, handler, outcome, id=f"{policy.name}-{handler.__name__}")
+        for policies, handler, outcome in CASES
+        for policy in policies
+    ],
+)
+async def test_outcomes_by_policy(
+    relay: ScriptedRelay,
+    client: RelayClient,
+    policy: AckPolicy,
+    handler: Callable[[Delivery], Any],
+    outcome: tuple[int, float | None, str] | None,
+) -> None:
+    """Each way to end has one outcome, or in MANUAL perhaps none; a handler's error hurts no other."""
+    client.on("t", ack_policy=policy)(handler)
+    async with client:
+        link = await relay.link()
+        await link.begin("a", "b")
+    assert link.received == [b"a", b"b"]
+    expected = [] if outcome is None else [("a", *outcome), ("b", *outcome)]
+    assert sorted(summary(link)) == expected
+
+
+async def test_payloads_stay_out_of_reasons_and_reprs(
+    relay: ScriptedRelay, client: RelayClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A failing handler is logged with its names; the payload goes nowhere by our doing."""
+    seen = []
+
+    @client.on("t")
+    async def handler(delivery: Delivery) -> None:
+        seen.append(repr(delivery))
+        raise RuntimeError("boom")
+
+    async with client:
+        link = await relay.link()
+        await link.begin("a", payload=b"secret", headers={"k": "hidden"})
+    assert seen == ["<Delivery topic=t timer_id=a attempt=1>"]
+    assert "topic=t timer_id=a attempt=1" in caplog.text
+    assert "boom" in caplog.text
+    assert "secret" not in caplog.text
+    assert link.settlements[0].reason == "RuntimeError"
+
+
+async def test_a_delivery_tells_all_it_knows(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Everything on the wire is an attribute, times as aware datetimes in UTC."""
+    seen: list[Delivery] = []
+    client.on("t")(seen.append)
+    async with client:
+        link = await relay.link()
+        await link.begin(
+            "a",
+            payload=b'{"n": 1}',
+            headers={"k": "v"},
+            content_type="application/json",
+            attempt=3,
+            due_time_approximate=True,
+            occurrence_id="o",
+        )
+    delivery = seen[0]
+    assert (delivery.topic, delivery.timer_id, delivery.attempt) == ("t", "a", 3)
+    assert (delivery.payload, delivery.json()) == (b'{"n": 1}', {"n": 1})
+    assert (delivery.headers, delivery.content_type) == ({"k": "v"}, "application/json")
+    assert delivery.due_time == datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=UTC)
+    assert delivery.lease_deadline == datetime(1970, 1, 1, tzinfo=UTC)
+    assert delivery.due_time_approximate is True
+    assert delivery.occurrence_id == "o"
+    assert delivery.settled is True
+
+
+async def test_extend_comes_any_time_before_the_outcome(relay: ScriptedRelay, client: RelayClient) -> None:
+    """EXTEND is no end; after one, it is refused like a second outcome."""
+    errors: list[Exception] = []
+
+    @client.on("t")
+    async def handler(delivery: Delivery) -> None:
+        await delivery.extend()
+        await delivery.extend()
+        await delivery.ack()
+        for late in (delivery.extend, delivery.ack, delivery.nack, delivery.reject):
+            try:
+                await late()
+            except AlreadySettled as error:
+                errors.append(error)
+
+    async with client:
+        link = await relay.link()
+        await link.begin("a")
+    assert [each.outcome for each in link.settlements] == [EXTEND, EXTEND, ACK]
+    assert len(errors) == 4
+
+
+async def test_manual_may_settle_after_the_handler(relay: ScriptedRelay, client: RelayClient) -> None:
+    """A MANUAL handler may hand its delivery to another task."""
+    held: list[Delivery] = []
+
+    @client.on("t", ack_policy=AckPolicy.MANUAL, concurrency=1)
+    async def handler(delivery: Delivery) -> None:
+        held.append(delivery)
+
+    async with client:
+        link = await relay.link()
+        await link.deliver("a", "b")
+        await link.until(lambda: len(link.received) == 2)  # so the first has given up its place
+        assert link.settlements == []
+        await held[0].ack()
+        await link.settled("a")
+
+
+@pytest.mark.parametrize("reason", [pb.PROBLEM_REASON_STALE, pb.PROBLEM_REASON_GONE])
+async def test_a_lost_lease_is_noticed_while_the_handler_runs(
+    relay: ScriptedRelay,
+    client: RelayClient,
+    caplog: pytest.LogCaptureFixture,
+    reason: pb.ProblemReason,
+) -> None:
+    """`lost` turns true, settling raises `DeliveryLost`, one warning names the timer."""
+    lost: list[bool] = []
+    told = asyncio.Event()
+
+    @client.on("t")
+    async def handler(delivery: Delivery) -> None:
+        if delivery.timer_id == "b":  # sent after the problem, so that has been read
+            told.set()
+            return
+        lost.append(delivery.lost)
+        await delivery.extend()
+        await told.wait()
+        lost.append(delivery.lost)
+        with pytest.raises(DeliveryLost):
+            await delivery.extend()
+        await delivery.ack()
+
+    async with client:
+        link = await relay.link()
+        await link.deliver("a")
+        await link.until(lambda: link.settlements)
+        await link.problem("a", reason)
+        await link.problem("a", reason)
+        await link.begin("b")
+    assert lost == [False, True]
+    assert summary(link) == [("a", EXTEND, None, ""), ("b", ACK, None, "")]
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "topic=t timer_id=a reason=" in warnings[0]
+    assert pb.ProblemReason.Name(reason).endswith(warnings[0].split("reason=")[1].split(":")[0])
+
+
+async def test_problems_of_ended_deliveries_are_logged_once(
+    relay: ScriptedRelay, client: RelayClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The token alone says nothing to people: the log has topic, timer_id and reason."""
+    client.on("t")(returns)
+    async with client:
+        link = await relay.link()
+        await link.deliver("a")
+        await link.settled("a")
+        await link.problem("a", pb.PROBLEM_REASON_STALE)
+        await link.problem("a", pb.PROBLEM_REASON_STALE)
+        await link.problem("never sent", pb.PROBLEM_REASON_UNKNOWN_TOKEN)
+        await link.begin("b")
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warnings == ["relay refused a settlement: topic=t timer_id=a reason=STALE: as scripted"]
+
+
+async def test_context_variables_do_not_leak(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Handlers share workers, but never what one of them set in its context."""
+    variable = contextvars.ContextVar("variable", default="clean")
+    seen: list[str] = []
+
+    @client.on("t")
+    async def handler(delivery: Delivery) -> None:
+        seen.append(variable.get())
+        variable.set(delivery.timer_id)
+
+    async with client:
+        link = await relay.link()
+        await link.begin(*names(20))
+    assert seen == ["clean"] * 20
+    assert len(link.settlements) == 20
+
+
+async def test_concurrency_is_a_limit_and_is_reached(relay: ScriptedRelay, client: RelayClient) -> None:
+    """As many handlers as allowed run at a time, never more."""
+    running = peak = 0
+    full = asyncio.Event()
+
+    @client.on("t", concurrency=7)
+    async def handler(_: Delivery) -> None:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        if running == 7:
+            full.set()
+        await full.wait()
+        await asyncio.sleep(0)
+        running -= 1
+
+    async with client:
+        link = await relay.link()
+        await link.deliver(*names(50))
+        await link.settled(*names(50))
+    assert peak == 7
+
+
+def test_registration_refuses_what_cannot_work(client: RelayClient) -> None:
+    """A topic has one handler; every wrong argument is named."""
+    client.on("t")(returns)
+    with pytest.raises(UsageError, match="'t' has a handler"):
+        client.on("t")(fails)
+    wrong: list[tuple[str, str, dict[str, Any], Any]] = [
+        ("topic", "", {}, returns),
+        ("concurrency", "u", {"concurrency": 0}, returns),
+        ("concurrency", "u", {"concurrency": 100_001}, returns),
+        ("prefetch", "u", {"prefetch": -1}, returns),
+        ("ack_policy", "u", {"ack_policy": "manual"}, returns),
+        ("ack_policy", "u", {"ack_policy": AckPolicy.MANUAL}, returns_in_a_thread),
+        ("handler", "u", {}, None),
+    ]
+    for field, topic, options, handler in wrong:
+        with pytest.raises(InvalidArgument) as caught:
+            client.on(topic, **options)(handler)
+        assert caught.value.field == field
+
+
+async def test_handlers_are_registered_before_the_opening(client: RelayClient) -> None:
+    """A late registration would be silently idle, so it is an error."""
+    async with client:
+        with pytest.raises(UsageError, match="before the client is opened"):
+            client.on("t")(returns)
+
+
+def test_wrong_outcomes_are_refused_where_they_are_made() -> None:
+    """A negative pause is the handler's mistake, told at once."""
+    with pytest.raises(InvalidArgument) as caught:
+        Nack(retry_after=-1)
+    assert caught.value.field == "retry_after"

@@ -1,0 +1,98 @@
+"""What all layers of the suite share: real servers, the key-leak check, no skips where all is required."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+import relay
+from tests.keyspace import Keyspace
+from tests.servers import KINDS, Kind, RunningServer, ServerPool, binary, server_id
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+REQUIRE_ALL = os.environ.get("RELAY_REQUIRE_ALL") == "1"
+SERVER_FIXTURES = {"redis_server", "valkey", "server_pool", "keyspace"}
+
+
+def pytest_report_header() -> str:
+    return f"relay: {relay.__file__}\nservers: {', '.join(server_id(kind) for kind in KINDS if binary(kind))}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
+
+
+# ------------------------------------------------- RELAY_REQUIRE_ALL=1: a skip is a failure
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not REQUIRE_ALL or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid}: RELAY_REQUIRE_ALL=1 forbids skips. {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+# ----------------------------------------------------------------------------- servers
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"  # grpc.aio knows no other
+
+
+@pytest.fixture(scope="session")
+def server_pool() -> Iterator[ServerPool]:
+    """The servers that this worker's tests share."""
+    pool = ServerPool()
+    yield pool
+    pool.close()
+
+
+def shared_server(pool: ServerPool, kind: Kind) -> RunningServer:
+    if binary(kind) is None:
+        pytest.skip(f"no {kind} server is installed here")
+    return pool.get(kind)
+
+
+@pytest.fixture(params=KINDS, ids=server_id)
+def redis_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> RunningServer:
+    """Each kind of server in turn, shared by the worker's tests."""
+    return shared_server(server_pool, request.param)
+
+
+@pytest.fixture
+def valkey(server_pool: ServerPool) -> RunningServer:
+    """The embedded Valkey alone, shared by the worker's tests."""
+    return shared_server(server_pool, "valkey")
+
+
+@pytest.fixture
+def keyspace(server_pool: ServerPool) -> Iterator[Keyspace]:
+    """Fresh topic names; fails a test that leaves keys of anything else behind, and flushes the servers."""
+    space = Keyspace(server_pool)
+    yield space
+    leaks = space.leaks()
+    space.flush()
+    if leaks:
+        pytest.fail(f"the test left keys behind that carry none of its topics: {leaks}")

@@ -1,0 +1,204 @@
+"""A bench for the scripts: one topic on a real server, its clock in the test's hand, its keys in sight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from relay.core.instants import SECOND
+from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.store import envelope, records
+from relay.store.connect import connect
+from relay.store.keys import KeyNames
+from relay.store.records import NO_NONCE, Record
+from relay.store.redis import VERBS, RedisStore
+from relay.store.scripts import source
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
+
+    from relay.core.timers import Claim
+    from tests.servers import RunningServer
+
+NOW = 1_767_225_600_000_000  # 2026-01-01, microseconds
+LEASE = 30 * SECOND
+GRACE = 60 * SECOND
+N1, N2, N3 = b"1" * 16, b"2" * 16, b"3" * 16
+ENVELOPE = envelope.encode(b"payload", {}, "")
+
+SYSTEM_CLOCK = "  local t = redis.call('TIME')\n  return t[1] * 1000000 + t[2]\n"
+INJECTED_CLOCK = "  return tonumber(redis.call('GET', KEYS[1] .. ':now'))\n"
+
+
+class Break(NamedTuple):
+    """A change to the text of one script, or of all where `script` is 'prelude'."""
+
+    script: str
+    old: str
+    new: str
+
+    def apply(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """`old` has to be there exactly once, so that a break can't miss."""
+        return {
+            verb: replaced(text, self.old, self.new) if self.script in ("prelude", verb) else text
+            for verb, text in texts.items()
+        }
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"{text.count(old)} times in the script: {old!r}"
+    return text.replace(old, new)
+
+
+def texts(*breaks: Break) -> dict[str, str]:
+    """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
+    scripts = {verb: replaced(source(verb), SYSTEM_CLOCK, INJECTED_CLOCK) for verb in VERBS}
+    for each in breaks:
+        scripts = each.apply(scripts)
+    return scripts
+
+
+def score(instant: int) -> float:
+    """A whole microsecond, as publishers write it."""
+    return instant / 1e6
+
+
+def own(instant: int) -> float:
+    """The score that only Relay writes: a whole microsecond + 2^-21 s."""
+    return instant / 1e6 + 2**-21
+
+
+def record(state: int, score: float, *, due: float, nonce: bytes = NO_NONCE, **rest: Any) -> Record:
+    """A record; what is not given is zero, and `claims` is 1."""
+    fields = {"received": 0, "suspect": 0, "approximate": 0, "attempts": 0, "claims": 1, "occurrence": N1}
+    return Record(version=1, state=state, score=score, due=due, nonce=nonce, **{**fields, **rest})
+
+
+class State(NamedTuple):
+    """All that a topic's three keys hold; ids that are not UTF-8 come as surrogate escapes."""
+
+    timeline: dict[str, float]
+    payloads: dict[str, bytes]
+    leases: dict[str, Record]
+
+
+EMPTY = State({}, {}, {})
+
+
+def alone(timer_id: str, at: float, lease: Record | None = None, *, stored: bytes = ENVELOPE) -> State:
+    """The state of a topic with one timer."""
+    return State({timer_id: at}, {timer_id: stored}, {timer_id: lease} if lease else {})
+
+
+class Bench:
+    """One topic. `raw` is a plain client, `store` what is tested."""
+
+    def __init__(self, server: RunningServer, topic: str, *breaks: Break) -> None:
+        self.topic = topic
+        self.timeline, self.payloads, self.leases = KeyNames().of(topic)
+        self.raw = server.client()
+        self.redis = connect(server.url, connections=4, timeout=5.0)
+        self.store = RedisStore(self.redis, park_grace=GRACE, texts=texts(*breaks))
+        self.now = NOW
+
+    @property
+    def now(self) -> int:
+        """The server's clock (microseconds)."""
+        return self._now
+
+    @now.setter
+    def now(self, instant: int) -> None:
+        self._now = instant
+        self.raw.set(f"{self.timeline}:now", instant)
+
+    async def close(self) -> None:
+        await self.redis.aclose()
+        self.raw.close()
+
+    def put(
+        self, timer_id: str | bytes, at: float, lease: Record | None = None, *, stored: bytes | None = ENVELOPE
+    ) -> None:
+        """Write a timer as a publisher does, and a record where one is given."""
+        self.raw.zadd(self.timeline, {timer_id: at})
+        if stored is not None:
+            self.raw.hset(self.payloads, cast("str", timer_id), cast("str", stored))
+        if lease is not None:
+            self.put_record(timer_id, records._RECORD.pack(*lease))
+
+    def put_record(self, timer_id: str | bytes, raw: bytes) -> None:
+        self.raw.hset(self.leases, cast("str", timer_id), cast("str", raw))
+
+    def state(self) -> State:
+        timeline = cast("list[tuple[bytes, float]]", self.raw.zrange(self.timeline, 0, -1, withscores=True))
+        payloads = cast("dict[bytes, bytes]", self.raw.hgetall(self.payloads))
+        leases = cast("dict[bytes, bytes]", self.raw.hgetall(self.leases))
+        return State(
+            {_text(timer_id): at for timer_id, at in timeline},
+            {_text(timer_id): stored for timer_id, stored in payloads.items()},
+            {_text(timer_id): records.read(raw) for timer_id, raw in leases.items()},
+        )
+
+    async def run(self, verb: str, *args: bytes | str | int) -> Any:
+        """The script's reply as it comes."""
+        return await self.store._run(verb, self.topic, *args)
+
+    async def claim(
+        self, nonce: bytes = N1, *, limit: int = 100, lease: int = LEASE, max_bytes: int = 1 << 20
+    ) -> Claim:
+        return await self.store.claim(self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes)
+
+    async def claimed(self, nonce: bytes = N1, **options: int) -> list[str]:
+        """The ids that a claim takes."""
+        return [timer.timer_id for timer in (await self.claim(nonce, **options)).timers]
+
+    async def settle(self, timer_id: str, nonce: bytes, verb: Verb, **options: Any) -> Verdict:
+        (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb, **options)])
+        return verdict
+
+    async def extend(
+        self, timer_id: str, nonce: bytes, *, received: bool = False, lease: int = LEASE
+    ) -> Verdict:
+        extension = Extension(timer_id, nonce, received)
+        (verdict,) = await self.store.extend(self.topic, [extension], lease=lease)
+        return verdict
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Redis is at its maxmemory within."""
+        self.raw.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            self.raw.config_set("maxmemory", 0)
+
+    @contextmanager
+    def listening(self) -> Iterator[Ear]:
+        """Hear the topic's wake hints."""
+        with self.raw.pubsub() as pubsub:
+            yield Ear(self, pubsub)
+
+
+class Ear:
+    """Hears the hints on a topic's channel."""
+
+    def __init__(self, bench: Bench, pubsub: PubSub) -> None:
+        self._bench, self._pubsub = bench, pubsub
+        self._channel = KeyNames().channel(bench.topic)
+        pubsub.subscribe(self._channel)
+        assert pubsub.get_message(timeout=5.0) is not None  # the subscription's own confirmation
+
+    def heard(self) -> list[float]:
+        """All hints since the last look."""
+        self._bench.raw.publish(self._channel, "end")  # comes after all that was published before
+        hints: list[float] = []
+        while True:
+            message = self._pubsub.get_message(timeout=5.0)
+            assert message is not None, "no message within 5 s"
+            if message["data"] == b"end":
+                return hints
+            hints.append(float(message["data"]))
+
+
+def _text(timer_id: bytes) -> str:
+    return timer_id.decode(errors="surrogateescape")

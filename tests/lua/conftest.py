@@ -1,0 +1,23 @@
+"""The bench on every real server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lua.bench import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+
+@pytest.fixture
+async def bench(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
+    """A topic of its own."""
+    bench = Bench(redis_server, keyspace.topic())
+    yield bench
+    await bench.close()

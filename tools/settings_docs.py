@@ -1,0 +1,98 @@
+"""Write docs/settings.md from the settings themselves, or check that it is up to date.
+
+python tools/settings_docs.py            write the page
+python tools/settings_docs.py --check    exit 1, with a diff, if it has drifted
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from relay.settings.describe import ANY_TOPIC, Described, fields  # noqa: E402
+
+PAGE = ROOT / "docs" / "settings.md"
+HEAD = """\
+# Settings
+
+<!-- Written by tools/settings_docs.py: change relay/settings/tree.py instead. -->
+
+`relay serve --config relay.yaml` reads a YAML file; `RELAY_CONFIG` may name it too. Every setting can be given
+as an environment variable, with `__` between the levels. What is set there stands above the file, and the file
+above the defaults. `relay config` prints the outcome, with passwords masked.
+
+```yaml
+redis:
+  url: redis://cache:6379/0
+defaults:
+  lease_ttl: 60
+topics:
+  invoices:
+    max_payload_bytes: 4096
+```
+
+A key that is no setting is an error, in the file and in the environment; only a variable without `__` that
+names nothing here is left alone, since Kubernetes puts `RELAY_PORT` and the like into the pods beside a Service
+that is called `relay`. An entry of `topics` overrides `defaults` field by field; topics need no entry.
+A topic's name keeps its case in a variable: `RELAY_TOPICS__invoices__LEASE_TTL=60`.
+
+Times are numbers of seconds, sizes are numbers of bytes.
+"""
+
+
+def table(rows: list[Described]) -> str:
+    lines = ["| setting | type | unit | default | bounds | variable | |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        cells = (
+            f"`{'.'.join(row.path)}`",
+            row.type,
+            row.unit,
+            f"`{shown(row.default)}`",
+            row.bounds,
+            f"`{row.variable}`",
+            row.description,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def shown(default: object) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def page() -> str:
+    """The whole of docs/settings.md."""
+    daemon = [row for row in fields() if row.path[0] not in ("defaults", "topics")]
+    policy = [row for row in fields() if row.path[0] == "defaults"]
+    same = ", ".join(f"`{row.path[-1]}`" for row in fields() if ANY_TOPIC in row.path)
+    return (
+        f"{HEAD}\n## The daemon\n\n{table(daemon)}\n\n## Topics\n\n{table(policy)}\n\n"
+        f"`topics.{ANY_TOPIC}` takes the same fields ({same}), each as `RELAY_TOPICS__{ANY_TOPIC}__…`; "
+        "what it leaves out comes from `defaults`.\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write docs/settings.md, or check it.")
+    parser.add_argument("--check", action="store_true", help="only compare; exit 1 if the page has drifted")
+    wanted = page()
+    if not parser.parse_args().check:
+        PAGE.write_text(wanted, encoding="utf-8")
+        return
+    there = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    if there == wanted:
+        return
+    diff = difflib.unified_diff(
+        there.splitlines(True), wanted.splitlines(True), "docs/settings.md", "what the settings say"
+    )
+    sys.stderr.writelines(diff)
+    sys.exit("docs/settings.md has drifted: run python tools/settings_docs.py")
+
+
+if __name__ == "__main__":
+    main()
