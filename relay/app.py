@@ -19,7 +19,6 @@ from relay.store.connect import Connection, check_server, connect
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
-from relay.telemetry.instruments import Instruments
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.provider import Metrics
 from relay.web.probes import probes
@@ -75,13 +74,13 @@ async def serve(settings: Settings) -> None:
         store = RedisStore(redis, keys)
         hints = RedisHints(listener, keys)
         metrics = Metrics()
-        engine = Engine(store, hints, store.ping, policies(settings), Instruments(metrics.provider))
+        engine = Engine(store, hints, store.ping, policies(settings), metrics.instruments)
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
                 await tasks.start(engine.run)
-                await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
+                http = await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
                 api = await rpc.start(
                     engine,
                     listen=settings.grpc.listen,
@@ -91,7 +90,7 @@ async def serve(settings: Settings) -> None:
                 tasks.start_soon(tell_health, engine, api)
                 log.info(
                     "relay is serving",
-                    extra={"version": __version__, "grpc": api.address, "redis": server},
+                    extra={"version": __version__, "grpc": api.address, "http": http, "redis": server},
                 )
                 async for number in signals:
                     log.info("draining", extra={"signal": signal.Signals(number).name})

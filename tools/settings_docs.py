@@ -22,9 +22,9 @@ HEAD = """\
 
 <!-- Written by tools/settings_docs.py: change relay/settings/tree.py instead. -->
 
-`relay serve --config relay.yaml` reads a YAML file; `RELAY_CONFIG` may name it too. Every setting can be given
-as an environment variable, with `__` between the levels. What is set there stands above the file, and the file
-above the defaults. `relay config` prints the outcome, with passwords masked.
+`relay serve --config relay.yaml` reads a YAML file; `RELAY_CONFIG` may name it too. Every setting can be
+given as an environment variable, with `__` between the levels. What is set there stands above the file, and
+the file above the defaults. `relay config` prints the outcome, with passwords masked.
 
 ```yaml
 redis:
@@ -37,8 +37,8 @@ topics:
 ```
 
 A key that is no setting is an error, in the file and in the environment; only a variable without `__` that
-names nothing here is left alone, since Kubernetes puts `RELAY_PORT` and the like into the pods beside a Service
-that is called `relay`. An entry of `topics` overrides `defaults` field by field; topics need no entry.
+names nothing here is left alone, since Kubernetes puts `RELAY_PORT` and the like into the pods beside a
+Service that is called `relay`. An entry of `topics` overrides `defaults` field by field; none is needed.
 A topic's name keeps its case in a variable: `RELAY_TOPICS__invoices__LEASE_TTL=60`.
 
 Times are numbers of seconds, sizes are numbers of bytes.

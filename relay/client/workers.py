@@ -27,6 +27,8 @@ class Workers:
         self._handle = handle
         self._concurrency = concurrency
         self._on_free = on_free
+        # Every worker starts from what was set when the client was opened.
+        self._context = contextvars.copy_context()
         self._taken = 0
         self._ready: deque[Lease] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,13 +78,12 @@ class Workers:
 
     def _spawn(self, count: int) -> None:
         for _ in range(count):
-            task = asyncio.create_task(self._work())
+            task = asyncio.create_task(self._work(), context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
         ready, handle = self._ready, self._handle
-        untouched = contextvars.copy_context()
         helped = False
         while ready:
             lease = ready.popleft()
@@ -93,7 +94,7 @@ class Workers:
                 await handle(lease)
             finally:
                 self._finish(lease)
-            if contextvars.copy_context() != untouched:
+            if contextvars.copy_context() != self._context:
                 # The handler set a context variable: the next one shall not see it.
                 if ready:
                     self._spawn(1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from relay.core.outcomes import Settlement, Verb
 from relay.core.policy import TopicPolicy
@@ -54,7 +55,7 @@ class Dispatcher:
                     del self._sessions[topic]
                     idle.append(topic)
         for lease in session.close():
-            self._release(lease, suspect=broken and lease.sent)
+            self._release(lease, suspect=broken if lease.sent else lease.timer.suspect)
         return idle
 
     def sessions(self) -> set[Session]:
@@ -67,9 +68,28 @@ class Dispatcher:
             for lease in list(session.leases.values()):
                 yield session, lease
 
-    def free(self, topic: str) -> int:
-        """How many deliveries the topic's sessions can take."""
-        return sum(session.free for session in self._sessions.get(topic, ()))
+    def has_room(self, topic: str) -> bool:
+        """Whether any session can take a delivery of the topic."""
+        return any(session.free > 0 for session in self._sessions.get(topic, ()))
+
+    @contextmanager
+    def reserved(self, topic: str, limit: int) -> Iterator[int]:
+        """Keep places for a claim while it is under way; gives how many, at most `limit`.
+
+        A session may take several topics, whose pollers would else claim for the same places.
+        """
+        kept: list[tuple[Session, int]] = []
+        for session in self._sessions.get(topic, ()):
+            places = min(session.free, limit)
+            if places > 0:
+                session.reserved += places
+                limit -= places
+                kept.append((session, places))
+        try:
+            yield sum(places for _, places in kept)
+        finally:
+            for session, places in kept:
+                session.reserved -= places
 
     def deliver(self, topic: str, claim: Claim, nonce: bytes, *, sent: float, policy: TopicPolicy) -> None:
         """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock).
@@ -93,6 +113,7 @@ class Dispatcher:
         for lease in leases[placed:]:
             self._release(lease, suspect=lease.timer.suspect)
         self._instruments.claimed(topic, len(claim.timers))
+        self._instruments.delivered(topic, placed)
         self._instruments.lateness(
             topic,
             [

@@ -64,6 +64,7 @@ class Engine:
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
         self._draining = False
+        self._polling = 0
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
@@ -126,18 +127,23 @@ class Engine:
 
     async def attach(self, session: Session) -> None:
         """Deliver to the session from now on."""
-        for topic in self._dispatcher.attach(session):
-            self._start_poller(topic)
-            await self._hints.watch(topic, partial(self._wake_at, topic))
         if self._draining:
             session.drain(say=True)
+        fresh = self._dispatcher.attach(session)
+        for topic in fresh:
+            self._start_poller(topic)
+        for topic in fresh:
+            await self._hints.watch(topic, partial(self._wake_at, topic))
 
     async def detach(self, session: Session, *, broken: bool) -> None:
         """Release at once what the session holds. See `Dispatcher.detach`."""
-        for topic in self._dispatcher.detach(session, broken=broken):
+        idle = self._dispatcher.detach(session, broken=broken)
+        for topic in idle:
             _, scope = self._pollers.pop(topic)
             scope.cancel()
-            await self._hints.unwatch(topic)
+        for topic in idle:
+            if topic not in self._pollers:  # else somebody attached meanwhile
+                await self._hints.unwatch(topic)
 
     def received(self, session: Session, token: bytes) -> None:
         """A handler has started."""
@@ -195,6 +201,8 @@ class Engine:
         for session in self._dispatcher.sessions():
             await self.detach(session, broken=False)
         with anyio.move_on_after(FLUSH_TIMEOUT) as scope:
+            while self._polling:  # a claim under way may still bring timers to be released
+                await self._clock.sleep(0.02)
             await self._settler.flush()
         if scope.cancelled_caught:
             log.error("Redis did not take the last releases; these timers come again when their leases end")
@@ -215,8 +223,12 @@ class Engine:
         scope = anyio.CancelScope()
 
         async def run() -> None:
-            with scope:
-                await poller.run()
+            self._polling += 1
+            try:
+                with scope:
+                    await poller.run()
+            finally:
+                self._polling -= 1
 
         self._pollers[topic] = (poller, scope)
         self._tasks.start_soon(run)

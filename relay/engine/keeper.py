@@ -88,8 +88,11 @@ class LeaseKeeper:
                     "deliveries given up: no outcome within delivery_timeout",
                     extra={"topic": topic, "count": count},
                 )
-        for topic, leases in due.items():
-            await self._renew(topic, list(leases.values()))
+        try:
+            for topic, leases in due.items():
+                await self._renew(topic, list(leases.values()))
+        except StoreUnavailable as failure:
+            self._link.failed(failure)  # the next step tries again
 
     def _aged(self, lease: Lease) -> bool:
         policy = self._policy(lease.topic)
@@ -103,9 +106,8 @@ class LeaseKeeper:
             sent = self._clock.now()
             try:
                 verdicts = await self._store.extend(topic, extensions, lease=micros(ttl))
-            except StoreUnavailable as failure:
-                self._link.failed(failure)
-                return  # the next tick tries again
+            except StoreUnavailable:
+                raise
             except StoreError as failure:
                 self._instruments.store_error(type(failure).__name__)
                 log.error("Redis refuses to renew", extra={"topic": topic, "reason": str(failure)})

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from random import random
 
+import anyio
+
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.pacing import Jitter, Pacing, seconds_until
@@ -62,13 +64,14 @@ class Poller:
         self._wakeup.set()
 
     def due_at(self, instant: int) -> None:
-        """Poll at `instant` (microseconds by the server's clock) if not before."""
-        if self._server_time is None:
-            return  # the first poll is still to come
-        server, here = self._server_time
-        due = here + (instant - server) / 1e6
+        """Poll at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        due = -math.inf
+        if self._server_time is not None and instant > 0:
+            server, here = self._server_time
+            due = here + (instant - server) / 1e6
         if due < self._next_poll:
-            self._next_poll = self._next_due = due
+            self._next_poll = due
+            self._next_due = due if instant > 0 else math.inf
             self._wakeup.set()
 
     async def run(self) -> None:
@@ -80,38 +83,45 @@ class Poller:
         """Wait until it is time and there is room; claim, and hand out what was claimed."""
         while True:
             wait = self._next_poll - self._clock.now()
-            room = self._dispatcher.free(self._topic)
-            if room > 0 and wait <= 0:
+            room = self._dispatcher.has_room(self._topic)
+            if room and wait <= 0:
                 break
-            await self._clock.wait(self._wakeup, wait if room > 0 else math.inf)
+            await self._clock.wait(self._wakeup, wait if room else math.inf)
+        # Not to be cut short: the reply names timers that nobody else would know to be leased.
+        with anyio.CancelScope(shield=True):
+            failure = await self._claim()
+        if isinstance(failure, StoreUnavailable):
+            self._link.failed(failure)
+            await self._link.pause()
+        elif failure is not None:
+            self._complain(failure)
+            await self._clock.sleep(REFUSED_WAIT)
+
+    async def _claim(self) -> StoreError | None:
         nonce = self._nonce()
         sent = self._clock.now()
         expected = self._next_due <= sent
         # What is scheduled while the claim is under way may move these two to an earlier time.
         self._next_poll = self._next_due = math.inf
         try:
-            claim = await self._store.claim(
-                self._topic,
-                limit=min(room, self._policy.claim_batch),
-                lease=micros(self._policy.lease_ttl),
-                nonce=nonce,
-                max_bytes=CLAIM_BYTES,
-            )
-        except StoreUnavailable as failure:
-            self._link.failed(failure)
-            await self._link.pause()
-            self._next_poll = self._clock.now()
+            with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
+                claim = await self._store.claim(
+                    self._topic,
+                    limit=places,
+                    lease=micros(self._policy.lease_ttl),
+                    nonce=nonce,
+                    max_bytes=CLAIM_BYTES,
+                )
         except StoreError as failure:
-            self._complain(failure)
-            await self._clock.sleep(REFUSED_WAIT)
-            self._next_poll = self._clock.now()
-        else:
-            self._link.worked()
-            self._refused = False
-            self._plan(claim, sent, expected=expected)
-            self._report(claim)
-            if claim.timers:
-                self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, policy=self._policy)
+            self._next_poll = sent
+            return failure
+        self._link.worked()
+        self._refused = False
+        self._plan(claim, sent, expected=expected)
+        self._report(claim)
+        if claim.timers:
+            self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, policy=self._policy)
+        return None
 
     def _plan(self, claim: Claim, sent: float, *, expected: bool) -> None:
         here = self._clock.now()
@@ -122,7 +132,9 @@ class Poller:
         planned = (sent + here) / 2 + wait
         if planned < self._next_poll:
             self._next_poll = planned
-            self._next_due = planned if wait >= until_next else math.inf
+            # Behind the new leases' end, the next timer may be one of our own leases, renewed by then.
+            known = claim.next is not None and claim.next < claim.deadline
+            self._next_due = planned if known and wait >= until_next else math.inf
 
     def _report(self, claim: Claim) -> None:
         if claim.parked:

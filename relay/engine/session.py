@@ -52,6 +52,8 @@ class Session:
         self.topics = tuple(dict.fromkeys(topics))
         self.max_outstanding = max_outstanding
         self.leases: dict[bytes, Lease] = {}
+        self.reserved = 0
+        """Places kept for claims that are under way; kept by the dispatcher."""
         self.unwritten = 0
         """Settlements of this session that are not in Redis yet; kept by the settler."""
         self.draining = False
@@ -68,7 +70,7 @@ class Session:
     @property
     def free(self) -> int:
         """How many more deliveries it can take."""
-        return 0 if self.draining else self.max_outstanding - len(self.leases)
+        return 0 if self.draining else self.max_outstanding - len(self.leases) - self.reserved
 
     @property
     def in_flight(self) -> int:

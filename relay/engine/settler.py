@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Settlement, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TimerStore
 from relay.engine.clock import Wakeup
@@ -60,8 +61,10 @@ class Settler:
     def settle(self, lease: Lease, settlement: Settlement, session: Session | None = None) -> None:
         """End a lease; `session` hears of it if that changes nothing."""
         receipts = self._receipts.get(lease.topic)
-        if receipts is not None and receipts.pop(lease.token, None) and not receipts:
-            del self._receipts[lease.topic]
+        if receipts is not None:
+            receipts.pop(lease.token, None)
+            if not receipts:
+                del self._receipts[lease.topic]
         if session is not None:
             session.unwritten += 1
         self._ends.setdefault(lease.topic, {})[lease.token] = _Waiting(lease, settlement, session)
@@ -139,20 +142,16 @@ class Settler:
         return list(batch.values())
 
     def _report(self, topic: str, batch: list[_Waiting], verdicts: list[Verdict]) -> None:
-        counts: dict[Verb, int] = {}
-        stale = 0
+        counts: Counter[str] = Counter()
         for waiting, verdict in zip(batch, verdicts, strict=True):
             # After a try whose reply was lost, "gone" or "stale" may be its own doing.
             if verdict is Verdict.OK or waiting.tried:
-                counts[waiting.settlement.verb] = counts.get(waiting.settlement.verb, 0) + 1
-                continue
-            stale += 1
-            if waiting.session is not None:
+                counts[waiting.settlement.verb.value] += 1
+            elif waiting.session is not None:
                 waiting.session.complain(waiting.lease.token, PROBLEMS[verdict])
-        for verb, count in counts.items():
-            self._instruments.settled(topic, verb.value, count)
-        if stale:
-            self._instruments.stale(topic, stale)
+        for outcome, count in counts.items():
+            self._instruments.settled(topic, outcome, count)
+        self._instruments.stale(topic, len(batch) - counts.total())
 
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]

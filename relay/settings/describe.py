@@ -80,7 +80,9 @@ def _describe(info: FieldInfo, path: tuple[str, ...]) -> Described:
     is_choice = get_origin(info.annotation) is Literal
     types: dict[Any, str] = {float: "number", int: "whole number", bool: "boolean"}
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-    bounds = {name: getattr(rule, name) for rule in info.metadata for name in ("ge", "le") if hasattr(rule, name)}
+    bounds = {
+        name: getattr(rule, name) for rule in info.metadata for name in ("ge", "le") if hasattr(rule, name)
+    }
     return Described(
         path=path,
         type=types.get(info.annotation, "text"),

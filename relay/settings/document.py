@@ -16,7 +16,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            name = self.construct_object(key, deep=True)  # type: ignore[no-untyped-call]
+            name = self.construct_object(key, deep=True)
             where = f"line {key.start_mark.line + 1}"
             if not isinstance(name, str):
                 raise SettingsError([f"{where}: the key {key.value!r} must be in quotes to be text"])
@@ -38,7 +38,7 @@ def read_document(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise SettingsError([f"{file}: is not UTF-8 text"]) from None
     try:
-        tree = yaml.load(content, _Loader)  # noqa: S506 (a SafeLoader)
+        tree = yaml.load(content, _Loader)
     except SettingsError as error:
         raise SettingsError([f"{file}, {problem}" for problem in error.problems]) from None
     except yaml.YAMLError as error:
@@ -49,13 +49,9 @@ def read_document(file: Path) -> dict[str, Any]:
         return {}
     if not isinstance(tree, dict):
         raise SettingsError([f"{file}: must be a mapping of settings at its top level"])
-    _drop_empty(tree, LEVELS)
+    for level in LEVELS:
+        if level in tree and tree[level] is None:
+            del tree[level]
     if isinstance(topics := tree.get("topics"), dict):
         topics.update({name: {} for name, entry in topics.items() if entry is None})
     return tree
-
-
-def _drop_empty(tree: dict[str, Any], levels: tuple[str, ...]) -> None:
-    for level in levels:
-        if level in tree and tree[level] is None:
-            del tree[level]

@@ -36,9 +36,9 @@ def load(
     try:
         settings = Settings(**tree)
     except ValidationError as error:
-        problems += sentences(error, tree, origins)
+        raise SettingsError([*problems, *sentences(error, tree, origins)]) from None
     if problems:
-        raise SettingsError(problems) from None
+        raise SettingsError(problems)
     return settings
 
 

@@ -11,6 +11,7 @@ from relay.core import addresses, validate
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 
+
 class Misfit(ValueError):
     """Two fields contradict each other; `field` is the path, from the level checked, of one of them."""
 
@@ -56,8 +57,7 @@ def distinct_prefixes(**prefixes: str) -> None:
         if other.startswith(f"{one}:"):
             raise Misfit(
                 other_name,
-                f"must not begin with {name} and a colon, {one + ':'!r}: "
-                "two topics could meet in one key",
+                f"must not begin with {name} and a colon, {one + ':'!r}: two topics could meet in one key",
             )
 
 

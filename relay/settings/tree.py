@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, model_validator
@@ -113,7 +112,9 @@ class HttpSettings(Section):
 class LogSettings(Section):
     """The log, on standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = field("info", "", "The least level that is written.")
+    level: Literal["debug", "info", "warning", "error"] = field(
+        "info", "", "The least level that is written."
+    )
     format: Literal["auto", "json", "text"] = field(
         "auto", "", "`json` lines, readable `text`, or `auto`: text on a terminal, else JSON."
     )
@@ -153,11 +154,10 @@ class PolicySettings(Section):
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
-        rules.times_fit(self.policy)
+        rules.times_fit(self.to_policy())
         return self
 
-    @cached_property
-    def policy(self) -> TopicPolicy:
+    def to_policy(self) -> TopicPolicy:
         """The same as the engine wants it."""
         return TopicPolicy(**self.model_dump())
 
@@ -206,7 +206,10 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _payloads_fit(self) -> Self:
         room = self.grpc.max_message_bytes - FRAMING
-        for path, policy in (("defaults", self.defaults), *((f"topics.{t}", p) for t, p in self.topics.items())):
+        for path, policy in (
+            ("defaults", self.defaults),
+            *((f"topics.{t}", p) for t, p in self.topics.items()),
+        ):
             if policy.max_payload_bytes > room:
                 raise rules.Misfit(
                     f"{path}.max_payload_bytes",
@@ -217,4 +220,4 @@ class Settings(BaseSettings):
 
     def policy(self, topic: str) -> TopicPolicy:
         """The policy of a topic; topics need no entry of their own."""
-        return self.topics.get(topic, self.defaults).policy
+        return self.topics.get(topic, self.defaults).to_policy()

@@ -36,7 +36,9 @@ def connect(url: str, *, connections: int, timeout: float) -> Redis:
     }
     if url.startswith("unix:"):
         del options["socket_connect_timeout"], options["socket_keepalive"]
-    return Redis.from_pool(BlockingConnectionPool.from_url(url, **options))  # so that its aclose closes the pool
+    return Redis.from_pool(
+        BlockingConnectionPool.from_url(url, **options)
+    )  # so that its aclose closes the pool
 
 
 async def check_server(redis: Redis, *, allow_eviction: bool) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opentelemetry.metrics import Counter, MeterProvider
@@ -13,6 +12,8 @@ from relay.telemetry.lateness import LatenessHistogram
 
 OTHER = "other"
 """The topic that stands for all beyond the limit."""
+
+RELEASE = "release"
 
 MAX_TOPICS = 100
 """So many topics are told apart: each costs a time series an instrument."""
@@ -45,20 +46,45 @@ class InstrumentSpec:
 
 SCHEDULED = InstrumentSpec("relay.timers.scheduled", "{timer}", "Timers stored through this relay.")
 CLAIMED = InstrumentSpec("relay.timers.claimed", "{timer}", "Timers that this relay took under a lease.")
-DELIVERED = InstrumentSpec("relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt.")
+DELIVERED = InstrumentSpec(
+    "relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt."
+)
 SETTLED = InstrumentSpec("relay.timers.settled", "{timer}", "Outcomes written, by what the application said.")
 STALE = InstrumentSpec(
     "relay.timers.stale", "{timer}", "Outcomes that changed nothing: the lease was lost, or the timer gone."
 )
+SILENT = InstrumentSpec(
+    "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout."
+)
 RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
-ORPHANS = InstrumentSpec("relay.timers.orphans", "{timer}", "Entries removed since their payload was missing.")
+ORPHANS = InstrumentSpec(
+    "relay.timers.orphans", "{timer}", "Entries removed since their payload was missing."
+)
 UNDELIVERABLE = InstrumentSpec(
-    "relay.timers.undeliverable", "{timer}", "Timers that can't be handed to any application, by reason."
+    "relay.timers.undeliverable",
+    "{timer}",
+    "Deliveries put off since the timer can't be named to an application.",
 )
 STORE_ERRORS = InstrumentSpec("relay.store.errors", "{error}", "Calls to Redis that failed, by kind.")
 
+SILENT = InstrumentSpec(
+    "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within `delivery_timeout`."
+)
+
 COUNTERS = (
-    *(SCHEDULED, CLAIMED, DELIVERED, SETTLED, STALE, RELEASED, ORPHANS, UNDELIVERABLE, STORE_ERRORS),
+    *(
+        SCHEDULED,
+        CLAIMED,
+        DELIVERED,
+        SETTLED,
+        STALE,
+        SILENT,
+        RELEASED,
+        SILENT,
+        ORPHANS,
+        UNDELIVERABLE,
+        STORE_ERRORS,
+    ),
 )
 
 
@@ -93,39 +119,36 @@ class Instruments:
         self._add(DELIVERED, count, topic)
 
     def settled(self, topic: str, outcome: str, count: int) -> None:
-        """Outcomes (ack, nack, reject, extend) were written."""
-        self._add(SETTLED, count, topic, outcome=outcome)
+        """Leases were ended by an outcome: ack, nack or reject; or by `release`, which counts apart."""
+        if outcome == RELEASE:
+            self._add(RELEASED, count, topic)
+        else:
+            self._add(SETTLED, count, topic, outcome=outcome)
 
-    def stale(self, topic: str, outcome: str, verdict: str, count: int) -> None:
-        """Outcomes changed nothing; `verdict` is stale or gone."""
-        self._add(STALE, count, topic, outcome=outcome, verdict=verdict)
+    def stale(self, topic: str, count: int) -> None:
+        """Outcomes changed nothing."""
+        self._add(STALE, count, topic)
 
-    def released(self, topic: str, count: int) -> None:
-        """Leases were given back."""
-        self._add(RELEASED, count, topic)
+    def silent(self, topic: str, count: int) -> None:
+        """Deliveries were given up."""
+        self._add(SILENT, count, topic)
 
     def orphans(self, topic: str, count: int) -> None:
         """Entries without payload were removed."""
         self._add(ORPHANS, count, topic)
 
-    def undeliverable(self, topic: str, reason: str, count: int) -> None:
-        """Timers can't be delivered; `reason` is one of few words."""
-        self._add(UNDELIVERABLE, count, topic, reason=reason)
+    def undeliverable(self, topic: str, count: int) -> None:
+        """Timers can't be delivered."""
+        self._add(UNDELIVERABLE, count, topic)
 
-    def store_error(self, operation: str, error: BaseException) -> None:
-        """A call to the store failed; the error's class is told, as `error.type`."""
-        kind = {"operation": operation, "error.type": type(error).__name__}
-        self._counters[STORE_ERRORS.name].add(1, kind)
+    def store_error(self, kind: str) -> None:
+        """A call to the store failed; `kind` is the error's class, one of few."""
+        self._counters[STORE_ERRORS.name].add(1, {"error.type": kind})
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         """First deliveries began so many seconds after their due time; negative counts as 0."""
         if seconds:
             self._lateness.record(self._topic(topic), [max(value, 0.0) for value in seconds])
-
-    def settled_many(self, topic: str, outcomes: Iterable[str]) -> None:
-        """The same as `settled`, for a batch of mixed outcomes."""
-        for outcome, count in Tally(outcomes).items():
-            self.settled(topic, outcome, count)
 
     def _add(self, spec: InstrumentSpec, count: int, topic: str, **attributes: str) -> None:
         if count:

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+
 Render = Callable[[], tuple[bytes, str]]
-"""Answers the metrics as they stand and their content type."""
+"""Answers the metrics as they stand, and their content type."""
 
 
 class Health(Protocol):

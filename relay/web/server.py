@@ -69,7 +69,7 @@ async def serve_http(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_run_to_the_end, server, listener)
             try:
-                while not server.started:
+                while not server.started:  # noqa: ASYNC110 (see TICK)
                     await anyio.sleep(TICK)
                 task_status.started(address)
                 await anyio.sleep_forever()

@@ -117,14 +117,22 @@ class Bench:
         self.raw.close()
 
     def put(
-        self, timer_id: str | bytes, at: float, lease: Record | None = None, *, stored: bytes | None = ENVELOPE
+        self,
+        timer_id: str | bytes,
+        at: float,
+        lease: Record | None = None,
+        *,
+        stored: bytes | None = ENVELOPE,
     ) -> None:
         """Write a timer as a publisher does, and a record where one is given."""
         self.raw.zadd(self.timeline, {timer_id: at})
         if stored is not None:
-            self.raw.hset(self.payloads, cast("str", timer_id), cast("str", stored))
+            self.put_payload(timer_id, stored)
         if lease is not None:
             self.put_record(timer_id, records._RECORD.pack(*lease))
+
+    def put_payload(self, timer_id: str | bytes, stored: bytes = ENVELOPE) -> None:
+        self.raw.hset(self.payloads, cast("str", timer_id), cast("str", stored))
 
     def put_record(self, timer_id: str | bytes, raw: bytes) -> None:
         self.raw.hset(self.leases, cast("str", timer_id), cast("str", raw))

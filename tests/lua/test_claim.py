@@ -183,10 +183,10 @@ async def test_records_that_cannot_be_read(bench: Bench) -> None:
 async def test_what_lies_around_does_no_harm(bench: Bench) -> None:
     """A payload and a record without a timer are neither delivered nor touched."""
     bench.put("a", DUE)
-    bench.raw.hset(bench.payloads, "lonely", "payload")
+    bench.put_payload("lonely")
     stray = record(LEASED, LAPSED, due=DUE, nonce=N2)
     bench.put("gone", LAPSED, stray, stored=None)
     bench.raw.zrem(bench.timeline, "gone")
     assert await bench.claimed(N1) == ["a"]
     state = bench.state()
-    assert (state.payloads["lonely"], state.leases["gone"]) == (b"payload", stray)
+    assert (state.payloads["lonely"], state.leases["gone"]) == (ENVELOPE, stray)

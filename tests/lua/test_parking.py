@@ -5,7 +5,7 @@ from __future__ import annotations
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.store.records import LEASED, NO_NONCE, PARKED
-from tests.lua.bench import EMPTY, ENVELOPE, GRACE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
+from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 PARKED_UNTIL = own(NOW + GRACE)
@@ -38,7 +38,7 @@ async def test_saved_by_its_payload(bench: Bench) -> None:
     """A payload that comes within the grace period makes it an ordinary timer, with its due time."""
     bench.put("a", DUE, stored=None)
     await bench.claim(N1)
-    bench.raw.hset(bench.payloads, "a", ENVELOPE.decode("latin-1").encode("latin-1"))  # type: ignore[arg-type]
+    bench.put_payload("a")
     bench.now = NOW + GRACE + 1
     (timer,) = (await bench.claim(N2)).timers
     assert (timer.due, timer.attempt, timer.occurrence_id) == (NOW - SECOND, 1, f"a/{N2.hex()}")

@@ -1,0 +1,5 @@
+"""`python -m relay.cli`: the same as `relay`."""
+
+from relay.cli import main
+
+main()

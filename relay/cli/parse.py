@@ -1,0 +1,68 @@
+"""What people type, as values. Errors name the option."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from relay.cli.exits import BAD_INPUT, fail
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)")
+
+
+def delay(text: str) -> timedelta:
+    """`5s`, `1.5` (seconds), `2m`, `1h30m`, `250ms`, `1d`."""
+    text = text.strip()
+    wanted = f"--in: must be a length of time such as 5s, 1.5, 2m, 1h30m or 250ms, got {text!r}"
+    if text.startswith("-"):
+        fail(f"--in: is negative, got {text!r}; give 0 or more", BAD_INPUT)
+    parts = _PART.findall(text)
+    if "".join(number + unit for number, unit in parts) != text or not parts:
+        if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text, re.ASCII):
+            fail(wanted, BAD_INPUT)
+        parts = [(text, "s")]
+    try:
+        return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        fail(f"--in: is too long, got {text!r}; a timer is due before the year 10000", BAD_INPUT)
+
+
+def instant(text: str) -> datetime:
+    """ISO 8601 with an offset from UTC."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        fail(f"--at: must be an ISO 8601 time such as 2030-01-31T09:00:00Z, got {text!r}", BAD_INPUT)
+    if moment.tzinfo is None:
+        fail(f"--at: has no offset from UTC; add Z or one such as +02:00, got {text!r}", BAD_INPUT)
+    return moment
+
+
+def headers(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Each `NAME=VALUE`; a value may be empty and may contain `=`."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            fail(f"--header: must be NAME=VALUE, got {pair!r}", BAD_INPUT)
+        if name in found:
+            fail(f"--header: {name!r} is given twice", BAD_INPUT)
+        found[name] = value
+    return found
+
+
+def payload(text: str | None, file: Path | None) -> bytes:
+    """The bytes of one of both; of neither, none."""
+    if text is not None and file is not None:
+        fail("--payload and --payload-file can't both be given", BAD_INPUT)
+    if file is None:
+        return (text or "").encode(errors="surrogateescape")
+    if str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        fail(f"--payload-file: {file} can't be read: {error.strerror or error}", BAD_INPUT)
