@@ -47,16 +47,18 @@ class Pacing:
         self._jitter = jitter
         self._losses = 0
 
-    def after_claim(self, *, taken: bool, expected: bool, until_next: float) -> float:
+    def after_claim(self, *, taken: bool, lost: bool, until_next: float) -> float:
         """The wait after a claim.
 
-        `expected`: it was made for a timer whose time has come; `until_next`: from now to the
-        topic's first remaining timer, infinite if there is none.
+        `taken`: it brought timers; `lost`: it was made for a timer that had fallen due, and found
+        nothing; `until_next`: from now to the topic's first remaining timer, infinite if there
+        is none.
         """
         longest = self._policy.max_polling_interval * (1.0 - 0.1 * self._jitter())
         wait = min(max(until_next, 0.0), longest)
-        if taken or not expected:
-            self._losses = 0 if taken else self._losses
+        if taken:
+            self._losses = 0
+        if not lost:
             return wait
         floor = self._policy.polling_interval * 2.0**self._losses * (0.5 + self._jitter())
         self._losses = min(self._losses + 1, MAX_LOSSES)

@@ -10,7 +10,7 @@ from random import random
 import anyio
 
 from relay.core.errors import StoreError, StoreUnavailable
-from relay.core.instants import micros
+from relay.core.instants import LATEST, micros
 from relay.core.pacing import Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 from relay.core.ports import TimerStore
@@ -55,9 +55,12 @@ class Poller:
         self._pacing = Pacing(policy, jitter)
         self._wakeup = Wakeup()
         self._next_poll = clock.now()
-        self._next_due = -math.inf
+        self._awaited: int | None = None
+        """The instant for which the next poll is made, if it is made for one."""
         self._refused = False
-        self._server_time: tuple[int, float] | None = None
+        self._server_time = (LATEST, clock.now())
+        """The server's time (microseconds) and ours (seconds) at the last claim. Before the first
+        one, any instant counts as past: better a poll too many than a timer overlooked."""
 
     def wake(self) -> None:
         """Capacity has changed."""
@@ -65,13 +68,12 @@ class Poller:
 
     def due_at(self, instant: int) -> None:
         """Poll at `instant` (microseconds by the server's clock; 0: now) if not before."""
-        due = -math.inf
-        if self._server_time is not None and instant > 0:
-            server, here = self._server_time
-            due = here + (instant - server) / 1e6
+        server, here = self._server_time
+        due = here + (instant - server) / 1e6
         if due < self._next_poll:
             self._next_poll = due
-            self._next_due = due if instant > 0 else math.inf
+            # What was due at the last claim already may have been taken by that one.
+            self._awaited = instant if instant > server else None
             self._wakeup.set()
 
     async def run(self) -> None:
@@ -100,9 +102,9 @@ class Poller:
     async def _claim(self) -> StoreError | None:
         nonce = self._nonce()
         sent = self._clock.now()
-        expected = self._next_due <= sent
+        awaited = self._awaited
         # What is scheduled while the claim is under way may move these two to an earlier time.
-        self._next_poll = self._next_due = math.inf
+        self._next_poll, self._awaited = math.inf, None
         try:
             with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
                 claim = await self._store.claim(
@@ -117,24 +119,24 @@ class Poller:
             return failure
         self._link.worked()
         self._refused = False
-        self._plan(claim, sent, expected=expected)
+        self._plan(claim, sent, lost=not claim.timers and awaited is not None and awaited <= claim.now)
         self._report(claim)
         if claim.timers:
             self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, policy=self._policy)
         return None
 
-    def _plan(self, claim: Claim, sent: float, *, expected: bool) -> None:
+    def _plan(self, claim: Claim, sent: float, *, lost: bool) -> None:
         here = self._clock.now()
         # The server read its clock somewhere between; the middle halves the error.
         self._server_time = (claim.now, (sent + here) / 2)
         until_next = seconds_until(claim.next, claim.now)
-        wait = self._pacing.after_claim(taken=bool(claim.timers), expected=expected, until_next=until_next)
+        wait = self._pacing.after_claim(taken=bool(claim.timers), lost=lost, until_next=until_next)
         planned = (sent + here) / 2 + wait
         if planned < self._next_poll:
             self._next_poll = planned
             # Behind the new leases' end, the next timer may be one of our own leases, renewed by then.
             known = claim.next is not None and claim.next < claim.deadline
-            self._next_due = planned if known and wait >= until_next else math.inf
+            self._awaited = claim.next if known and wait >= until_next else None
 
     def _report(self, claim: Claim) -> None:
         if claim.parked:

@@ -177,7 +177,9 @@ class Settings(BaseSettings):
         20.0, "seconds", "How long a stop waits for deliveries to be settled.", ge=0, le=3600
     )
     defaults: PolicySettings = PolicySettings()
-    topics: dict[Topic, PolicySettings] = Field({}, description="Overrides `defaults`, field by field.")
+    topics: dict[Topic, PolicySettings] = Field(
+        default_factory=dict, description="Overrides `defaults`, field by field."
+    )
 
     @classmethod
     def settings_customise_sources(

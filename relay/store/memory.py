@@ -157,7 +157,7 @@ class MemoryStore:
         order = self._order(topic)
         if cursor:
             instant, _, timer_id = cursor.partition(" ")
-            if not instant.isdigit():
+            if not instant.isdecimal():
                 raise InvalidField("page_token", "is not one that a page gave; start without one")
             order = [e for e in order if _place(e) > (int(instant), timer_id.encode())]
         page = order[:limit]

@@ -67,24 +67,17 @@ UNDELIVERABLE = InstrumentSpec(
 )
 STORE_ERRORS = InstrumentSpec("relay.store.errors", "{error}", "Calls to Redis that failed, by kind.")
 
-SILENT = InstrumentSpec(
-    "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within `delivery_timeout`."
-)
-
 COUNTERS = (
-    *(
-        SCHEDULED,
-        CLAIMED,
-        DELIVERED,
-        SETTLED,
-        STALE,
-        SILENT,
-        RELEASED,
-        SILENT,
-        ORPHANS,
-        UNDELIVERABLE,
-        STORE_ERRORS,
-    ),
+    SCHEDULED,
+    CLAIMED,
+    DELIVERED,
+    SETTLED,
+    STALE,
+    SILENT,
+    RELEASED,
+    ORPHANS,
+    UNDELIVERABLE,
+    STORE_ERRORS,
 )
 
 

@@ -24,7 +24,7 @@ STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {10: "\\n", 9: "\\t"}
 
 
-def setup_logging(*, level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:  # noqa: A002
+def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:  # noqa: A002
     """Write Relay's records from `level` on, and other libraries' warnings, to `stream` (stderr).
 
     `format` is json, text, or auto: text where the stream is a terminal. May be called again, and

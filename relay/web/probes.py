@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-
-
-Render = Callable[[], tuple[bytes, str]]
-"""Answers the metrics as they stand, and their content type."""
 
 
 class Health(Protocol):
@@ -27,16 +22,24 @@ class Health(Protocol):
         ...
 
 
+class Metrics(Protocol):
+    """What Prometheus scrapes."""
+
+    def render(self) -> tuple[bytes, str]:
+        """The metrics as they stand, and their content type."""
+        ...
+
+
 class Probes:
-    """Answers the probes.
+    """Answers the answers.
 
     `/healthz/live` is about this process alone: a Redis that is away must not restart every pod.
     `/healthz/startup` is fine from the first time on that the relay was ready.
     """
 
-    def __init__(self, health: Health, render: Render) -> None:
+    def __init__(self, health: Health, metrics: Metrics) -> None:
         self._health = health
-        self._render = render
+        self._metrics = metrics
         self._has_started = False
 
     async def live(self, _: Request) -> Response:
@@ -50,7 +53,7 @@ class Probes:
         return _answer([] if self._has_started else reasons)
 
     async def metrics(self, _: Request) -> Response:
-        content, content_type = self._render()
+        content, content_type = self._metrics.render()
         return Response(content, headers={"content-type": content_type})
 
     def _ready(self) -> list[str]:
@@ -69,14 +72,14 @@ def _answer(reasons: list[str]) -> Response:
     )
 
 
-def probes_app(health: Health, render: Render) -> Starlette:
+def probes(health: Health, metrics: Metrics) -> Starlette:
     """`GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`."""
-    probes = Probes(health, render)
+    answers = Probes(health, metrics)
     return Starlette(
         routes=[
-            Route("/healthz/live", probes.live),
-            Route("/healthz/ready", probes.ready),
-            Route("/healthz/startup", probes.startup),
-            Route("/metrics", probes.metrics),
+            Route("/healthz/live", answers.live),
+            Route("/healthz/ready", answers.ready),
+            Route("/healthz/startup", answers.startup),
+            Route("/metrics", answers.metrics),
         ]
     )

@@ -125,7 +125,7 @@ class Bench:
         stored: bytes | None = ENVELOPE,
     ) -> None:
         """Write a timer as a publisher does, and a record where one is given."""
-        self.raw.zadd(self.timeline, {timer_id: at})
+        self.raw.zadd(self.timeline, {cast("str", timer_id): at})
         if stored is not None:
             self.put_payload(timer_id, stored)
         if lease is not None:

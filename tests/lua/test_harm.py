@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from relay.core.errors import StoreFull, WrongKeyType
+from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
@@ -143,8 +143,10 @@ async def test_a_wrong_type(bench: Bench, verb: str, broken: int) -> None:
     bench.raw.delete(keys[broken])
     bench.raw.set(keys[broken], "somebody else's")
     before = [bench.raw.dump(key) for key in keys]
-    with pytest.raises(WrongKeyType, match=f"{keys[broken]} holds a string, not a (zset|hash)"):
+    with pytest.raises(StoreError) as refusal:
         await CALLS[verb](bench)
+    assert refusal.type is WrongKeyType
+    assert f"{keys[broken]} holds a string, not a {'hash' if broken else 'zset'}" in str(refusal.value)
     assert [bench.raw.dump(key) for key in keys] == before
 
 
@@ -167,6 +169,17 @@ async def test_schedule_later_gives_no_hint(bench: Bench) -> None:
     with bench.listening() as ear:
         await bench.store.schedule(bench.topic, [NewTimer("a", b"", due=NOW + SECOND)])
         assert ear.heard() == []
+
+
+async def test_scores_are_compared_as_numbers(bench: Bench) -> None:
+    """As strings 10 would come before 9."""
+    bench.put("a", 9.0)
+    with bench.listening() as ear:
+        bench.put("b", 10.0)
+        await bench.store.schedule(bench.topic, [NewTimer("a", b"", due=11 * SECOND)])
+        assert ear.heard() == []
+        await bench.store.schedule(bench.topic, [NewTimer("c", b"", due=8 * SECOND)])
+        assert ear.heard() == [8.0]
 
 
 async def test_settle_hints_when_a_timer_comes_back_first(bench: Bench) -> None:

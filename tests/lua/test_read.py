@@ -22,6 +22,7 @@ async def pages(bench: Bench, limit: int) -> list[list[str]]:
         found.append([timer.timer_id for timer in page.timers])
         if not page.cursor:
             return found
+        assert page.cursor != cursor, "the same page for ever"
         cursor = page.cursor
 
 

@@ -104,7 +104,7 @@ async def test_cancel_in_any_state(bench: Bench, lease: object) -> None:
 
 
 async def test_cancel_voids_the_lease(bench: Bench) -> None:
-    """The token finds the timer gone, and stale once the id is scheduled again, even for the same due time."""
+    """The token finds the timer gone, and stale once the id is scheduled anew."""
     bench.put("a", DUE)
     await bench.claim(N1)
     await bench.store.cancel(bench.topic, ["a"])

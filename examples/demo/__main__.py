@@ -1,0 +1,130 @@
+"""Runs the demo; exit 0 if everything went as promised. Takes about ten seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from examples.demo.processes import Application, daemon, valkey
+from examples.demo.screen import Row, Screen
+from relay.client import RelayClient
+
+PATIENCE = 30.0
+"""Seconds for all timers to end."""
+
+TICKS = 6
+
+
+async def main() -> int:
+    """Start everything, tell the story, check it."""
+    with Screen() as screen:
+        async with valkey() as redis_url, daemon(redis_url) as target:
+            application = Application(target, screen.event)
+            await application.start()
+            try:
+                async with RelayClient(target) as client:
+                    await Story(client, screen, application).run()
+            finally:
+                await application.stop()
+    return summary(screen)
+
+
+class Story:
+    """What is done to the timers."""
+
+    def __init__(self, client: RelayClient, screen: Screen, application: Application) -> None:
+        self._client = client
+        self._screen = screen
+        self._application = application
+
+    async def run(self) -> None:
+        """All chapters at once, and then the end of every timer."""
+        for number in range(1, TICKS + 1):
+            await self._schedule(f"tick-{number}", 0.4 * number, "a timer like any other")
+        chapters = (self._killed(), self._moved(), self._cancelled())
+        await asyncio.gather(*chapters, *(self._committed(f"tick-{n}") for n in range(1, TICKS + 1)))
+
+    async def _killed(self) -> None:
+        await self._schedule("killed", 3.0, "its application is killed while it works on it", work=1.0)
+        await self._until(self._row("killed").deliveries)
+        await self._application.kill()
+        self._screen.step("killed", "application killed")
+        await self._application.start()
+        await self._committed("killed")
+
+    async def _moved(self) -> None:
+        await self._schedule("moved", 0.6, "rescheduled while it is being delivered", work=0.8)
+        await self._until(self._row("moved").deliveries)
+        await self._client.schedule("demo", body(0.0), timer_id="moved", delay=2.0)
+        self._screen.step("moved", "rescheduled in flight: +2 s")
+        # The old delivery's acknowledgement comes now, and must not remove the new intent.
+        await self._until_handled("moved", 1)
+        if await self._client.get("demo", "moved") is not None:
+            self._screen.step("moved", "old outcome void")
+        await self._committed("moved")
+
+    async def _cancelled(self) -> None:
+        await self._schedule("cancelled", 2.0, "cancelled before it is due")
+        await asyncio.sleep(1.0)
+        await self._client.cancel("demo", "cancelled")
+        row = self._row("cancelled")
+        row.gone = True
+        self._screen.step("cancelled", "cancelled")
+
+    async def _schedule(self, timer_id: str, delay: float, plan: str, work: float = 0.0) -> None:
+        self._screen.add(timer_id, f"in {delay:.1f} s, {plan}")
+        await self._client.schedule("demo", body(work), timer_id=timer_id, delay=delay)
+
+    async def _committed(self, timer_id: str) -> None:
+        """Wait until the timer has left Redis."""
+        while await self._client.get("demo", timer_id) is not None:
+            await asyncio.sleep(0.05)
+        self._row(timer_id).gone = True
+        self._screen.step(timer_id, "committed")
+
+    async def _until(self, deliveries: list[dict[str, object]]) -> None:
+        while not deliveries:
+            await asyncio.sleep(0.01)
+
+    async def _until_handled(self, timer_id: str, times: int) -> None:
+        while self._row(timer_id).handled < times:
+            await asyncio.sleep(0.01)
+
+    def _row(self, timer_id: str) -> Row:
+        return self._screen.rows[timer_id]
+
+
+def body(work_seconds: float) -> bytes:
+    """The payload that the application understands."""
+    return json.dumps({"work_seconds": work_seconds}).encode()
+
+
+def summary(screen: Screen) -> int:
+    """Say what happened and whether it is what was promised; answers the exit code."""
+    rows = screen.rows
+    firsts = [row.deliveries[0]["lateness_ms"] for row in rows.values() if row.deliveries]
+    checks = {
+        "every timer ended": all(row.gone for row in rows.values()),
+        "none was early": all(d["lateness_ms"] >= 0 for row in rows.values() for d in row.deliveries),
+        "the killed application's timer came again, as attempt 2": rows["killed"].attempts == [1, 2],
+        "the reschedule in flight won": rows["moved"].attempts == [1, 1] and rows["moved"].handled == 2,
+        "the cancelled timer was never delivered": not rows["cancelled"].deliveries,
+    }
+    screen.say("")
+    for promise, held in checks.items():
+        screen.say(f"{'  ✓' if held else '  ✗ BROKEN:'} {promise}")
+    screen.say(
+        f"\n{len(rows)} timers, {sum(len(row.deliveries) for row in rows.values())} deliveries, "
+        f"first deliveries {min(firsts):.1f} to {max(firsts):.1f} ms after their due time."
+    )
+    return 0 if all(checks.values()) else 1
+
+
+if __name__ == "__main__":
+    try:
+        code = asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    except TimeoutError:
+        print(f"The demo did not end within {PATIENCE:.0f} s.", file=sys.stderr)
+        code = 1
+    sys.exit(code)

@@ -1,0 +1,105 @@
+"""A relay that only remembers: enough to see what the commands send and say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from relay.v1 import timer_pb2, timer_service_pb2_grpc
+from relay.v1 import timer_service_pb2 as pb
+
+NOW = 1_893_456_000
+"""2030-01-01T00:00:00Z, and it stays so."""
+
+
+class Double(timer_service_pb2_grpc.TimerServiceServicer):
+    """Timers in a dict. `refusal` is answered instead of anything else, if set."""
+
+    def __init__(self) -> None:
+        self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
+        self.refusal: tuple[grpc.StatusCode, str, str] | None = None
+        self.health = health.HealthServicer()
+        self.target = ""
+
+    def serving(self, is_serving: bool) -> None:
+        answer = health_pb2.HealthCheckResponse
+        self.health.set("", answer.SERVING if is_serving else answer.NOT_SERVING)
+
+    def Schedule(self, request: pb.ScheduleRequest, context: Any) -> pb.ScheduleResponse:
+        self._refuse(context)
+        spec = request.timer
+        due = spec.due_time
+        if spec.HasField("delay"):
+            due = Timestamp(seconds=NOW + spec.delay.seconds, nanos=spec.delay.nanos)
+        timer = timer_pb2.Timer(
+            topic=spec.topic,
+            timer_id=spec.timer_id,
+            due_time=due,
+            next_claim_time=due,
+            state=timer_pb2.TIMER_STATE_PENDING,
+            payload=spec.payload,
+            headers=spec.headers,
+            content_type=spec.content_type,
+        )
+        replaced = (spec.topic, spec.timer_id) in self.timers
+        self.timers[spec.topic, spec.timer_id] = timer
+        return pb.ScheduleResponse(timer=timer, replaced=replaced)
+
+    def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelResponse:
+        self._refuse(context)
+        return pb.CancelResponse(cancelled=bool(self.timers.pop((request.topic, request.timer_id), None)))
+
+    def GetTimer(self, request: pb.GetTimerRequest, context: Any) -> pb.GetTimerResponse:
+        self._refuse(context)
+        timer = self.timers.get((request.topic, request.timer_id))
+        if timer is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such timer")
+        return pb.GetTimerResponse(timer=timer)
+
+    def ListTimers(self, request: pb.ListTimersRequest, context: Any) -> pb.ListTimersResponse:
+        self._refuse(context)
+        start = int(request.page_token or 0)
+        found = [t for t in self.timers.values() if t.topic == request.topic]
+        if request.state:
+            found = [t for t in found if t.state == request.state]
+        end = start + (request.page_size or 100)
+        page = itertools.islice(found, start, end)
+        return pb.ListTimersResponse(timers=page, next_page_token=str(end) if end < len(found) else "")
+
+    def _refuse(self, context: Any) -> None:
+        if self.refusal is None:
+            return
+        code, message, field = self.refusal
+        status = status_pb2.Status(code=code.value[0], message=message)
+        if field:
+            violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
+            packed = any_pb2.Any()
+            packed.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+            status.details.append(packed)
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(code, message)
+
+
+@contextmanager
+def running_double() -> Iterator[Double]:
+    """A double on a free port; `target` has it."""
+    double = Double()
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+    timer_service_pb2_grpc.add_TimerServiceServicer_to_server(double, server)
+    health_pb2_grpc.add_HealthServicer_to_server(double.health, server)
+    double.serving(True)
+    double.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield double
+    finally:
+        server.stop(0).wait()

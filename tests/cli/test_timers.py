@@ -1,0 +1,210 @@
+"""schedule, cancel, get, list: what they send, what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from relay.v1 import timer_pb2
+from tests.cli.conftest import Run
+from tests.cli.double import NOW, Double
+
+
+def test_schedule_sends_all_that_was_given(run: Run, double: Double) -> None:
+    result = run(
+        *(
+            "schedule",
+            "t",
+            "--id",
+            "x",
+            "--in",
+            "1h30m",
+            "--payload",
+            "grüße",
+            "--content-type",
+            "text/plain",
+        ),
+        *("-H", "a=1=2", "-H", "b=", "--json"),
+    )
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {
+        "topic": "t",
+        "timer_id": "x",
+        "state": "pending",
+        "due_time": "2030-01-01T01:30:00.000000Z",
+        "next_claim_time": "2030-01-01T01:30:00.000000Z",
+        "attempts": 0,
+        "replaced": False,
+    }
+    timer = double.timers["t", "x"]
+    assert timer.payload == "grüße".encode()
+    assert dict(timer.headers) == {"a": "1=2", "b": ""}
+    assert timer.content_type == "text/plain"
+
+
+def test_schedule_speaks_to_people(run: Run) -> None:
+    arguments = ("schedule", "t", "--id", "x", "--at", "2031-05-01T02:00:00.5+02:00")
+    assert run(*arguments).stdout == "scheduled t/x for 2031-05-01T00:00:00.500000Z\n"
+    assert run(*arguments).stdout == "rescheduled t/x for 2031-05-01T00:00:00.500000Z\n"
+
+
+def test_schedule_makes_an_id_where_none_is_given(run: Run, double: Double) -> None:
+    assert run("schedule", "t", "--in", "0").exit_code == 0
+    assert run("schedule", "t", "--in", "0").exit_code == 0
+    assert len(double.timers) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5s", 5), ("1.5", 1.5), ("2m", 120), ("1h", 3600), ("1d12h", 129_600), ("250ms", 0.25), (".5s", 0.5)],
+)
+def test_lengths_of_time(run: Run, double: Double, text: str, seconds: float) -> None:
+    assert run("schedule", "t", "--id", "x", "--in", text).exit_code == 0
+    due = double.timers["t", "x"].due_time
+    assert due.seconds + due.nanos / 1e9 == NOW + seconds
+
+
+def test_a_payload_from_a_file_and_from_standard_input(run: Run, double: Double, tmp_path: Path) -> None:
+    file = tmp_path / "payload"
+    file.write_bytes(b"\x00\xff")
+    assert run("schedule", "t", "--id", "f", "--in", "1", "--payload-file", str(file)).exit_code == 0
+    assert run("schedule", "t", "--id", "s", "--in", "1", "--payload-file", "-", stdin=b"\xfe").exit_code == 0
+    assert double.timers["t", "f"].payload == b"\x00\xff"
+    assert double.timers["t", "s"].payload == b"\xfe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["t"], "give --in or --at"),
+        (["t", "--in", "1", "--at", "2030-01-01T00:00:00Z"], "give --in or --at"),
+        (["t", "--in", "soon"], "--in: must be a length of time"),
+        (["t", "--in", "5 s"], "--in: must be a length of time"),
+        (["t", "--in", ""], "--in: must be a length of time"),
+        (["t", "--in", "nan"], "--in: must be a length of time"),
+        (["t", "--in=-5s"], "--in: is negative"),
+        (["t", "--in", "99999999999d"], "--in: is too long"),
+        (["t", "--at", "tomorrow"], "--at: must be an ISO 8601 time"),
+        (["t", "--at", "2030-01-01T00:00:00"], "--at: has no offset from UTC"),
+        (["t", "--in", "1", "--header", "a"], "--header: must be NAME=VALUE"),
+        (["t", "--in", "1", "-H", "a=1", "-H", "a=2"], "--header: 'a' is given twice"),
+        (["t", "--in", "1", "--payload", "x", "--payload-file", "y"], "can't both be given"),
+        (["t", "--in", "1", "--payload-file", "/none"], "--payload-file: /none can't be read"),
+        (["a{b", "--in", "1"], "topic"),
+        (["t", "--in", "1", "--id", ""], "timer_id"),
+    ],
+)
+def test_bad_input_names_the_field_and_exits_with_2(run: Run, arguments: list[str], words: str) -> None:
+    result = run("schedule", *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "exit_code"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "payload", 2),
+        (grpc.StatusCode.NOT_FOUND, "", 3),
+        (grpc.StatusCode.UNAVAILABLE, "", 4),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "", 4),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "", 1),
+        (grpc.StatusCode.INTERNAL, "", 1),
+    ],
+)
+def test_what_the_relay_refuses(
+    run: Run, double: Double, code: grpc.StatusCode, field: str, exit_code: int
+) -> None:
+    double.refusal = code, "payload: the reason", field
+    result = run("schedule", "t", "--in", "1", "--timeout", "0.3")
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith("relay: ")
+    if code is not grpc.StatusCode.DEADLINE_EXCEEDED:
+        assert "payload: the reason" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("get", "t", "x"), ("list", "t"), ("schedule", "t", "--in", "1")])
+def test_without_a_relay_the_code_is_4(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, "--target", "127.0.0.1:1", "--timeout", "0.3")
+    assert result.exit_code == 4
+    assert "127.0.0.1:1" in result.stderr
+
+
+def test_cancel(run: Run) -> None:
+    run("schedule", "t", "--id", "x", "--in", "1")
+    assert run("cancel", "t", "x").stdout == "cancelled t/x\n"
+    result = run("cancel", "t", "x", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout) == {"topic": "t", "timer_id": "x", "cancelled": False}
+    assert result.stderr == "relay: there is no timer t/x\n"
+
+
+def test_get_for_people(run: Run) -> None:
+    run("schedule", "t", "--id", "x", "--in", "1", "--payload", "a\x1b[31mb", "-H", "trace=1")
+    assert run("get", "t", "x").stdout.splitlines() == [
+        "topic            t",
+        "timer id         x",
+        "state            pending",
+        "due time         2030-01-01T00:00:01.000000Z",
+        "next claim time  2030-01-01T00:00:01.000000Z",
+        "attempts         0",
+        "content type",
+        "header trace     1",
+        "payload          a\\x1b[31mb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown", "encoding"),
+    [("grüße".encode(), "grüße", "utf-8"), (b"\xff\x00", "/wA=", "base64"), (b"", "", "utf-8")],
+)
+def test_get_as_json(run: Run, double: Double, payload: bytes, shown: str, encoding: str) -> None:
+    run("schedule", "t", "--id", "x", "--in", "1", "-H", "k=v", "--payload-file", "-", stdin=payload)
+    found = json.loads(run("get", "t", "x", "--json").stdout)
+    assert (found["payload"], found["payload_encoding"]) == (shown, encoding)
+    assert found["headers"] == {"k": "v"}
+    assert set(found) == {
+        *("topic", "timer_id", "state", "due_time", "next_claim_time", "attempts"),
+        *("payload", "payload_encoding", "headers", "content_type"),
+    }
+
+
+def test_get_what_is_not_there(run: Run) -> None:
+    result = run("get", "t", "x", "--json")
+    assert (result.exit_code, result.stdout) == (3, "")
+
+
+def test_list_as_json_lines(run: Run, double: Double) -> None:
+    for number in range(5):
+        run("schedule", "t", "--id", f"x{number}", "--in", str(number))
+    double.timers["t", "x3"].state = timer_pb2.TIMER_STATE_LEASED
+    found = [json.loads(line) for line in run("list", "t", "--json").stdout.splitlines()]
+    assert [timer["timer_id"] for timer in found] == ["x0", "x1", "x2", "x3", "x4"]
+    assert set(found[0]) == {"topic", "timer_id", "state", "due_time", "next_claim_time", "attempts"}
+    (leased,) = run("list", "t", "--json", "--state", "leased").stdout.splitlines()
+    assert json.loads(leased)["timer_id"] == "x3"
+
+
+def test_list_for_people_never_cuts_a_name(run: Run) -> None:
+    long = "n" * 256
+    for name in (long, "[red]markup", "y"):
+        run("schedule", "t", "--id", name, "--in", "1")
+    result = run("list", "t", "--limit", "2")
+    assert long in result.stdout
+    assert "[red]markup" in result.stdout
+    assert " y " not in result.stdout
+    assert "there are more: these are the first 2" in result.stderr
+    assert "there are more" not in run("list", "t", "--limit", "3").stderr
+
+
+def test_list_of_nothing(run: Run) -> None:
+    result = run("list", "t")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no timers in t\n")
+    assert run("list", "t", "--json").stdout == ""
+
+
+def test_list_of_an_unknown_state(run: Run) -> None:
+    assert run("list", "t", "--state", "dead").exit_code == 2

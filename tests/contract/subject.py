@@ -1,0 +1,78 @@
+"""A store under test with a clock in the test's hand, whichever store it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.instants import SECOND
+from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.ports import TimerStore
+from relay.core.timers import Claim, NewTimer, StoredTimer, TimerState
+
+NOW = 1_767_225_600_000_000  # 2026-01-01, microseconds
+LEASE = 30 * SECOND
+N1, N2, N3 = b"1" * 16, b"2" * 16, b"3" * 16
+
+
+@dataclass(slots=True)
+class Subject:
+    """A store, a topic of its own, and the store's clock."""
+
+    store: TimerStore
+    topic: str
+    set_clock: Callable[[int], None]
+
+    def at(self, instant: int) -> None:
+        """Move the store's clock, forward or back."""
+        self.set_clock(instant)
+
+    async def put(self, timer_id: str, due: int = NOW, payload: bytes = b"x") -> None:
+        await self.store.schedule(self.topic, [NewTimer(timer_id, payload, due)])
+
+    async def get(self, timer_id: str) -> StoredTimer:
+        timer = await self.store.get(self.topic, timer_id)
+        assert timer is not None, f"{timer_id} is not there"
+        return timer
+
+    async def claim(
+        self, nonce: bytes = N1, *, limit: int = 100, lease: int = LEASE, max_bytes: int = 1 << 20
+    ) -> Claim:
+        return await self.store.claim(self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes)
+
+    async def claimed(self, nonce: bytes = N1, **options: int) -> list[str]:
+        return [timer.timer_id for timer in (await self.claim(nonce, **options)).timers]
+
+    async def settle(self, timer_id: str, nonce: bytes, verb: Verb, **options: Any) -> Verdict:
+        (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb, **options)])
+        return verdict
+
+    async def extend(
+        self, timer_id: str, nonce: bytes, *, received: bool = False, lease: int = LEASE
+    ) -> Verdict:
+        extension = Extension(timer_id, nonce, received)
+        (verdict,) = await self.store.extend(self.topic, [extension], lease=lease)
+        return verdict
+
+    async def everything(self) -> list[StoredTimer]:
+        """All that can be seen of the topic, with content."""
+        page = await self.store.list(self.topic, state=None, limit=500, cursor="")
+        return [await self.get(timer.timer_id) for timer in page.timers]
+
+    async def pages(
+        self, limit: int, state: TimerState | None = None, *, between: Sequence[Callable[[], Any]] = ()
+    ) -> list[list[str]]:
+        """The ids on each page; `between` are steps taken after the first, second … page."""
+        steps = iter(between)
+        found: list[list[str]] = []
+        cursor = ""
+        while True:
+            page = await self.store.list(self.topic, state=state, limit=limit, cursor=cursor)
+            found.append([timer.timer_id for timer in page.timers])
+            if not page.cursor:
+                return found
+            assert page.cursor != cursor, "the same page for ever"
+            cursor = page.cursor
+            if (step := next(steps, None)) is not None:
+                await step()

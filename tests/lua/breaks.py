@@ -1,0 +1,158 @@
+"""One-line breaks of the scripts: for each promise and each rule of the fence, what it would take to lose it."""
+
+from __future__ import annotations
+
+from tests.lua.bench import Break
+
+THE_FENCE = {
+    "nonce not compared": Break(
+        "prelude", "return r.state == LEASED and r.nonce == nonce", "return r.state == LEASED"
+    ),
+    "state not compared": Break(
+        "prelude", "return r.state == LEASED and r.nonce == nonce", "return r.nonce == nonce"
+    ),
+    "score not compared": Break(
+        "prelude", "if r and r.score == score then return r end", "if r then return r end"
+    ),
+    "record kept on schedule": Break("schedule", "redis.call('HDEL', KEYS[3], unpack(ids))\n", "\n"),
+    "record kept on cancel": Break("cancel", "redis.call('HDEL', KEYS[3], unpack(ARGV))\n", "\n"),
+    "our scores on the publishers' grid": Break("prelude", "local OFF_GRID = 2 ^ -21", "local OFF_GRID = 0"),
+    "renewal changes the nonce": Break(
+        "extend", "r.score = math.max(r.score, deadline)", "r.score, r.nonce = deadline, NO_NONCE"
+    ),
+    "renewal shortens the lease": Break(
+        "extend", "r.score = math.max(r.score, deadline)", "r.score = deadline"
+    ),
+    "end of a lease keeps the nonce": Break(
+        "settle",
+        "r.state, r.nonce, r.received = PENDING, NO_NONCE, 0",
+        "r.state, r.received = PENDING, 0",
+    ),
+    "end of a lease keeps the state": Break(
+        "settle",
+        "r.state, r.nonce, r.received = PENDING, NO_NONCE, 0",
+        "r.received = 0",
+    ),
+    "claim keeps the nonce": Break(
+        "claim",
+        "r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1",
+        "r.state, r.score, r.claims = LEASED, deadline, r.claims + 1\n"
+        "        if r.nonce == NO_NONCE then r.nonce = ARGV[3] end",
+    ),
+    "parking keeps the nonce": Break(
+        "claim", "r.state, r.nonce, r.score = PARKED, NO_NONCE,", "r.state, r.score = PARKED,"
+    ),
+    "foreign lease keeps the token": Break(
+        "prelude",
+        "r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE",
+        "r.received, r.approximate, r.score = 0, 1, score",
+    ),
+    "duplicates not refused": Break("settle", "if seen[id] then return fail('DUPLICATE', id) end", ""),
+    "stale record of a gone timer kept": Break(
+        "settle", "forgotten[#forgotten + 1] = id -- a record", "-- a record"
+    ),
+}
+
+THE_TIME = {
+    "claim ahead of time": Break("claim", "'-inf', number(now_us / 1e6)", "'-inf', number((now_us + 1) / 1e6)"),
+    "return before the due time": Break(
+        "prelude",
+        "return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID",
+        "return math.floor(us) / 1e6 + OFF_GRID",
+    ),
+    "nack before the due time": Break(
+        "settle", "own_score(now_us + tonumber(detail), r.due)", "own_score(now_us + tonumber(detail), 0)"
+    ),
+    "release before the due time": Break("settle", "own_score(now_us, r.due)", "own_score(now_us, 0)"),
+    "due time lost on claim": Break("claim", "      r.received = 0\n", "      r.received, r.due = 0, scores[n]\n"),
+    "due time lost after a foreign lease": Break(
+        "prelude", "r.approximate, r.score, r.nonce = PENDING", "r.approximate, r.due, r.nonce = PENDING"
+    ),
+    "a republish into the past overlooked": Break(
+        "prelude", "if not r or whole_us(score) or score < r.due then", "if not r or whole_us(score) then"
+    ),
+    "a republish on the grid overlooked": Break(
+        "prelude", "if not r or whole_us(score) or score < r.due then", "if not r or score < r.due then"
+    ),
+    "numbers with 14 digits": Break("prelude", "return string.format('%.17g', x)", "return tostring(x)"),
+    "claim by a stale order": Break("claim", "'WITHSCORES', 'LIMIT', 0, ARGV[1]", "'WITHSCORES', 'LIMIT', 1, ARGV[1]"),
+}  # fmt: skip
+
+THE_COUNT = {
+    "release counts without a receipt": Break(
+        "settle", "if r.received == 1 or string.find(detail, 'r', 1, true) then", "if true then"
+    ),
+    "release overlooks the recorded receipt": Break(
+        "settle", "if r.received == 1 or string.find(detail, 'r', 1, true)", "if string.find(detail, 'r', 1, true)"
+    ),
+    "release overlooks the relay's word": Break(
+        "settle", "if r.received == 1 or string.find(detail, 'r', 1, true)", "if r.received == 1"
+    ),
+    "lapse does not count": Break("claim", "r.attempts = r.attempts + r.received\n", "\n"),
+    "lapse always counts": Break("claim", "r.attempts = r.attempts + r.received\n", "r.attempts = r.attempts + 1\n"),
+    "lapse raises no suspicion": Break("claim", "r.suspect = math.max(r.suspect, r.received)", ""),
+    "nack does not count": Break("settle", "        r.attempts = r.attempts + 1\n", "\n"),
+    "receipt not recorded": Break("extend", "if ARGV[3 * n + 1] ~= '' then r.received = 1 end", ""),
+    "receipt outlives its lease": Break("claim", "      r.received = 0\n", "\n"),
+    "occurrence not kept": Break(
+        "claim", "if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end", "r.occurrence = ARGV[3]"
+    ),
+    "attempts lost on a foreign lease": Break(
+        "prelude",
+        "  if r.state == LEASED then r.attempts = r.attempts + r.received end\n",
+        "  r.attempts = 0\n",
+    ),
+    "attempts kept by a republish": Break(
+        "prelude",
+        "    return { state = PENDING, received = 0, suspect = 0, approximate = whole_us(score) and 0 or 1, attempts = 0,",
+        "    return { state = PENDING, received = 0, suspect = 0, approximate = whole_us(score) and 0 or 1,"
+        " attempts = r and r.attempts or 0,",
+    ),
+}  # fmt: skip
+
+THE_KEYS = {
+    "parked timer removed at once": Break(
+        "claim", "if not envelopes[n] and r.state == PARKED then", "if not envelopes[n] then"
+    ),
+    "parked timer never removed": Break(
+        "claim", "if not envelopes[n] and r.state == PARKED then", "if false then"
+    ),
+    "ack leaves the payload": Break("settle", "redis.call('HDEL', KEYS[2], unpack(ended))\n", "\n"),
+    "ack leaves the record": Break(
+        "settle", "ended[#ended + 1] = id\n      forgotten[#forgotten + 1] = id\n", "ended[#ended + 1] = id\n"
+    ),
+    "cancel leaves the payload": Break("cancel", "redis.call('HDEL', KEYS[2], unpack(ARGV))", ""),
+    "claim begins with an addition": Break(
+        "claim", "  else\n    redis.call('HDEL', KEYS[3], ids[1])\n  end", "  end"
+    ),
+    "settle begins with an addition": Break(
+        "settle", "elseif #kept > 0 then\n  redis.call('HDEL', KEYS[3], kept[1])\nend", "end"
+    ),
+    "extend begins with an addition": Break(
+        "extend", "elseif #kept > 0 then\n  redis.call('HDEL', KEYS[3], kept[1])\nend", "end"
+    ),
+    "schedule begins with a delete": Break(
+        "schedule",
+        "redis.call('ZADD', KEYS[1], unpack(scores))\nredis.call('HDEL', KEYS[3], unpack(ids))\n",
+        "redis.call('HDEL', KEYS[3], unpack(ids))\nredis.call('ZADD', KEYS[1], unpack(scores))\n",
+    ),
+    "types not probed": Break("prelude", "if found ~= want[i] and found ~= 'none' then", "if false then"),
+    "no hint from schedule": Break("schedule", "hint(ARGV[1], before, head())", ""),
+    "no hint from settle": Break("settle", "hint(ARGV[1], before, after)", ""),
+    "a hint each time": Break(
+        "prelude", "(before == '' or tonumber(after) < tonumber(before))", "(before == '' or true)"
+    ),
+    "scores compared as strings": Break(
+        "prelude", "tonumber(after) < tonumber(before)", "after < before"
+    ),
+    "limit ignored": Break("claim", "'LIMIT', 0, ARGV[1]", "'LIMIT', 0, 500"),
+    "byte bound ignored": Break("claim", "if i > 1 and bytes > tonumber(ARGV[4]) then break end", ""),
+    "a big timer never taken": Break("claim", "if i > 1 and bytes >", "if bytes >"),
+    "delay past 9999 taken": Break("schedule", "if score > 253402300799 then", "if false then"),
+    "pages by score alone": Break(
+        "list", "if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end", "first = last"
+    ),
+    "pages skip what moved up": Break("list", "return #a <= #b", "return #a < #b"),
+}  # fmt: skip
+
+BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS}

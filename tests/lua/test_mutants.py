@@ -1,0 +1,127 @@
+"""Each rule of the scripts is held by a test: one line broken, and the tests that name it must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relay.core.errors import StoreFull
+from relay.core.outcomes import Verb
+from tests.lua import (
+    test_claim,
+    test_extend,
+    test_foreign,
+    test_harm,
+    test_parking,
+    test_read,
+    test_schedule,
+    test_settle,
+)
+from tests.lua.bench import Bench, Break
+from tests.lua.breaks import BREAKS
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+Scenario = Callable[[Bench], Awaitable[None]]
+
+foreign_lease: Scenario = partial(
+    test_foreign.test_a_foreign_lease_keeps_what_we_know, before=test_foreign.HELD
+)
+nack_after_step_back: Scenario = partial(test_harm.test_a_return_is_never_early, verb=Verb.NACK)
+release_after_step_back: Scenario = partial(test_harm.test_a_return_is_never_early, verb=Verb.RELEASE)
+wrong_leases: Scenario = partial(test_harm.test_a_wrong_type, verb="schedule", broken=2)
+ack: Scenario = partial(test_settle.test_the_end, verb=Verb.ACK)
+
+# What has to fail under each break: every one of the scenarios named.
+KILLERS: dict[str, tuple[Scenario, ...]] = {
+    "nonce not compared": (test_foreign.test_a_takeover_by_another_relay, test_foreign.test_two_claims_that_share_a_deadline),
+    "state not compared": (test_foreign.test_the_empty_nonce_is_no_token, test_parking.test_a_lost_payload_ends_a_lapsed_lease),
+    "score not compared": (test_foreign.test_a_republish_voids_the_lease, foreign_lease),
+    "record kept on schedule": (test_schedule.test_at_the_very_score_of_a_lease,),
+    "record kept on cancel": (test_schedule.test_cancel_leaves_no_record,),
+    "our scores on the publishers' grid": (
+        test_foreign.test_a_republish_at_exactly_our_deadline,
+        test_foreign.test_a_republish_at_exactly_the_end_of_a_back_off,
+    ),
+    "renewal changes the nonce": (test_extend.test_the_token_lives_on,),
+    "renewal shortens the lease": (test_extend.test_never_shorter,),
+    "end of a lease keeps the nonce": (test_settle.test_nack_without_a_delay, test_settle.test_release_before_a_receipt),
+    "end of a lease keeps the state": (test_extend.test_a_back_off_is_no_lease,),
+    "claim keeps the nonce": (test_foreign.test_a_takeover_by_another_relay,),
+    "parking keeps the nonce": (test_parking.test_a_lost_payload_ends_a_lapsed_lease,),
+    "foreign lease keeps the token": (foreign_lease,),
+    "duplicates not refused": (test_settle.test_one_operation_per_timer,),
+    "stale record of a gone timer kept": (test_settle.test_gone_is_not_stale,),
+    "claim ahead of time": (test_claim.test_never_before_the_due_time,),
+    "return before the due time": (nack_after_step_back, release_after_step_back),
+    "nack before the due time": (nack_after_step_back,),
+    "release before the due time": (release_after_step_back,),
+    "due time lost on claim": (test_claim.test_a_timer_after_a_back_off, test_claim.test_a_lapse_without_receipt_counts_nothing),
+    "due time lost after a foreign lease": (foreign_lease,),
+    "a republish into the past overlooked": (test_foreign.test_a_republish_into_the_past,),
+    "a republish on the grid overlooked": (test_foreign.test_a_republish_voids_the_lease,),
+    "numbers with 14 digits": (test_claim.test_every_digit_of_a_due_time, test_settle.test_every_digit_of_a_back_off),
+    "claim by a stale order": (test_claim.test_the_earliest_first_up_to_the_limit,),
+    "release counts without a receipt": (test_settle.test_release_before_a_receipt,),
+    "release overlooks the recorded receipt": (test_settle.test_release_after_a_receipt,),
+    "release overlooks the relay's word": (test_settle.test_release_that_knows_of_the_receipt,),
+    "lapse does not count": (test_claim.test_a_lapse_after_a_receipt_counts,),
+    "lapse always counts": (test_claim.test_a_lapse_without_receipt_counts_nothing,),
+    "lapse raises no suspicion": (test_claim.test_a_lapse_after_a_receipt_counts,),
+    "nack does not count": (test_settle.test_nack_with_a_delay,),
+    "receipt not recorded": (test_extend.test_a_receipt,),
+    "receipt outlives its lease": (test_claim.test_a_lapse_after_a_receipt_counts,),
+    "occurrence not kept": (test_claim.test_a_timer_after_a_back_off, test_claim.test_a_lapse_without_receipt_counts_nothing),
+    "attempts lost on a foreign lease": (foreign_lease,),
+    "attempts kept by a republish": (test_foreign.test_a_republish_voids_the_lease,),
+    "parked timer removed at once": (test_parking.test_parked_for_the_grace_period, test_parking.test_saved_by_its_payload),
+    "parked timer never removed": (test_parking.test_removed_after_the_grace_period,),
+    "ack leaves the payload": (ack,),
+    "ack leaves the record": (ack,),
+    "cancel leaves the payload": (test_schedule.test_cancel_clears_orphans,),
+    "claim begins with an addition": (test_harm.test_a_claim_of_new_timers,),
+    "settle begins with an addition": (test_harm.test_outcomes_are_written,),
+    "extend begins with an addition": (test_harm.test_a_lease_is_renewed,),
+    "schedule begins with a delete": (test_harm.test_schedule_is_refused_whole,),
+    "types not probed": (wrong_leases,),
+    "no hint from schedule": (test_harm.test_schedule_hints_at_an_earlier_head,),
+    "no hint from settle": (test_harm.test_settle_hints_when_a_timer_comes_back_first,),
+    "a hint each time": (test_harm.test_schedule_later_gives_no_hint,),
+    "scores compared as strings": (test_harm.test_scores_are_compared_as_numbers,),
+    "limit ignored": (test_claim.test_the_earliest_first_up_to_the_limit,),
+    "byte bound ignored": (test_claim.test_the_byte_bound,),
+    "a big timer never taken": (test_claim.test_the_byte_bound,),
+    "delay past 9999 taken": (test_schedule.test_a_delay_past_9999,),
+    "pages by score alone": (test_read.test_pages_over_any_scores,),
+    "pages skip what moved up": (test_read.test_pages_over_any_scores,),
+}  # fmt: skip
+
+
+async def holds(scenario: Scenario, server: RunningServer, topic: str, *breaks: Break) -> bool:
+    """Whether the scenario passes. A script that does not even run raises, and proves nothing."""
+    bench = Bench(server, topic, *breaks)
+    try:
+        await scenario(bench)
+    except (AssertionError, StoreFull, ValueError, KeyError, pytest.fail.Exception):
+        return False
+    finally:
+        await bench.close()
+    return True
+
+
+def test_every_break_has_its_killers() -> None:
+    """The two lists name the same breaks."""
+    assert set(KILLERS) == set(BREAKS)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+async def test_a_broken_line_is_noticed(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Each scenario passes on the scripts as they are and fails on the broken ones."""
+    for scenario in KILLERS[name]:
+        assert await holds(scenario, valkey, keyspace.topic()), "it fails on the unbroken scripts"
+        assert not await holds(scenario, valkey, keyspace.topic(), BREAKS[name]), "nobody noticed"

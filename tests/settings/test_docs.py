@@ -1,0 +1,39 @@
+"""Every field is described, and docs/settings.md says what the settings say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.settings import load
+from relay.settings.describe import ANY_TOPIC, Described, fields
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("field", fields(), ids=lambda field: ".".join(field.path))
+def test_every_field_has_what_its_user_needs(field: Described) -> None:
+    """A description; a number has a unit and bounds, too, and the default lies within them."""
+    assert field.description.endswith(".")
+    if "number" in field.type:
+        assert field.unit
+        assert field.lowest is not None
+        assert field.highest is not None
+        assert field.lowest <= field.default <= field.highest
+
+
+@pytest.mark.parametrize("field", fields(), ids=lambda field: ".".join(field.path))
+def test_every_fields_variable_sets_it(field: Described) -> None:
+    variable = field.variable.replace(ANY_TOPIC, "some")
+    tree = load(environ={variable: str(field.default)}).model_dump(mode="json")
+    for part in field.path:
+        tree = tree["some" if part == ANY_TOPIC else part]
+    assert tree == field.default
+
+
+@pytest.mark.checkout
+def test_the_page_has_not_drifted() -> None:
+    subprocess.run([sys.executable, ROOT / "tools" / "settings_docs.py", "--check"], check=True, timeout=60)

@@ -1,0 +1,180 @@
+"""Every fault is a sentence that names its path, and its variable where it came from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relay.settings import SettingsError, load
+
+
+def faults(tmp_path: Path, content: str = "", environ: dict[str, str] | None = None) -> list[str]:
+    """The problems of a file and an environment."""
+    config = tmp_path / "relay.yaml"
+    config.write_text(content)
+    with pytest.raises(SettingsError) as caught:
+        load(config, environ=environ or {})
+    assert str(caught.value) == "\n".join(caught.value.problems)
+    return [problem.replace(str(config), "FILE") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("defaults: {lease_ttl: banana}", "must be a number of seconds from 0.1 to 86400, got 'banana'"),
+        ("defaults: {lease_ttl: 0}", "must be a number of seconds from 0.1 to 86400, got 0"),
+        ("defaults: {lease_ttl: .nan}", "must be a number of seconds from 0.1 to 86400, got nan"),
+        ("defaults: {lease_ttl: .inf}", "must be a number of seconds from 0.1 to 86400, got inf"),
+        ("defaults: {lease_ttl: true}", "must be a number, got true"),
+        ("defaults: {lease_ttl: }", "must be a number of seconds from 0.1 to 86400, got nothing"),
+        ("defaults: {lease_ttl: [1]}", "must be a number of seconds from 0.1 to 86400, got a list"),
+    ],
+)
+def test_a_wrong_number(tmp_path: Path, content: str, expected: str) -> None:
+    assert faults(tmp_path, content) == [f"defaults.lease_ttl: {expected}"]
+
+
+LONG_LEASE = (
+    "topics.a.b.lease_ttl: must be at most delivery_timeout while renew is on, got 700 over 600 seconds"
+)
+WHOLE = "must be a whole number of timers from 1 to 500"
+SECONDS = "must be a number of seconds from 0.1 to 86400"
+LISTEN = "must be host:port with a port from 0 to 65535"
+SOCKET = "must name an absolute path, as in unix:/run/relay.sock"
+MODE = 'must be three octal digits in quotes, such as "0660"'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("defaults: {claim_batch: 501}", f"defaults.claim_batch: {WHOLE}, got 501"),
+        ("defaults: {claim_batch: 2.5}", f"defaults.claim_batch: {WHOLE}, got 2.5"),
+        ("defaults: {renew: maybe}", "defaults.renew: must be true or false, got 'maybe'"),
+        ("log: {level: loud}", "log.level: must be one of debug, info, warning, error, got 'loud'"),
+        ("drain_timeout: -1", "drain_timeout: must be a number of seconds from 0 to 3600, got -1"),
+        ("grpc: 5", "grpc: must be a mapping of settings, got 5"),
+        ("topics: [a]", "topics: must be a mapping of settings, got a list"),
+        ("topics: {a: 5}", "topics.a: must be a mapping of settings, got 5"),
+        ("topics: {a: {lease_ttl: x}}", f"topics.a.lease_ttl: {SECONDS}, got 'x'"),
+        ("http: {listen: here}", f"http.listen: {LISTEN}, got 'here'"),
+        ("http: {listen: 'h:70000'}", f"http.listen: {LISTEN}, got 'h:70000'"),
+        ("http: {listen: '::1:80'}", f"http.listen: {LISTEN}, got '::1:80'"),
+        ("grpc: {listen: 'unix:x'}", f"grpc.listen: {SOCKET}, got 'unix:x'"),
+        ("grpc: {socket_mode: 0660}", f"grpc.socket_mode: {MODE}, got 432"),
+        ("redis: {timeline_key: 'a{'}", "redis.timeline_key: contains a brace; leave out { and }"),
+        ("redis: {timeline_key: ''}", "redis.timeline_key: is empty; give it 1 to 256 bytes"),
+        ("topics: {'a}': {}}", "topics.a}: the topic's name contains a brace; leave out { and }"),
+    ],
+)
+def test_a_wrong_value(tmp_path: Path, content: str, expected: str) -> None:
+    assert faults(tmp_path, content) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("defaults: {lease_tll: 3}", "defaults.lease_tll: is not a setting; did you mean lease_ttl?"),
+        ("topics: {a.b: {lease_tll: 3}}", "topics.a.b.lease_tll: is not a setting; did you mean lease_ttl?"),
+        ("rediss: {}", "rediss: is not a setting; did you mean redis?"),
+        ("redis: {xyzzy: 1}", "redis.xyzzy: is not a setting"),
+    ],
+)
+def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
+    assert faults(tmp_path, content) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            "defaults: {polling_interval: 6}",
+            "defaults.polling_interval: must be at most max_polling_interval, got 6 over 5 seconds",
+        ),
+        (
+            "topics: {a.b: {lease_ttl: 700}}",
+            LONG_LEASE,
+        ),
+        (
+            "redis: {timeline_key: k, leases_key: k}",
+            "redis.timeline_key: must differ from leases_key, both are 'k'",
+        ),
+        (
+            "redis: {timeline_key: a, payloads_key: 'a:b'}",
+            (
+                "redis.payloads_key: must not begin with timeline_key and a colon, 'a:': "
+                "two topics could meet in one key"
+            ),
+        ),
+        (
+            "topics: {a.b: {max_payload_bytes: 16777216}}",
+            (
+                "topics.a.b.max_payload_bytes: must be at most 16646144, "
+                "which is grpc.max_message_bytes less 131072 for headers, got 16777216"
+            ),
+        ),
+    ],
+)
+def test_values_that_contradict_each_other(tmp_path: Path, content: str, expected: str) -> None:
+    assert faults(tmp_path, content) == [expected]
+
+
+def test_a_long_lease_is_fine_without_renewal(tmp_path: Path) -> None:
+    config = tmp_path / "relay.yaml"
+    config.write_text("defaults: {lease_ttl: 700, renew: false}")
+    assert load(config, environ={}).defaults.lease_ttl == 700
+
+
+def test_a_fault_in_the_defaults_is_told_once_and_not_for_each_topic(tmp_path: Path) -> None:
+    content = "defaults: {lease_ttl: 700}\ntopics: {a: {claim_batch: 1}, b: {claim_batch: 0}}"
+    problems = faults(tmp_path, content)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "defaults.lease_ttl",
+        "topics.b.claim_batch",
+    ]
+
+
+def test_all_faults_are_told_at_once_with_their_variables(tmp_path: Path) -> None:
+    environ = {
+        "RELAY_DEFAULTS__LEASE_TTL": "banana",
+        "RELAY_DEFALTS__X": "1",
+        "RELAY_REDIS": "x",
+        "RELAY_DRAIN_TIMEOUT": "",
+        "RELAY_TOPICS__a__CLAIM_BATCH": "many",
+    }
+    assert sorted(faults(tmp_path, "log: {format: xml}", environ)) == [
+        "defalts.x: is not a setting (from RELAY_DEFALTS__X)",
+        (
+            "defaults.lease_ttl: must be a number of seconds from 0.1 to 86400, got 'banana' "
+            "(from RELAY_DEFAULTS__LEASE_TTL)"
+        ),
+        "drain_timeout: must be a number of seconds from 0 to 3600, got '' (from RELAY_DRAIN_TIMEOUT)",
+        "log.format: must be one of auto, json, text, got 'xml'",
+        (
+            "redis: is a level and takes no value of its own (from RELAY_REDIS); "
+            "set its fields, as in RELAY_REDIS__…"
+        ),
+        (
+            "topics.a.claim_batch: must be a whole number of timers from 1 to 500, got 'many' "
+            "(from RELAY_TOPICS__a__CLAIM_BATCH)"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a: [", "FILE, line 1, column 5: is not valid YAML"),
+        ("log: {}\nlog: {}", "FILE, line 2: the key 'log' comes twice"),
+        ("topics: {404: {}}", "FILE, line 1: the key '404' must be in quotes to be text"),
+        ("- a", "FILE: must be a mapping of settings at its top level"),
+    ],
+)
+def test_a_file_that_is_no_settings_file(tmp_path: Path, content: str, expected: str) -> None:
+    (problem,) = faults(tmp_path, content)
+    assert problem == expected
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="can't be read: No such file or directory"):
+        load(tmp_path / "none.yaml", environ={})

@@ -1,0 +1,113 @@
+"""Settings come from the environment over the file over the defaults, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from relay.core.policy import TopicPolicy
+from relay.settings import Settings, load
+from relay.store.keys import KeyNames
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "relay.yaml"
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    """They are those of the core and of the store, which tests and tools use without settings."""
+    settings = load(environ={})
+    assert settings.policy("any") == TopicPolicy()
+    redis = settings.redis
+    names = KeyNames(redis.timeline_key, redis.payloads_key, redis.leases_key, redis.wake_channel)
+    assert names == KeyNames()
+
+
+def test_the_environment_stands_above_the_file(config: Path) -> None:
+    config.write_text("redis: {start_timeout: 7, command_timeout: 8}\ndrain_timeout: 9\n")
+    environ = {"RELAY_REDIS__START_TIMEOUT": "1.5", "RELAY_DEFAULTS__RENEW": "off"}
+    settings = load(config, environ=environ)
+    assert settings.redis.start_timeout == 1.5
+    assert settings.redis.command_timeout == 8
+    assert settings.drain_timeout == 9
+    assert settings.defaults.renew is False
+
+
+def test_overrides_stand_above_all(config: Path) -> None:
+    config.write_text("grpc: {listen: 'localhost:1', max_message_bytes: 2000000}\n")
+    settings = load(
+        config, environ={"RELAY_GRPC__LISTEN": "localhost:2"}, overrides={"grpc.listen": "localhost:3"}
+    )
+    assert settings.grpc.listen == "localhost:3"
+    assert settings.grpc.max_message_bytes == 2_000_000
+
+
+def test_a_topic_overrides_the_defaults_field_by_field(config: Path) -> None:
+    config.write_text(
+        "defaults: {lease_ttl: 60, claim_batch: 10}\n"
+        "topics:\n  invoices: {claim_batch: 20}\n  a.b: {renew: no}\n  plain:\n"
+    )
+    settings = load(config, environ={})
+    invoices = settings.policy("invoices")
+    assert (invoices.lease_ttl, invoices.claim_batch, invoices.delivery_timeout) == (60, 20, 600)
+    assert settings.policy("a.b").renew is False
+    assert settings.policy("plain") == settings.policy("unheard of")
+    assert settings.policy("plain").claim_batch == 10
+
+
+def test_a_topic_set_in_the_environment_keeps_its_case_and_inherits(config: Path) -> None:
+    config.write_text("defaults: {claim_batch: 10}\n")
+    environ = {"RELAY_TOPICS__My__Topic__LEASE_TTL": "60", "RELAY_DEFAULTS__RENEW": "false"}
+    policy = load(config, environ=environ).policy("My__Topic")
+    assert asdict(policy) == {**asdict(TopicPolicy()), "lease_ttl": 60, "claim_batch": 10, "renew": False}
+
+
+def test_a_level_without_content_counts_as_left_out(config: Path) -> None:
+    config.write_text("redis:\ngrpc:\ntopics:\n# nothing else\n")
+    assert load(config, environ={}) == load(environ={})
+    config.write_text("")
+    assert load(config, environ={}) == load(environ={})
+
+
+def test_what_kubernetes_puts_beside_a_service_called_relay_is_left_alone() -> None:
+    environ = {"RELAY_PORT": "tcp://10.0.0.1:7451", "RELAY_SERVICE_HOST": "10.0.0.1", "RELAY_TARGET": "x:1"}
+    assert load(environ=environ) == load(environ={})
+
+
+def test_the_tree_is_frozen() -> None:
+    settings = load(environ={})
+    with pytest.raises(ValidationError):
+        settings.drain_timeout = 1.0
+    with pytest.raises(ValidationError):
+        settings.redis.start_timeout = 1.0
+
+
+def test_nothing_is_read_behind_the_callers_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `load` reads the environment; a tree made by hand is what it says."""
+    monkeypatch.setenv("DRAIN_TIMEOUT", "1")
+    monkeypatch.setenv("RELAY_DRAIN_TIMEOUT", "2")
+    assert Settings().drain_timeout == 20
+    assert load().drain_timeout == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://h", "redis://h:1/", "rediss://u:p@h:1/2", "unix:///run/redis.sock", "redis://[::1]:6379/0?x=1"],
+)
+def test_urls_that_redis_py_takes_are_taken(url: str) -> None:
+    settings = load(environ={"RELAY_REDIS__URL": url})
+    assert settings.redis.url.get_secret_value() == url
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:7451", "localhost:65535", "unix:/run/relay.sock"])
+def test_addresses_for_the_api(listen: str) -> None:
+    assert load(environ={"RELAY_GRPC__LISTEN": listen}).grpc.listen == listen
+
+
+def test_the_sockets_mode_is_octal() -> None:
+    assert load(environ={"RELAY_GRPC__SOCKET_MODE": "0600"}).grpc.mode == 0o600
+    assert load(environ={"RELAY_GRPC__SOCKET_MODE": "666"}).grpc.mode == 0o666

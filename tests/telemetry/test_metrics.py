@@ -1,0 +1,121 @@
+"""What is counted is what Prometheus reads, under bounded names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from relay.telemetry.instruments import COUNTERS, OTHER, Instruments
+from relay.telemetry.lateness import BUCKETS
+from relay.telemetry.provider import Metrics
+
+Labels = frozenset[tuple[str, str]]
+
+
+@pytest.fixture
+def metrics() -> Iterator[Metrics]:
+    metrics = Metrics()
+    yield metrics
+    metrics.close()
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, Labels], float]:
+    content, _ = metrics.render()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+        if family.name != "target_info"
+    }
+
+
+def labels(**values: str) -> Labels:
+    return frozenset(values.items())
+
+
+def test_counters(metrics: Metrics) -> None:
+    count = metrics.instruments
+    count.scheduled("t", 3)
+    count.scheduled("t", 4)
+    count.claimed("t", 2)
+    count.delivered("t", 2)
+    count.settled("t", "ack", 1)
+    count.settled("t", "release", 5)
+    count.stale("t", 6)
+    count.silent("t", 7)
+    count.orphans("t", 8)
+    count.undeliverable("t", 9)
+    count.store_error("StoreUnavailable")
+    assert samples(metrics) == {
+        ("relay_timers_scheduled_total", labels(topic="t")): 7,
+        ("relay_timers_claimed_total", labels(topic="t")): 2,
+        ("relay_timers_delivered_total", labels(topic="t")): 2,
+        ("relay_timers_settled_total", labels(topic="t", outcome="ack")): 1,
+        ("relay_timers_released_total", labels(topic="t")): 5,
+        ("relay_timers_stale_total", labels(topic="t")): 6,
+        ("relay_timers_silent_total", labels(topic="t")): 7,
+        ("relay_timers_orphans_total", labels(topic="t")): 8,
+        ("relay_timers_undeliverable_total", labels(topic="t")): 9,
+        ("relay_store_errors_total", labels(error_type="StoreUnavailable")): 1,
+    }
+
+
+def test_nothing_counted_makes_no_series(metrics: Metrics) -> None:
+    metrics.instruments.claimed("t", 0)
+    metrics.instruments.lateness("t", [])
+    assert samples(metrics) == {}
+
+
+def test_lateness_takes_a_batch_and_bounds_are_inclusive(metrics: Metrics) -> None:
+    metrics.instruments.lateness("t", [-0.1, 0.001, 0.0011, 7.0])
+    metrics.instruments.lateness("t", [1e6])
+    found = samples(metrics)
+    buckets = {
+        dict(key)["le"]: value
+        for (name, key), value in found.items()
+        if name == "relay_lateness_seconds_bucket"
+    }
+    assert len(buckets) == len(BUCKETS) + 1
+    assert [buckets[le] for le in ("0.001", "0.002", "5.0", "10.0", "14400.0", "+Inf")] == [2, 3, 3, 4, 4, 5]
+    assert found["relay_lateness_seconds_count", labels(topic="t")] == 5
+    assert found["relay_lateness_seconds_sum", labels(topic="t")] == pytest.approx(1_000_007.0021)
+
+
+def test_topics_beyond_the_limit_fold_into_one(metrics: Metrics) -> None:
+    """Topics need no configuration, so anybody can make new ones; series must not grow with them."""
+    for number in range(150):
+        metrics.instruments.claimed(f"t{number}", 1)
+        metrics.instruments.lateness(f"t{number}", [0.0])
+    found = samples(metrics)
+    claimed = {
+        dict(key)["topic"]: n for (name, key), n in found.items() if name == "relay_timers_claimed_total"
+    }
+    assert len(claimed) == 101
+    assert claimed[OTHER] == 50
+    assert found["relay_lateness_seconds_count", labels(topic=OTHER)] == 50
+
+
+def test_two_daemons_in_one_process_do_not_meet(metrics: Metrics) -> None:
+    other = Metrics()
+    other.instruments.claimed("t", 1)
+    other.close()
+    assert samples(metrics) == {}
+
+
+def test_every_instrument_is_described() -> None:
+    assert len({spec.name for spec in COUNTERS}) == len(COUNTERS)
+    for spec in COUNTERS:
+        assert spec.name.startswith("relay.")
+        assert spec.unit.startswith("{")
+        assert spec.description.endswith(".")
+
+
+def test_instruments_work_on_any_provider() -> None:
+    """Without the SDK, as in tests of the engine, they cost and do nothing."""
+    from opentelemetry.metrics import NoOpMeterProvider
+
+    instruments = Instruments(NoOpMeterProvider())
+    instruments.claimed("t", 1)
+    instruments.lateness("t", [1.0])
