@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 
@@ -92,11 +92,13 @@ async def serve(settings: Settings) -> None:
                     "relay is serving",
                     extra={"version": __version__, "grpc": api.address, "http": http, "redis": server},
                 )
-                async for number in signals:
-                    log.info("draining", extra={"signal": signal.Signals(number).name})
-                    break
-                await stop(engine, api, settings.drain_timeout)
+                log.info("draining", extra={"signal": (await anext(signals)).name})
+                async with anyio.create_task_group() as draining:
+                    draining.start_soon(hurry, signals, draining.cancel_scope)
+                    await stop(engine, api, settings.drain_timeout)
+                    draining.cancel_scope.cancel()
                 tasks.cancel_scope.cancel()
+        metrics.close()
     log.info("relay has stopped")
 
 
@@ -105,6 +107,12 @@ async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None
     await api.say_healthy(False)
     await engine.drain(drain_timeout)
     await api.stop(grace=1.0)
+
+
+async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope) -> None:
+    """A second signal ends the drain: what is still leased comes again when its lease ends."""
+    log.warning("drain cut short", extra={"signal": (await anext(signals)).name})
+    drain.cancel()
 
 
 def policies(settings: Settings) -> Callable[[str], TopicPolicy]:

@@ -92,6 +92,10 @@ class Workers:
                 self._spawn(min(2, len(ready)))
             try:
                 await handle(lease)
+            except BaseException:
+                if ready:  # the others must not wait for a worker that dies
+                    self._spawn(1)
+                raise
             finally:
                 self._finish(lease)
             if contextvars.copy_context() != self._context:

@@ -58,6 +58,11 @@ class Dispatcher:
             self._release(lease, suspect=broken if lease.sent else lease.timer.suspect)
         return idle
 
+    def drain(self, session: Session, *, say: bool) -> None:
+        """Send it nothing more, and release at once what has not been sent."""
+        for lease in session.drain(say=say):
+            self._release(lease, suspect=lease.timer.suspect)
+
     def sessions(self) -> set[Session]:
         """All of them."""
         return {session for sessions in self._sessions.values() for session in sessions}
@@ -90,6 +95,10 @@ class Dispatcher:
         finally:
             for session, places in kept:
                 session.reserved -= places
+                # It was this topic's turn. The pollers of the others may wait for these places.
+                session.turns.remove(topic)
+                session.turns.append(topic)
+                self._changed(session)
 
     def deliver(self, topic: str, claim: Claim, nonce: bytes, *, sent: float, policy: TopicPolicy) -> None:
         """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock).
@@ -157,5 +166,5 @@ class Dispatcher:
         )
 
     def _changed(self, session: Session) -> None:
-        for topic in session.topics:
+        for topic in session.turns:
             self.capacity_changed(topic)

@@ -58,6 +58,8 @@ class Session:
         """Settlements of this session that are not in Redis yet; kept by the settler."""
         self.draining = False
         self.changed: Callable[[Session], None] = lambda _: None
+        self.turns = list(self.topics)
+        """The topics, the one that was served longest ago first; kept by the dispatcher."""
         self._clock = clock
         self._outbox: deque[Lease] = deque()
         self._problems: list[tuple[bytes, Problem]] = []
@@ -119,11 +121,19 @@ class Session:
         self._problems.append((token, problem))
         self._wakeup.set()
 
-    def drain(self, *, say: bool) -> None:
-        """Take nothing new; `say` so to the application if it was not its own wish."""
+    def drain(self, *, say: bool) -> list[Lease]:
+        """Send nothing more; `say` so to the application if it was not its own wish.
+
+        Answers what has not been sent, and is the session's no longer.
+        """
         self.draining = True
-        self._say_drain = say
+        self._say_drain |= say
+        unsent = list(self._outbox)
+        self._outbox.clear()
+        for lease in unsent:
+            del self.leases[lease.token]
         self._wakeup.set()
+        return unsent
 
     def close(self) -> list[Lease]:
         """End it; answers what was unsettled."""

@@ -4,7 +4,8 @@
     │ u16 header count │ (u16 length, name, u16 length, value)… │ body          (big-endian)
 
 Lengths are byte lengths here. FastStream's writer stores character counts, which agree for ASCII
-only; its older forms are a JSON object with `data` and `headers`, and the bare payload. All of
+only; its older forms are a JSON object with `data` and `headers`, and the bare payload; the
+timers' own older form is a JSON object with `b`, the payload in hex, and `ct`. All of
 them are read, and nothing is refused: what is no envelope is a payload.
 """
 
@@ -106,6 +107,8 @@ def _headers_by_characters(block: bytes, count: int) -> dict[str, str] | None:
 
 def _decode_json(data: bytes) -> Content:
     document = json.loads(data)
+    if "b" in document:
+        return Content(bytes.fromhex(document["b"]), {}, _clean(document.get("ct") or ""))
     headers = {
         _clean(str(key)): _clean(value if isinstance(value, str) else json.dumps(value))
         for key, value in (document.get("headers") or {}).items()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-import click.testing
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
 from tests.cli.double import Double, running_double
 
-Run = Callable[..., click.testing.Result]
+Run = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +33,7 @@ def run(double: Double, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command against the double."""
     monkeypatch.setenv("RELAY_TARGET", double.target)
 
-    def run(*arguments: str, stdin: bytes = b"") -> click.testing.Result:
+    def run(*arguments: str, stdin: bytes = b"") -> Result:
         return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="relay")
 
     return run

@@ -45,8 +45,10 @@ def test_wrong_settings_exit_with_2_and_a_line_each(
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
         "relay: redis.url: must begin with redis://, rediss:// or unix:// (from RELAY_REDIS__URL)",
-        "relay: defaults.lease_ttl: must be a number of seconds from 0.1 to 86400, got 'banana' "
-        "(from RELAY_DEFAULTS__LEASE_TTL)",
+        (
+            "relay: defaults.lease_ttl: must be a number of seconds from 0.1 to 86400, got 'banana' "
+            "(from RELAY_DEFAULTS__LEASE_TTL)"
+        ),
     ]
 
 
@@ -55,7 +57,12 @@ def test_serve_runs_the_daemon_and_exits_with_its_code(
     run: Run, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     seen: list[Settings] = []
-    monkeypatch.setattr("relay.app.run", lambda settings: seen.append(settings) or code)
+
+    def run_daemon(settings: Settings) -> int:
+        seen.append(settings)
+        return code
+
+    monkeypatch.setattr("relay.app.run", run_daemon)
     monkeypatch.setenv("RELAY_GRPC__LISTEN", "127.0.0.1:9")
     assert run("serve").exit_code == code
     assert seen[0].grpc.listen == "127.0.0.1:9"

@@ -22,7 +22,8 @@ START = 30
 
 def relay(*arguments: str, timeout: float = START) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "relay.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    environ = {**os.environ, "RELAY_HTTP__LISTEN": "127.0.0.1:0"}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 class Dev:

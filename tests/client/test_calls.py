@@ -43,7 +43,14 @@ async def test_schedule_sends_what_it_was_given(relay: ScriptedRelay, client: Re
 
 @pytest.mark.parametrize(
     ("delay", "seconds", "nanos"),
-    [(5, 5, 0), (0, 0, 0), (0.1, 0, 100_000_000), (timedelta(days=1, microseconds=7), 86_400, 7_000)],
+    [
+        (5, 5, 0),
+        (0, 0, 0),
+        (0.1, 0, 100_000_000),
+        (1e-10, 0, 1),
+        (1.9999999999, 2, 0),
+        (timedelta(days=1, microseconds=7), 86_400, 7_000),
+    ],
 )
 async def test_delay_is_seconds_or_a_timedelta(
     relay: ScriptedRelay, client: RelayClient, delay: float | timedelta, seconds: int, nanos: int
@@ -53,8 +60,7 @@ async def test_delay_is_seconds_or_a_timedelta(
         await client.schedule("t", b"", delay=delay)
     sent = relay.calls[0][1].timer
     assert not sent.HasField("due_time")
-    assert sent.delay.seconds == seconds
-    assert nanos <= sent.delay.nanos <= nanos + 1
+    assert (sent.delay.seconds, sent.delay.nanos) == (seconds, nanos)
 
 
 async def test_schedule_retries_under_one_id(relay: ScriptedRelay, client: RelayClient) -> None:

@@ -1,4 +1,4 @@
-"""One-line breaks of the scripts: for each promise and each rule of the fence, what it would take to lose it."""
+"""One-line breaks of the scripts, at least one for each promise and each rule of the fence."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ THE_FENCE = {
 }
 
 THE_TIME = {
-    "claim ahead of time": Break("claim", "'-inf', number(now_us / 1e6)", "'-inf', number((now_us + 1) / 1e6)"),
+    "claim ahead of time": Break(
+        "claim", "'-inf', number(now_us / 1e6)", "'-inf', number((now_us + 1) / 1e6)"
+    ),
     "return before the due time": Break(
         "prelude",
         "return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID",
@@ -64,7 +66,9 @@ THE_TIME = {
         "settle", "own_score(now_us + tonumber(detail), r.due)", "own_score(now_us + tonumber(detail), 0)"
     ),
     "release before the due time": Break("settle", "own_score(now_us, r.due)", "own_score(now_us, 0)"),
-    "due time lost on claim": Break("claim", "      r.received = 0\n", "      r.received, r.due = 0, scores[n]\n"),
+    "due time lost on claim": Break(
+        "claim", "      r.received = 0\n", "      r.received, r.due = 0, scores[n]\n"
+    ),
     "due time lost after a foreign lease": Break(
         "prelude", "r.approximate, r.score, r.nonce = PENDING", "r.approximate, r.due, r.nonce = PENDING"
     ),
@@ -75,21 +79,27 @@ THE_TIME = {
         "prelude", "if not r or whole_us(score) or score < r.due then", "if not r or score < r.due then"
     ),
     "numbers with 14 digits": Break("prelude", "return string.format('%.17g', x)", "return tostring(x)"),
-    "claim by a stale order": Break("claim", "'WITHSCORES', 'LIMIT', 0, ARGV[1]", "'WITHSCORES', 'LIMIT', 1, ARGV[1]"),
-}  # fmt: skip
+    "claim by a stale order": Break(
+        "claim", "'WITHSCORES', 'LIMIT', 0, ARGV[1]", "'WITHSCORES', 'LIMIT', 1, ARGV[1]"
+    ),
+}
 
 THE_COUNT = {
     "release counts without a receipt": Break(
         "settle", "if r.received == 1 or string.find(detail, 'r', 1, true) then", "if true then"
     ),
     "release overlooks the recorded receipt": Break(
-        "settle", "if r.received == 1 or string.find(detail, 'r', 1, true)", "if string.find(detail, 'r', 1, true)"
+        "settle",
+        "if r.received == 1 or string.find(detail, 'r', 1, true)",
+        "if string.find(detail, 'r', 1, true)",
     ),
     "release overlooks the relay's word": Break(
         "settle", "if r.received == 1 or string.find(detail, 'r', 1, true)", "if r.received == 1"
     ),
     "lapse does not count": Break("claim", "r.attempts = r.attempts + r.received\n", "\n"),
-    "lapse always counts": Break("claim", "r.attempts = r.attempts + r.received\n", "r.attempts = r.attempts + 1\n"),
+    "lapse always counts": Break(
+        "claim", "r.attempts = r.attempts + r.received\n", "r.attempts = r.attempts + 1\n"
+    ),
     "lapse raises no suspicion": Break("claim", "r.suspect = math.max(r.suspect, r.received)", ""),
     "nack does not count": Break("settle", "        r.attempts = r.attempts + 1\n", "\n"),
     "receipt not recorded": Break("extend", "if ARGV[3 * n + 1] ~= '' then r.received = 1 end", ""),
@@ -104,11 +114,10 @@ THE_COUNT = {
     ),
     "attempts kept by a republish": Break(
         "prelude",
-        "    return { state = PENDING, received = 0, suspect = 0, approximate = whole_us(score) and 0 or 1, attempts = 0,",
-        "    return { state = PENDING, received = 0, suspect = 0, approximate = whole_us(score) and 0 or 1,"
-        " attempts = r and r.attempts or 0,",
+        "approximate = whole_us(score) and 0 or 1, attempts = 0,",
+        "approximate = whole_us(score) and 0 or 1, attempts = r and r.attempts or 0,",
     ),
-}  # fmt: skip
+}
 
 THE_KEYS = {
     "parked timer removed at once": Break(
@@ -142,9 +151,7 @@ THE_KEYS = {
     "a hint each time": Break(
         "prelude", "(before == '' or tonumber(after) < tonumber(before))", "(before == '' or true)"
     ),
-    "scores compared as strings": Break(
-        "prelude", "tonumber(after) < tonumber(before)", "after < before"
-    ),
+    "scores compared as strings": Break("prelude", "tonumber(after) < tonumber(before)", "after < before"),
     "limit ignored": Break("claim", "'LIMIT', 0, ARGV[1]", "'LIMIT', 0, 500"),
     "byte bound ignored": Break("claim", "if i > 1 and bytes > tonumber(ARGV[4]) then break end", ""),
     "a big timer never taken": Break("claim", "if i > 1 and bytes >", "if bytes >"),
@@ -153,6 +160,6 @@ THE_KEYS = {
         "list", "if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end", "first = last"
     ),
     "pages skip what moved up": Break("list", "return #a <= #b", "return #a < #b"),
-}  # fmt: skip
+}
 
 BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS}

@@ -10,16 +10,14 @@ import pytest
 
 from relay.core.errors import StoreFull
 from relay.core.outcomes import Verb
-from tests.lua import (
-    test_claim,
-    test_extend,
-    test_foreign,
-    test_harm,
-    test_parking,
-    test_read,
-    test_schedule,
-    test_settle,
-)
+from tests.lua import test_claim as claim
+from tests.lua import test_extend as extend
+from tests.lua import test_foreign as foreign
+from tests.lua import test_harm as harm
+from tests.lua import test_parking as parking
+from tests.lua import test_read as read
+from tests.lua import test_schedule as schedule
+from tests.lua import test_settle as settle
 from tests.lua.bench import Bench, Break
 from tests.lua.breaks import BREAKS
 
@@ -29,77 +27,93 @@ if TYPE_CHECKING:
 
 Scenario = Callable[[Bench], Awaitable[None]]
 
-foreign_lease: Scenario = partial(
-    test_foreign.test_a_foreign_lease_keeps_what_we_know, before=test_foreign.HELD
-)
-nack_after_step_back: Scenario = partial(test_harm.test_a_return_is_never_early, verb=Verb.NACK)
-release_after_step_back: Scenario = partial(test_harm.test_a_return_is_never_early, verb=Verb.RELEASE)
-wrong_leases: Scenario = partial(test_harm.test_a_wrong_type, verb="schedule", broken=2)
-ack: Scenario = partial(test_settle.test_the_end, verb=Verb.ACK)
+foreign_lease: Scenario = partial(foreign.test_a_foreign_lease_keeps_what_we_know, before=foreign.HELD)
+nack_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.NACK)
+release_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.RELEASE)
+wrong_leases: Scenario = partial(harm.test_a_wrong_type, verb="schedule", broken=2)
+ack: Scenario = partial(settle.test_the_end, verb=Verb.ACK)
 
 # What has to fail under each break: every one of the scenarios named.
 KILLERS: dict[str, tuple[Scenario, ...]] = {
-    "nonce not compared": (test_foreign.test_a_takeover_by_another_relay, test_foreign.test_two_claims_that_share_a_deadline),
-    "state not compared": (test_foreign.test_the_empty_nonce_is_no_token, test_parking.test_a_lost_payload_ends_a_lapsed_lease),
-    "score not compared": (test_foreign.test_a_republish_voids_the_lease, foreign_lease),
-    "record kept on schedule": (test_schedule.test_at_the_very_score_of_a_lease,),
-    "record kept on cancel": (test_schedule.test_cancel_leaves_no_record,),
-    "our scores on the publishers' grid": (
-        test_foreign.test_a_republish_at_exactly_our_deadline,
-        test_foreign.test_a_republish_at_exactly_the_end_of_a_back_off,
+    "nonce not compared": (
+        foreign.test_a_takeover_by_another_relay,
+        foreign.test_two_claims_that_share_a_deadline,
     ),
-    "renewal changes the nonce": (test_extend.test_the_token_lives_on,),
-    "renewal shortens the lease": (test_extend.test_never_shorter,),
-    "end of a lease keeps the nonce": (test_settle.test_nack_without_a_delay, test_settle.test_release_before_a_receipt),
-    "end of a lease keeps the state": (test_extend.test_a_back_off_is_no_lease,),
-    "claim keeps the nonce": (test_foreign.test_a_takeover_by_another_relay,),
-    "parking keeps the nonce": (test_parking.test_a_lost_payload_ends_a_lapsed_lease,),
+    "state not compared": (
+        foreign.test_the_empty_nonce_is_no_token,
+        parking.test_a_lost_payload_ends_a_lapsed_lease,
+    ),
+    "score not compared": (foreign.test_a_republish_voids_the_lease, foreign_lease),
+    "record kept on schedule": (schedule.test_at_the_very_score_of_a_lease,),
+    "record kept on cancel": (schedule.test_cancel_leaves_no_record,),
+    "our scores on the publishers' grid": (
+        foreign.test_a_republish_at_exactly_our_deadline,
+        foreign.test_a_republish_at_exactly_the_end_of_a_back_off,
+    ),
+    "renewal changes the nonce": (extend.test_the_token_lives_on,),
+    "renewal shortens the lease": (extend.test_never_shorter,),
+    "end of a lease keeps the nonce": (
+        settle.test_nack_without_a_delay,
+        settle.test_release_before_a_receipt,
+    ),
+    "end of a lease keeps the state": (extend.test_a_back_off_is_no_lease,),
+    "claim keeps the nonce": (foreign.test_a_takeover_by_another_relay,),
+    "parking keeps the nonce": (parking.test_a_lost_payload_ends_a_lapsed_lease,),
     "foreign lease keeps the token": (foreign_lease,),
-    "duplicates not refused": (test_settle.test_one_operation_per_timer,),
-    "stale record of a gone timer kept": (test_settle.test_gone_is_not_stale,),
-    "claim ahead of time": (test_claim.test_never_before_the_due_time,),
+    "duplicates not refused": (settle.test_one_operation_per_timer,),
+    "stale record of a gone timer kept": (settle.test_gone_is_not_stale,),
+    "claim ahead of time": (claim.test_never_before_the_due_time,),
     "return before the due time": (nack_after_step_back, release_after_step_back),
     "nack before the due time": (nack_after_step_back,),
     "release before the due time": (release_after_step_back,),
-    "due time lost on claim": (test_claim.test_a_timer_after_a_back_off, test_claim.test_a_lapse_without_receipt_counts_nothing),
+    "due time lost on claim": (
+        claim.test_a_timer_after_a_back_off,
+        claim.test_a_lapse_without_receipt_counts_nothing,
+    ),
     "due time lost after a foreign lease": (foreign_lease,),
-    "a republish into the past overlooked": (test_foreign.test_a_republish_into_the_past,),
-    "a republish on the grid overlooked": (test_foreign.test_a_republish_voids_the_lease,),
-    "numbers with 14 digits": (test_claim.test_every_digit_of_a_due_time, test_settle.test_every_digit_of_a_back_off),
-    "claim by a stale order": (test_claim.test_the_earliest_first_up_to_the_limit,),
-    "release counts without a receipt": (test_settle.test_release_before_a_receipt,),
-    "release overlooks the recorded receipt": (test_settle.test_release_after_a_receipt,),
-    "release overlooks the relay's word": (test_settle.test_release_that_knows_of_the_receipt,),
-    "lapse does not count": (test_claim.test_a_lapse_after_a_receipt_counts,),
-    "lapse always counts": (test_claim.test_a_lapse_without_receipt_counts_nothing,),
-    "lapse raises no suspicion": (test_claim.test_a_lapse_after_a_receipt_counts,),
-    "nack does not count": (test_settle.test_nack_with_a_delay,),
-    "receipt not recorded": (test_extend.test_a_receipt,),
-    "receipt outlives its lease": (test_claim.test_a_lapse_after_a_receipt_counts,),
-    "occurrence not kept": (test_claim.test_a_timer_after_a_back_off, test_claim.test_a_lapse_without_receipt_counts_nothing),
+    "a republish into the past overlooked": (foreign.test_a_republish_into_the_past,),
+    "a republish on the grid overlooked": (foreign.test_a_republish_voids_the_lease,),
+    "numbers with 14 digits": (claim.test_every_digit_of_a_due_time, settle.test_every_digit_of_a_back_off),
+    "claim by a stale order": (claim.test_the_earliest_first_up_to_the_limit,),
+    "release counts without a receipt": (settle.test_release_before_a_receipt,),
+    "release overlooks the recorded receipt": (settle.test_release_after_a_receipt,),
+    "release overlooks the relay's word": (settle.test_release_that_knows_of_the_receipt,),
+    "lapse does not count": (claim.test_a_lapse_after_a_receipt_counts,),
+    "lapse always counts": (claim.test_a_lapse_without_receipt_counts_nothing,),
+    "lapse raises no suspicion": (claim.test_a_lapse_after_a_receipt_counts,),
+    "nack does not count": (settle.test_nack_with_a_delay,),
+    "receipt not recorded": (extend.test_a_receipt,),
+    "receipt outlives its lease": (claim.test_a_lapse_after_a_receipt_counts,),
+    "occurrence not kept": (
+        claim.test_a_timer_after_a_back_off,
+        claim.test_a_lapse_without_receipt_counts_nothing,
+    ),
     "attempts lost on a foreign lease": (foreign_lease,),
-    "attempts kept by a republish": (test_foreign.test_a_republish_voids_the_lease,),
-    "parked timer removed at once": (test_parking.test_parked_for_the_grace_period, test_parking.test_saved_by_its_payload),
-    "parked timer never removed": (test_parking.test_removed_after_the_grace_period,),
+    "attempts kept by a republish": (foreign.test_a_republish_voids_the_lease,),
+    "parked timer removed at once": (
+        parking.test_parked_for_the_grace_period,
+        parking.test_saved_by_its_payload,
+    ),
+    "parked timer never removed": (parking.test_removed_after_the_grace_period,),
     "ack leaves the payload": (ack,),
     "ack leaves the record": (ack,),
-    "cancel leaves the payload": (test_schedule.test_cancel_clears_orphans,),
-    "claim begins with an addition": (test_harm.test_a_claim_of_new_timers,),
-    "settle begins with an addition": (test_harm.test_outcomes_are_written,),
-    "extend begins with an addition": (test_harm.test_a_lease_is_renewed,),
-    "schedule begins with a delete": (test_harm.test_schedule_is_refused_whole,),
+    "cancel leaves the payload": (schedule.test_cancel_clears_orphans,),
+    "claim begins with an addition": (harm.test_a_claim_of_new_timers,),
+    "settle begins with an addition": (harm.test_outcomes_are_written,),
+    "extend begins with an addition": (harm.test_a_lease_is_renewed,),
+    "schedule begins with a delete": (harm.test_schedule_is_refused_whole,),
     "types not probed": (wrong_leases,),
-    "no hint from schedule": (test_harm.test_schedule_hints_at_an_earlier_head,),
-    "no hint from settle": (test_harm.test_settle_hints_when_a_timer_comes_back_first,),
-    "a hint each time": (test_harm.test_schedule_later_gives_no_hint,),
-    "scores compared as strings": (test_harm.test_scores_are_compared_as_numbers,),
-    "limit ignored": (test_claim.test_the_earliest_first_up_to_the_limit,),
-    "byte bound ignored": (test_claim.test_the_byte_bound,),
-    "a big timer never taken": (test_claim.test_the_byte_bound,),
-    "delay past 9999 taken": (test_schedule.test_a_delay_past_9999,),
-    "pages by score alone": (test_read.test_pages_over_any_scores,),
-    "pages skip what moved up": (test_read.test_pages_over_any_scores,),
-}  # fmt: skip
+    "no hint from schedule": (harm.test_schedule_hints_at_an_earlier_head,),
+    "no hint from settle": (harm.test_settle_hints_when_a_timer_comes_back_first,),
+    "a hint each time": (harm.test_schedule_later_gives_no_hint,),
+    "scores compared as strings": (harm.test_scores_are_compared_as_numbers,),
+    "limit ignored": (claim.test_the_earliest_first_up_to_the_limit,),
+    "byte bound ignored": (claim.test_the_byte_bound,),
+    "a big timer never taken": (claim.test_the_byte_bound,),
+    "delay past 9999 taken": (schedule.test_a_delay_past_9999,),
+    "pages by score alone": (read.test_pages_over_any_scores,),
+    "pages skip what moved up": (read.test_pages_over_any_scores,),
+}
 
 
 async def holds(scenario: Scenario, server: RunningServer, topic: str, *breaks: Break) -> bool:

@@ -1,0 +1,1 @@
+"""End to end: real servers, real relays, real applications, each a process of its own."""

@@ -1,0 +1,144 @@
+"""The stage of an end-to-end test: its servers, relays and applications, all ended with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from tests.e2e.processes import Application, Journal, Process, Relay, eventually
+from tests.e2e.producer import Producer
+from tests.servers import Kind, RunningServer, ServerMissing, start_server
+
+if TYPE_CHECKING:
+    import redis
+
+
+class Stage:
+    """Starts processes and knows them all. The first Redis that is started is everybody's default."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.journal = Journal(directory / "events.jsonl")
+        self._servers: list[RunningServer] = []
+        self._processes: list[Process] = []
+        self._producers: list[Producer] = []
+        self._client: redis.Redis | None = None
+
+    def redis(self, kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> RunningServer:
+        """A server of the test's own."""
+        try:
+            server = start_server(kind, config=config)
+        except ServerMissing as missing:
+            pytest.skip(str(missing))
+        self._servers.append(server)
+        return server
+
+    @property
+    def server(self) -> RunningServer:
+        return self._servers[0] if self._servers else self.redis()
+
+    @property
+    def client(self) -> redis.Redis:
+        """A connection to the default server."""
+        if self._client is None:
+            self._client = self.server.client()
+        return self._client
+
+    def relay(
+        self,
+        name: str = "relay",
+        settings: Mapping[str, str] | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        url: str | None = None,
+        start: bool = True,
+    ) -> Relay:
+        """A relay; it is SERVING unless `start` is false."""
+        relay = Relay(self.directory, name, url or self.server.url, listen, settings or {})
+        self._processes.append(relay)
+        if start:
+            relay.start()
+        return relay
+
+    def application(
+        self,
+        relay: Relay | str,
+        topics: str | Sequence[str],
+        *options: str,
+        name: str = "application",
+        wait: bool = True,
+    ) -> Application:
+        """An application; its streams are open unless `wait` is false."""
+        target = relay if isinstance(relay, str) else relay.target
+        names = [topics] if isinstance(topics, str) else topics
+        application = Application(self.directory, name, target, names, self.journal, *options)
+        self._processes.append(application)
+        application.start(wait=wait)
+        return application
+
+    def process(self, name: str, *arguments: str) -> Process:
+        """Any other Python module."""
+        process = Process(arguments, self.directory / f"{name}.log", {})
+        self._processes.append(process)
+        process.spawn()
+        return process
+
+    def producer(self, relay: Relay) -> Producer:
+        producer = Producer(relay.target)
+        self._producers.append(producer)
+        return producer
+
+    # What is in Redis
+
+    def left(self, topic: str) -> tuple[int, int, int]:
+        """How many entries the timeline, the payloads and the leases of a topic have."""
+        return (
+            cast("int", self.client.zcard(f"timers_timeline:{topic}")),
+            cast("int", self.client.hlen(f"timers_payloads:{topic}")),
+            cast("int", self.client.hlen(f"timers_leases:{topic}")),
+        )
+
+    def wait_empty(self, topic: str, timeout: float = 30.0) -> None:
+        """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind."""
+        eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
+        assert self.client.keys(f"*{topic}*") == []
+
+    def leased(self, topic: str) -> int:
+        """How many timers' records say LEASED."""
+        records = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
+        return sum(record[1] == 1 for record in records.values())
+
+    def close(self) -> None:
+        for producer in self._producers:
+            producer.close()
+        for process in self._processes:
+            process.kill()
+        if self._client is not None:
+            self._client.close()
+        for server in self._servers:
+            server.stop()
+
+    def check_logs(self) -> None:
+        """No relay has written a traceback or anything but JSON lines."""
+        for process in self._processes:
+            if isinstance(process, Relay):
+                odd = [line for line in process.lines() if "exception" in line]
+                assert not odd, f"{process.name} logged an exception: {odd[0]}"
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    # Not tmp_path: a Unix socket's path has at most 107 bytes.
+    directory = Path(tempfile.mkdtemp(prefix="relay-e2e-"))
+    stage = Stage(directory)
+    try:
+        yield stage
+        stage.check_logs()
+    finally:
+        stage.close()
+        shutil.rmtree(directory, ignore_errors=True)

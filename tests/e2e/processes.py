@@ -1,0 +1,278 @@
+"""Relays and applications as processes: start, watch, signal, kill, and read what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Where `tests` can be imported from, in the clone and in a copy of the suite."""
+
+START_TIMEOUT = 30.0
+CHANNEL: list[tuple[str, Any]] = [
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+T = TypeVar("T")
+
+
+def eventually(ask: Callable[[], T], what: str, timeout: float = 20.0) -> T:
+    """Ask until the answer is true, and return it; fails after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (answer := ask()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}; the last answer was {answer!r}")
+        time.sleep(0.01)
+    return answer
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """This process's variables without any setting of Relay's, and these settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
+    return {**kept, "PYTHONUNBUFFERED": "1", **settings}
+
+
+class Process:
+    """A child process whose standard error goes to a file."""
+
+    def __init__(self, arguments: Sequence[str], log: Path, settings: Mapping[str, str]) -> None:
+        self.arguments = [sys.executable, "-m", *arguments]
+        self.log_file = log
+        self._settings = dict(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self) -> None:
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.arguments,
+                cwd=ROOT,
+                env=environment(self._settings),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("was never started")
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Its exit code; minus the signal's number if one killed it."""
+        return self.process.wait(timeout)
+
+    def terminate(self, timeout: float = 30.0) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait; harmless if it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def output(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+
+class Relay(Process):
+    """`relay serve`. Its addresses stay the same over restarts."""
+
+    def __init__(
+        self, directory: Path, name: str, redis_url: str, listen: str, settings: Mapping[str, str]
+    ) -> None:
+        defaults = {
+            "RELAY_REDIS__URL": redis_url,
+            "RELAY_GRPC__LISTEN": listen,
+            "RELAY_HTTP__LISTEN": "127.0.0.1:0",
+            "RELAY_LOG__FORMAT": "json",
+        }
+        super().__init__(["relay.cli", "serve"], directory / f"{name}.log", {**defaults, **settings})
+        self.name = name
+        self.target = listen
+        self.http = ""
+
+    def start(self) -> None:
+        """Start, and return when grpc.health.v1 says SERVING."""
+        skip = len(self.lines())
+        self.spawn()
+        serving = eventually(
+            lambda: self._serving(skip), f"{self.name} serves: {self.output()[-2000:]}", START_TIMEOUT
+        )
+        self.target, self.http = serving["grpc"], serving["http"]
+        self._settings |= {"RELAY_GRPC__LISTEN": self.target, "RELAY_HTTP__LISTEN": self.http}
+        eventually(lambda: self.health() == "SERVING", f"{self.name} is SERVING")
+
+    def _serving(self, skip: int) -> dict[str, Any] | None:
+        if not self.running:
+            raise AssertionError(f"{self.name} ended with {self.process.returncode}: {self.output()[-2000:]}")
+        found = [line for line in self.lines()[skip:] if line["message"] == "relay is serving"]
+        return found[0] if found else None
+
+    def health(self) -> str:
+        """What grpc.health.v1 answers; UNREACHABLE if nobody does."""
+        with grpc.insecure_channel(self.target, options=CHANNEL) as channel:
+            check = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+            )
+            try:
+                answer = check(health_pb2.HealthCheckRequest(), timeout=2.0, wait_for_ready=True)
+            except grpc.RpcError:
+                return "UNREACHABLE"
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    def probe(self, path: str) -> int:
+        """The HTTP status of `/healthz/…`; 0 if nobody answers."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://{self.http}{path}", timeout=2.0) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    def metrics(self) -> str:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{self.http}/metrics", timeout=5.0) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The log. A line that is no JSON, a traceback for instance, fails the test."""
+        whole = self.output().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def said(self, message: str) -> int:
+        """How many lines of the log say this."""
+        return sum(message in line["message"] for line in self.lines())
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of an application's journal."""
+
+    event: str
+    at: float
+    pid: int
+    topic: str = ""
+    timer_id: str = ""
+    attempt: int = 0
+    occurrence: str = ""
+    late: float = 0.0
+    approximate: bool = False
+    headers: Mapping[str, str] | None = None
+
+
+class Journal:
+    """The events of all applications that write to one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: list[Event] = []
+        self._offset = 0
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                fresh = file.read().rpartition(b"\n")[0]
+            if fresh:
+                self._offset += len(fresh) + 1
+                self._read += [Event(**json.loads(line)) for line in fresh.splitlines()]
+        return [event for event in self._read if kind is None or event.event == kind]
+
+    def starts(self, timer_id: str) -> list[Event]:
+        return [event for event in self.events("start") if event.timer_id == timer_id]
+
+    def ended(self) -> Counter[str]:
+        """How many times each timer's handler came to its end."""
+        return Counter(event.timer_id for event in self.events("end"))
+
+
+class Application(Process):
+    """`tests.e2e.application` on one or more topics."""
+
+    def __init__(
+        self, directory: Path, name: str, target: str, topics: Sequence[str], journal: Journal, *options: str
+    ) -> None:
+        arguments = ["tests.e2e.application", "--target", target, "--events", str(journal.path), *options]
+        for topic in topics:
+            arguments += ["--topic", topic]
+        super().__init__(arguments, directory / f"{name}.log", {})
+        self.name = name
+        self.journal = journal
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start, and return when its streams are open."""
+        self.spawn()
+        if wait:
+            eventually(lambda: self.has_said("ready"), f"{self.name} is ready", START_TIMEOUT)
+
+    def has_said(self, event: str) -> bool:
+        if event == "ready" and not self.running:
+            raise AssertionError(f"{self.name} ended with {self.process.returncode}: {self.output()[-2000:]}")
+        return any(line.pid == self.pid for line in self.journal.events(event))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a finished command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @cached_property
+    def documents(self) -> list[dict[str, Any]]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
+    """Run the `relay` command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "relay.cli", *arguments],
+        cwd=ROOT,
+        env=environment(settings or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)

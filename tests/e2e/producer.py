@@ -1,0 +1,118 @@
+"""Schedules timers over gRPC with plain blocking calls, and sees them stored or says so."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from relay.v1 import timer_pb2, timer_service_pb2
+from relay.v1.timer_service_pb2_grpc import TimerServiceStub
+from tests.e2e.processes import CHANNEL
+
+PART = 1000
+
+
+class Producer:
+    """A producer beside one relay."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = grpc.insecure_channel(target, options=CHANNEL)
+        self._stub = TimerServiceStub(self._channel)
+
+    def schedule(
+        self,
+        topic: str,
+        timer_id: str,
+        asks: Mapping[str, Any] | bytes = b"",
+        *,
+        delay: float = 0.0,
+        timeout: float = 10.0,
+        wait: bool = True,
+    ) -> timer_pb2.Timer:
+        """Raises `grpc.RpcError`. `wait`: for a connection, instead of failing without one."""
+        request = timer_service_pb2.ScheduleRequest(timer=spec(topic, timer_id, asks, delay))
+        answer: timer_service_pb2.ScheduleResponse = self._stub.Schedule(
+            request, timeout=timeout, wait_for_ready=wait
+        )
+        return answer.timer
+
+    def schedule_many(
+        self,
+        topic: str,
+        timer_ids: Iterable[str],
+        asks: Mapping[str, Any] | bytes = b"",
+        *,
+        delay: float = 0.0,
+    ) -> None:
+        """All or an error; the timers fall due together."""
+        specs = [spec(topic, timer_id, asks, delay) for timer_id in timer_ids]
+        for start in range(0, len(specs), PART):
+            request = timer_service_pb2.ScheduleBatchRequest(timers=specs[start : start + PART])
+            answer = self._stub.ScheduleBatch(request, timeout=30.0, wait_for_ready=True)
+            failed = [result.error.message for result in answer.results if result.HasField("error")]
+            assert not failed, failed[0]
+
+    def insist(self, topic: str, timer_id: str, asks: Mapping[str, Any] | bytes = b"") -> int:
+        """Schedule until it is accepted; answers how many times the answer was UNAVAILABLE before."""
+        refused = 0
+        deadline = time.monotonic() + 30.0
+        while True:
+            try:
+                self.schedule(topic, timer_id, asks, timeout=5.0)
+            except grpc.RpcError as error:
+                assert isinstance(error, grpc.Call)
+                assert error.code() in (
+                    grpc.StatusCode.UNAVAILABLE,
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                ), error
+                assert time.monotonic() < deadline, error
+                refused += 1
+                time.sleep(0.02)
+            else:
+                return refused
+
+    def get(self, topic: str, timer_id: str) -> timer_pb2.Timer | None:
+        try:
+            answer: timer_service_pb2.GetTimerResponse = self._stub.GetTimer(
+                timer_service_pb2.GetTimerRequest(topic=topic, timer_id=timer_id), timeout=10.0
+            )
+        except grpc.RpcError as error:
+            assert isinstance(error, grpc.Call)
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+            return None
+        return answer.timer
+
+    def cancel(self, topic: str, timer_id: str) -> bool:
+        answer: timer_service_pb2.CancelResponse = self._stub.Cancel(
+            timer_service_pb2.CancelRequest(topic=topic, timer_id=timer_id), timeout=10.0
+        )
+        return answer.cancelled
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def spec(topic: str, timer_id: str, asks: Mapping[str, Any] | bytes, delay: float) -> timer_pb2.TimerSpec:
+    payload = asks if isinstance(asks, bytes) else json.dumps(asks).encode()
+    return timer_pb2.TimerSpec(topic=topic, timer_id=timer_id, payload=payload, delay=duration(delay))
+
+
+def duration(seconds: float) -> Duration:
+    length = Duration()
+    length.FromMicroseconds(round(seconds * 1e6))
+    return length

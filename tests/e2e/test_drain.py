@@ -1,0 +1,117 @@
+"""Orderly ends: the relay's drain, the application's drain, and what either leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import eventually
+
+TOPIC = "orders"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
+    """On a signal the relay says drain, lets what runs end and commit, leases nothing more, and exits 0."""
+    relay = stage.relay()
+    application = stage.application(relay, TOPIC, "--concurrency", "10", "--prefetch", "10")
+    producer = stage.producer(relay)
+    producer.schedule_many(TOPIC, (f"t{n}" for n in range(40)), {"sleep": 1.0})
+    eventually(lambda: len(stage.journal.events("start")) == 10, "ten are in flight")
+    signalled = time.monotonic()
+    relay.signal(number)
+    eventually(lambda: relay.health() == "NOT_SERVING" or not relay.running, "health says so")
+    assert relay.wait() == 0
+    assert time.monotonic() - signalled < 5
+    assert len(stage.journal.ended()) == 10, "what ran has ended, and nothing else was begun"
+    assert stage.left(TOPIC)[:2] == (30, 30), "what ended is committed, the rest is there"
+    assert stage.leased(TOPIC) == 0
+    assert "relay drains" in application.output() or application.running
+    assert [line["message"] for line in relay.lines()][-2:] == ["draining", "relay has stopped"]
+
+    relay.start()
+    stage.wait_empty(TOPIC)
+    assert set(stage.journal.ended().values()) == {1}
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+
+
+def test_overrun_is_released(stage: Stage) -> None:
+    """What outlives drain_timeout is released: another relay delivers it at once, as the next attempt."""
+    settings = {"RELAY_DRAIN_TIMEOUT": "1"}
+    leaving = stage.relay("leaving", settings)
+    staying = stage.relay("staying", settings)
+    stage.application(leaving, TOPIC, "--concurrency", "5", "--prefetch", "5", name="first")
+    producer = stage.producer(leaving)
+    producer.schedule_many(TOPIC, (f"t{n}" for n in range(10)), {"sleep": 600})
+    eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
+    signalled = time.monotonic()
+    assert leaving.terminate() == 0
+    assert 1.0 <= time.monotonic() - signalled < 5.0
+    assert stage.left(TOPIC)[:2] == (10, 10)
+    assert stage.leased(TOPIC) == 0
+    begun = {event.timer_id for event in stage.journal.events("start")}
+
+    stage.application(staying, TOPIC, name="second")
+    eventually(lambda: len(stage.journal.events("start")) == 15, "all come again, long before their leases end")
+    attempts = {event.timer_id: event.attempt for event in stage.journal.events("start")[5:]}
+    assert attempts == {f"t{n}": 2 if f"t{n}" in begun else 1 for n in range(10)}
+
+
+def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
+    """With nothing in flight a drain does not wait for its timeout, application or not."""
+    for name in ("lonely", "attended"):
+        relay = stage.relay(name)
+        if name == "attended":
+            stage.application(relay, TOPIC)
+        signalled = time.monotonic()
+        assert relay.terminate() == 0
+        assert time.monotonic() - signalled < 3.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_application_drains(stage: Stage, number: signal.Signals) -> None:
+    """An application that is told to stop ends what it began, and hands the rest back uncounted."""
+    relay = stage.relay()
+    application = stage.application(relay, TOPIC, "--concurrency", "5", "--prefetch", "20", name="first")
+    stage.producer(relay).schedule_many(TOPIC, (f"t{n}" for n in range(30)), {"sleep": 1.0})
+    eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
+    application.signal(number)
+    assert application.wait() == 0, application.output()
+    assert len(stage.journal.ended()) == 5
+    eventually(lambda: stage.left(TOPIC)[:2] == (25, 25), "what ended is committed, the rest is there")
+    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone", 2.0)
+    assert application.journal.events("stopped")
+
+    stage.application(relay, TOPIC, name="second")
+    stage.wait_empty(TOPIC)
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+    assert set(stage.journal.ended().values()) == {1}
+
+
+def test_application_overrun(stage: Stage) -> None:
+    """A handler that outlives the application's shutdown_timeout is cut off; its timer comes again."""
+    relay = stage.relay()
+    application = stage.application(relay, TOPIC, "--shutdown-timeout", "0.5", name="first")
+    stage.producer(relay).schedule(TOPIC, "long", {"sleep": 600})
+    eventually(lambda: stage.journal.starts("long"), "it is in flight")
+    assert application.terminate() == 0
+    eventually(lambda: stage.leased(TOPIC) == 0, "it is released")
+    stage.application(relay, TOPIC, name="second")
+    eventually(lambda: len(stage.journal.starts("long")) == 2, "it comes again")
+    assert [event.attempt for event in stage.journal.starts("long")] == [1, 2]
+
+
+def test_second_signal_while_draining(stage: Stage) -> None:
+    """A second SIGTERM during the drain changes nothing: what runs still commits."""
+    relay = stage.relay()
+    stage.application(relay, TOPIC)
+    stage.producer(relay).schedule(TOPIC, "t", {"sleep": 1.5})
+    eventually(lambda: stage.journal.starts("t"), "it is in flight")
+    relay.signal(signal.SIGTERM)
+    eventually(lambda: relay.said("draining"), "the first one is heard")
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0
+    assert stage.left(TOPIC) == (0, 0, 0)

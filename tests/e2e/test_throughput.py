@@ -1,0 +1,26 @@
+"""Many due timers at once, three processes, default settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import eventually
+
+TOPIC = "orders"
+COUNT = 20_000
+
+
+def test_drain_of_due_timers(stage: Stage) -> None:
+    """20,000 due timers of 200 bytes come over one stream, each exactly once, and nothing is left."""
+    relay = stage.relay()
+    stage.producer(relay).schedule_many(TOPIC, (f"timer-{n}" for n in range(COUNT)), b"x" * 200)
+    assert stage.left(TOPIC) == (COUNT, COUNT, 0), "without an application nothing is leased"
+    stage.application(relay, TOPIC)
+    eventually(lambda: len(stage.journal.ended()) == COUNT, "all are handled", 60.0)
+    stage.wait_empty(TOPIC)
+    starts = Counter(event.timer_id for event in stage.journal.events("start"))
+    assert set(starts.values()) == {1}, "a timer came twice"
+    assert all(event.attempt == 1 for event in stage.journal.events("start"))
+    metrics = relay.metrics()
+    assert f'relay_timers_settled_total{{outcome="ack",topic="{TOPIC}"}} {COUNT}.0' in metrics

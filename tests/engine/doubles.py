@@ -1,0 +1,231 @@
+"""What stands in for Redis, its pub/sub and the meters: calls can be held, failed and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+
+from relay.core.outcomes import Extension, Settlement, Verdict
+from relay.core.ports import MAX_PER_CALL
+from relay.core.timers import Claim, NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.store.memory import MemoryStore
+from relay.telemetry.instruments import Instruments
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that was made, with what it carried."""
+
+    verb: str
+    topic: str
+    items: tuple[object, ...] = ()
+
+
+@dataclass(eq=False)
+class Door:
+    """What becomes of matching calls: held until `open`, failed, or both.
+
+    `after` says on which side of the store's work: a call that is held or failed after it has
+    happened; a failure there is a lost reply.
+    """
+
+    verb: str
+    topic: str | None
+    after: bool
+    error: Exception | None
+    left: float
+    held: anyio.Event | None
+    reached: int = 0
+
+    def open(self) -> None:
+        """Let held calls through, and hold and fail nothing more."""
+        self.left = 0
+        if self.held is not None:
+            self.held.set()
+
+    def fits(self, verb: str, topic: str) -> bool:
+        return self.left > 0 and verb == self.verb and self.topic in (None, topic)
+
+    async def pass_through(self) -> None:
+        if self.held is not None:
+            await self.held.wait()
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(eq=False)
+class Doors:
+    """Doors by verb, and the calls that came to them."""
+
+    calls: list[Call] = field(default_factory=list)
+    doors: list[Door] = field(default_factory=list)
+
+    def hold(self, verb: str, *, topic: str | None = None, after: bool = False, times: float = 1) -> Door:
+        """Hold the next calls of a verb until the door is opened."""
+        return self._door(verb, topic, after, None, times, anyio.Event())
+
+    def fail(
+        self,
+        verb: str,
+        error: Exception,
+        *,
+        topic: str | None = None,
+        after: bool = False,
+        times: float = math.inf,
+    ) -> Door:
+        """Let calls of a verb fail until the door is opened."""
+        return self._door(verb, topic, after, error, times, None)
+
+    def _door(
+        self,
+        verb: str,
+        topic: str | None,
+        after: bool,
+        error: Exception | None,
+        times: float,
+        held: anyio.Event | None,
+    ) -> Door:
+        door = Door(verb, topic, after, error, times, held)
+        self.doors.append(door)
+        return door
+
+    def open_all(self) -> None:
+        for door in self.doors:
+            door.open()
+
+    def count(self, verb: str, topic: str | None = None) -> int:
+        """How many calls of a verb were made."""
+        return sum(call.verb == verb and topic in (None, call.topic) for call in self.calls)
+
+    def items(self, verb: str) -> list[object]:
+        """What all calls of a verb carried."""
+        return [item for call in self.calls if call.verb == verb for item in call.items]
+
+    async def through(
+        self, verb: str, topic: str, work: Callable[[], Awaitable[T]], items: Sequence[object] = ()
+    ) -> T:
+        """Do the work of a call, through the first door that fits."""
+        assert len(items) <= MAX_PER_CALL, f"{verb} with {len(items)} items"
+        self.calls.append(Call(verb, topic, tuple(items)))
+        await asyncio.sleep(0)  # a real call always lets others run
+        door = next((door for door in self.doors if door.fits(verb, topic)), None)
+        if door is None:
+            return await work()
+        door.left -= 1
+        door.reached += 1
+        if door.after:
+            result = await work()
+            await door.pass_through()
+            return result
+        await door.pass_through()
+        return await work()
+
+
+class GatedStore(Doors):
+    """A `TimerStore` in memory, behind doors."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__()
+        self.inner = MemoryStore(clock)
+
+    async def ping(self) -> None:
+        await self.through("ping", "", self.inner.ping)
+
+    async def schedule(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
+        return await self.through("schedule", topic, lambda: self.inner.schedule(topic, timers), timers)
+
+    async def cancel(self, topic: str, timer_ids: Sequence[str]) -> list[bool]:
+        return await self.through("cancel", topic, lambda: self.inner.cancel(topic, timer_ids), timer_ids)
+
+    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
+        return await self.through("get", topic, lambda: self.inner.get(topic, timer_id))
+
+    async def claim(self, topic: str, *, limit: int, lease: int, nonce: bytes, max_bytes: int) -> Claim:
+        assert limit > 0, "a claim without room"
+        return await self.through(
+            "claim",
+            topic,
+            lambda: self.inner.claim(topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes),
+            (limit,),
+        )
+
+    async def settle(self, topic: str, settlements: Sequence[Settlement]) -> list[Verdict]:
+        assert len({s.timer_id for s in settlements}) == len(settlements), "a timer twice in a call"
+        return await self.through(
+            "settle", topic, lambda: self.inner.settle(topic, settlements), settlements
+        )
+
+    async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
+        assert len({e.timer_id for e in extensions}) == len(extensions), "a timer twice in a call"
+        return await self.through(
+            "extend", topic, lambda: self.inner.extend(topic, extensions, lease=lease), extensions
+        )
+
+    async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+        return await self.inner.list(topic, state=state, limit=limit, cursor=cursor)
+
+
+class Hints(Doors):
+    """`WakeHints` that the test gives by hand, also behind doors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watchers: dict[str, Callable[[int], None]] = {}
+
+    async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
+        async def work() -> None:
+            self.watchers[topic] = woken
+
+        await self.through("watch", topic, work)
+
+    async def unwatch(self, topic: str) -> None:
+        async def work() -> None:
+            self.watchers.pop(topic, None)
+
+        await self.through("unwatch", topic, work)
+
+
+class Counts(Instruments):
+    """Meters that the test reads: by instrument, and `settled` by outcome."""
+
+    def __init__(self) -> None:
+        self.total: Counter[str] = Counter()
+        self.latenesses: list[float] = []
+
+    def scheduled(self, topic: str, count: int) -> None:
+        self.total["scheduled"] += count
+
+    def claimed(self, topic: str, count: int) -> None:
+        self.total["claimed"] += count
+
+    def delivered(self, topic: str, count: int) -> None:
+        self.total["delivered"] += count
+
+    def settled(self, topic: str, outcome: str, count: int) -> None:
+        self.total[outcome] += count
+
+    def stale(self, topic: str, count: int) -> None:
+        self.total["stale"] += count
+
+    def silent(self, topic: str, count: int) -> None:
+        self.total["silent"] += count
+
+    def orphans(self, topic: str, count: int) -> None:
+        self.total["orphans"] += count
+
+    def undeliverable(self, topic: str, count: int) -> None:
+        self.total["undeliverable"] += count
+
+    def store_error(self, kind: str) -> None:
+        self.total[kind] += 1
+
+    def lateness(self, topic: str, seconds: Sequence[float]) -> None:
+        self.latenesses += seconds

@@ -1,0 +1,1 @@
+"""Random interleavings against a model of the promises."""

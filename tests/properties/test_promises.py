@@ -1,0 +1,65 @@
+"""Random interleavings never break a promise, and broken scripts do not survive them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.lua.bench import Bench, Break
+from tests.lua.breaks import BREAKS
+from tests.properties.world import World
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+THOROUGH = os.environ.get("CI") == "true" or os.environ.get("RELAY_REQUIRE_ALL") == "1"
+STEPS_PER_RUN = 50
+RUNS = 800 if THOROUGH else 100
+COMMON = settings(
+    stateful_step_count=STEPS_PER_RUN,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    report_multiple_bugs=False,
+    print_blob=True,
+)
+SEARCH = settings(COMMON, max_examples=RUNS)
+HUNT = settings(COMMON, max_examples=400, derandomize=True, phases=[Phase.generate])
+
+
+def run(server: RunningServer, topic: str, options: settings, *breaks: Break) -> int:
+    """Run the world on a topic; answers how many steps it took."""
+    with asyncio.Runner() as runner:
+
+        async def opened() -> Bench:
+            return Bench(server, topic, *breaks)
+
+        bench = runner.run(opened())
+        world = World.subclass(bench, runner)
+        try:
+            run_state_machine_as_test(world, settings=options)  # type: ignore[no-untyped-call]
+        finally:
+            runner.run(bench.close())
+        return world.steps
+
+
+@pytest.mark.timeout(600)
+def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Whatever two relays, the peer and the clock do, in thousands of steps."""
+    assert run(valkey, keyspace.topic(), SEARCH) > RUNS * STEPS_PER_RUN / 4
+
+
+CAUGHT = list(BREAKS)
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_broken_script_is_caught(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
+    """The same interleavings find the break, by a promise that it loses."""
+    with pytest.raises(AssertionError):
+        run(valkey, keyspace.topic(), HUNT, BREAKS[name])

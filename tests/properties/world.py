@@ -1,0 +1,219 @@
+"""Two relays and the peer's publisher and worker do anything in any order, on one topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, ClassVar, TypeVar, cast
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from relay.core.instants import SECOND, from_score
+from relay.core.nonce import nonces
+from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.timers import NewTimer
+from relay.store import envelope
+from tests.lua.bench import EMPTY, LEASE, NOW, Bench, State, score
+from tests.properties.ledger import Ledger, Token
+
+HOUR = 3600 * SECOND
+OFFSETS = st.sampled_from([0, 1, -10 * SECOND, SECOND, LEASE - 1, LEASE, LEASE + 1, 2 * HOUR])
+STEPS = st.sampled_from([1, SECOND, LEASE, LEASE + 1, HOUR, -1, -SECOND, -LEASE, -HOUR, -3 * HOUR])
+IDS = st.sampled_from(["a", "b", "é"])
+PICK = st.integers(0, 1000)
+T = TypeVar("T")
+
+# Asks the fence itself which tokens are valid, and writes nothing.
+PROBE = """
+local valid = {}
+for i = 1, #ARGV, 2 do
+  local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  local raw = redis.call('HGET', KEYS[3], ARGV[i])
+  valid[#valid + 1] = score and holds(understand(tonumber(score), raw), ARGV[i + 1]) and 1 or 0
+end
+return valid
+"""
+
+
+class World(RuleBasedStateMachine):
+    """One topic and everybody who writes to it. `subclass` gives it a server."""
+
+    bench: ClassVar[Bench]
+    runner: ClassVar[asyncio.Runner]
+    prelude: ClassVar[str]
+    steps: ClassVar[int]
+    relays = (nonces(), nonces())
+
+    @classmethod
+    def subclass(cls, bench: Bench, runner: asyncio.Runner) -> type[World]:
+        """The machine on a topic of `bench`, and with its scripts' prelude in the probe."""
+        prelude = bench.store._scripts["get"].text.partition("-- get.lua")[0]
+        return type("BoundWorld", (cls,), {"bench": bench, "runner": runner, "prelude": prelude, "steps": 0})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench.raw.delete(self.bench.timeline, self.bench.payloads, self.bench.leases)
+        self.bench.now = NOW
+        self.ledger = Ledger()
+        self.sound = False
+
+    # ------------------------------------------------------------------- anybody's intents
+
+    @rule(timer_id=IDS, offset=OFFSETS, delayed=st.booleans())
+    def schedule(self, timer_id: str, offset: int, delayed: bool) -> None:
+        """Through a relay, for an instant or after a delay."""
+        offset = max(offset, 0) if delayed else offset
+        intent = self.ledger.intend(self.bench.now + offset)
+        due, delay = (None, offset) if delayed else (intent.due, None)
+        timer = NewTimer(timer_id, intent.payload, due, delay)
+        (result,) = self._do(self.bench.store.schedule(self.bench.topic, [timer]))
+        assert (result.due, result.replaced) == (intent.due, timer_id in self.ledger.timers)
+        self.ledger.stored(timer_id, intent)
+
+    @rule(timer_id=IDS)
+    def cancel(self, timer_id: str) -> None:
+        """Through a relay."""
+        (found,) = self._do(self.bench.store.cancel(self.bench.topic, [timer_id]))
+        assert found is (timer_id in self.ledger.timers)
+        self.ledger.ended(timer_id)
+
+    @rule(timer_id=IDS, offset=OFFSETS)
+    def publish(self, timer_id: str, offset: int) -> None:
+        """By the peer's publisher, which knows of no leases."""
+        self._publish(timer_id, self.bench.now + offset)
+
+    @precondition(lambda self: self.ledger.holders)
+    @rule(pick=PICK)
+    def publish_at_a_deadline(self, pick: int) -> None:
+        """By the peer's publisher, for the very microsecond at which our lease ends."""
+        holders = list(self.ledger.holders.values())
+        token = holders[pick % len(holders)]
+        self._publish(token.timer_id, token.deadline)
+
+    def _publish(self, timer_id: str, due: int) -> None:
+        intent = self.ledger.intend(due)
+        self.bench.put(timer_id, score(due), stored=envelope.encode(intent.payload, {}, ""))
+        self.ledger.stored(timer_id, intent)
+
+    # ------------------------------------------------------------------- the peer's worker
+
+    @rule(timer_id=IDS, skew=st.sampled_from([0, -HOUR, HOUR]), quarters=st.sampled_from([1, 3, 0]))
+    def work(self, timer_id: str, skew: int, quarters: int) -> None:
+        """It leases what is due by its own clock, until its own clock and its lease say."""
+        clock = score(self.bench.now + skew)
+        found = cast("float | None", self.bench.raw.zscore(self.bench.timeline, timer_id))
+        if found is not None and found <= clock:
+            until = score(self.bench.now + skew + LEASE) + quarters * 2**-22
+            self.bench.raw.zadd(self.bench.timeline, {timer_id: until})
+            self.ledger.taken_by_a_worker(timer_id)
+
+    @rule(timer_id=IDS)
+    def commit(self, timer_id: str) -> None:
+        """Its ACK is not fenced, and may come late: whatever lives under the id goes."""
+        self.bench.raw.zrem(self.bench.timeline, timer_id)
+        self.bench.raw.hdel(self.bench.payloads, timer_id)
+        self.ledger.ended(timer_id)
+        self.ledger.strays.add(timer_id)
+
+    # -------------------------------------------------------------------------- the relays
+
+    @rule(relay=st.integers(0, 1), limit=st.sampled_from([10, 1, 2]))
+    def claim(self, relay: int, limit: int) -> None:
+        """What it takes is settled later, or never, as if the reply had got lost."""
+        nonce = self.relays[relay]()
+        claim = self._do(self.bench.claim(nonce, limit=limit))
+        assert claim.now == self.bench.now
+        for timer in claim.timers:
+            self.ledger.delivered(timer, claim.now, nonce, claim.deadline)
+        first = min(self.bench.state().timeline.values(), default=None)
+        assert claim.next == (None if first is None else from_score(first))
+
+    @precondition(lambda self: self.ledger.tokens)
+    @rule(
+        picks=st.lists(PICK, min_size=1, max_size=4),
+        live=st.booleans(),
+        verb=st.sampled_from(Verb),
+        retry_after=st.sampled_from([None, 0, SECOND, HOUR]),
+        told=st.booleans(),
+    )
+    def settle(self, picks: list[int], live: bool, verb: Verb, retry_after: int | None, told: bool) -> None:
+        """With tokens that hold, or with any that ever did: late, twice, after a takeover."""
+        retry_after = retry_after if verb is Verb.NACK else None
+        told = told and verb is Verb.RELEASE
+        tokens = self._choose(picks, live)
+        settlements = [Settlement(token.timer_id, token.nonce, verb, retry_after, told) for token in tokens]
+        before = self.bench.state()
+        verdicts = self._do(self.bench.store.settle(self.bench.topic, settlements))
+        for token, verdict in zip(tokens, verdicts, strict=True):
+            if self.ledger.answered(token, verdict):
+                self.ledger.settled(token, verb, self.bench.now, retry_after, told)
+        self._untouched(before, tokens, verdicts)
+
+    @precondition(lambda self: self.ledger.tokens)
+    @rule(picks=st.lists(PICK, min_size=1, max_size=4), live=st.booleans(), received=st.booleans())
+    def extend(self, picks: list[int], live: bool, received: bool) -> None:
+        """Renewals and receipts, with tokens of all ages."""
+        tokens = self._choose(picks, live)
+        extensions = [Extension(token.timer_id, token.nonce, received) for token in tokens]
+        before = self.bench.state()
+        verdicts = self._do(self.bench.store.extend(self.bench.topic, extensions, lease=LEASE))
+        for token, verdict in zip(tokens, verdicts, strict=True):
+            if self.ledger.answered(token, verdict):
+                token.received |= received
+                token.deadline = max(token.deadline, self.bench.now + LEASE)
+        self._untouched(before, tokens, verdicts)
+
+    def _choose(self, picks: list[int], live: bool) -> list[Token]:
+        """Tokens of different timers, since a call takes each timer once."""
+        pool = list(self.ledger.holders.values()) if live else []
+        pool = pool or self.ledger.tokens
+        return list({token.timer_id: token for token in (pool[pick % len(pool)] for pick in picks)}.values())
+
+    def _untouched(self, before: State, tokens: list[Token], verdicts: list[Verdict]) -> None:
+        """What a refused token names is as it was."""
+        after = self.bench.state()
+        for token, verdict in zip(tokens, verdicts, strict=True):
+            if verdict is Verdict.STALE:
+                for was, now in zip(before, after, strict=True):
+                    assert was.get(token.timer_id) == now.get(token.timer_id), "a stale token changes nothing"
+
+    @rule(step=STEPS)
+    def tick(self, step: int) -> None:
+        """The server's clock goes on, or is set back."""
+        self.bench.now += step
+
+    # ------------------------------------------------------------------------ the promises
+
+    def _do(self, call: Coroutine[Any, Any, T]) -> T:
+        self.sound = False
+        return self.runner.run(call)
+
+    @invariant()
+    def promises(self) -> None:
+        """They hold after every step."""
+        type(self).steps += 1
+        asked = self.ledger.tokens
+        args = [part for token in asked for part in (token.timer_id, token.nonce)]
+        keys = (self.bench.timeline, self.bench.payloads, self.bench.leases)
+        valid = cast("list[int]", self.bench.raw.eval(self.prelude + PROBE, 3, *keys, *args))
+        self.ledger.check(
+            self.bench.state(), [token for token, held in zip(asked, valid, strict=True) if held]
+        )
+        self.sound = True
+
+    def teardown(self) -> None:
+        """However it went: in the end every timer that is left is delivered, and can be acknowledged."""
+        if not self.sound:
+            return
+        self.bench.now = NOW + 100_000 * HOUR
+        self.claim(relay=0, limit=500)
+        held = list(self.ledger.holders.values())
+        settlements = [Settlement(token.timer_id, token.nonce, Verb.ACK) for token in held]
+        if held:
+            verdicts = self._do(self.bench.store.settle(self.bench.topic, settlements))
+            assert verdicts == [Verdict.OK] * len(held)
+        left = self.bench.state()
+        assert left._replace(leases={}) == EMPTY, "nothing lost"
+        assert len(held) == len(self.ledger.timers), "nothing lost"
+        assert set(left.leases) <= self.ledger.strays
