@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
 from relay.client.lease import Lease
-from relay.client.wire import DeliverCall
 from relay.v1 import delivery_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from relay.client.wire import DeliverCall
 
 MAX_FRAME = 500
 """How many receipts, and how many outcomes, one message may hold."""

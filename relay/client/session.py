@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
@@ -15,9 +16,11 @@ from relay.client.handling import Registration
 from relay.client.lease import Lease
 from relay.client.outbox import Frame, Outbox
 from relay.client.problems import TokenBook
-from relay.client.wire import DeliverCall
 from relay.client.workers import Workers
 from relay.v1 import delivery_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from relay.client.wire import DeliverCall
 
 _log = logging.getLogger("relay.client")
 

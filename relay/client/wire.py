@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import grpc.aio
 from google.protobuf.message import Message
@@ -13,10 +13,13 @@ from relay.v1 import timer_service_pb2 as timer_pb
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
 
-_Deliver: TypeAlias = grpc.aio.StreamStreamMultiCallable[
-    delivery_pb.DeliverRequest, delivery_pb.DeliverResponse
-]
-DeliverCall: TypeAlias = grpc.aio.StreamStreamCall[delivery_pb.DeliverRequest, delivery_pb.DeliverResponse]
+if TYPE_CHECKING:  # grpcio 1.74's classes can't be subscripted when the program runs
+    _Deliver: TypeAlias = grpc.aio.StreamStreamMultiCallable[
+        delivery_pb.DeliverRequest, delivery_pb.DeliverResponse
+    ]
+    DeliverCall: TypeAlias = grpc.aio.StreamStreamCall[
+        delivery_pb.DeliverRequest, delivery_pb.DeliverResponse
+    ]
 
 _CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     # A frame may hold hundreds of payloads of a MiB each; the relay bounds it, not gRPC's 4 MiB.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -14,6 +15,8 @@ from relay.engine.clock import Wakeup
 MAX_BYTES = 4 << 20
 """At most about so many bytes go into one store call, so that none holds the server up for long."""
 
+log = logging.getLogger(__name__)
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -22,8 +25,8 @@ class Coalescer(Generic[Item, Result]):
     """Gathers single calls per topic while a store call is under way, in the order in which they came.
 
     `write(topic, items)` answers one result per item. If it fails, all of its callers get the
-    error, except that a call of many items that is refused for one of them is repeated one by
-    one, so that bad input of one caller harms no other.
+    error, except that a call of many items that is refused for one of them is repeated in halves,
+    so that bad input of one caller harms no other.
     """
 
     def __init__(
@@ -52,7 +55,8 @@ class Coalescer(Generic[Item, Result]):
                     results.append(failure)
         finally:
             for future in futures:  # a caller that goes away in between
-                future.cancel()
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # was retrieved, even if nobody is left to hear of it
         return results
 
     def _enqueue(self, topic: str, item: Item) -> asyncio.Future[Result]:
@@ -76,24 +80,35 @@ class Coalescer(Generic[Item, Result]):
             size = 0
             while queue and len(batch) < MAX_PER_CALL and size < MAX_BYTES:
                 entry = queue.popleft()
+                if entry[1].cancelled():  # its caller has given up, and has to expect either
+                    continue
                 size += self._size(entry[0])
                 batch.append(entry)
             if not queue:
                 del self._waiting[topic]
-            await self._flush(topic, batch)
+            if batch:
+                await self._flush(topic, batch)
 
     async def _flush(self, topic: str, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
             results = await self._write(topic, [item for item, _ in batch])
         except RelayError as failure:
             if len(batch) > 1 and isinstance(failure, InvalidField):
-                for entry in batch:
-                    await self._flush(topic, [entry])
-                return
-            for _, future in batch:
-                if not future.done():  # its caller may have gone
-                    future.set_exception(failure)
+                middle = len(batch) // 2
+                await self._flush(topic, batch[:middle])
+                await self._flush(topic, batch[middle:])
+            else:
+                _fail(batch, failure)
+        except Exception as failure:
+            log.exception("a call to Redis failed unexpectedly", extra={"topic": topic})
+            _fail(batch, RelayError(f"unexpected error: {failure!r}"))
         else:
             for (_, future), result in zip(batch, results, strict=True):
                 if not future.done():
                     future.set_result(result)
+
+
+def _fail(batch: Sequence[tuple[object, asyncio.Future[Result]]], failure: RelayError) -> None:
+    for _, future in batch:
+        if not future.done():  # its caller may have gone
+            future.set_exception(failure)

@@ -30,6 +30,8 @@ class Dispatcher:
         self._instruments = instruments
         self._sessions: dict[str, list[Session]] = {}
         self._turn = 0
+        self.claiming = 0
+        """How many claims are under way."""
         self.capacity_changed: Callable[[str], None] = lambda _: None
 
     def attach(self, session: Session) -> list[str]:
@@ -90,9 +92,11 @@ class Dispatcher:
                 session.reserved += places
                 limit -= places
                 kept.append((session, places))
+        self.claiming += 1
         try:
             yield sum(places for _, places in kept)
         finally:
+            self.claiming -= 1
             for session, places in kept:
                 session.reserved -= places
                 # It was this topic's turn. The pollers of the others may wait for these places.
@@ -134,9 +138,13 @@ class Dispatcher:
 
     def _place(self, topic: str, leases: list[Lease]) -> int:
         """Spread leases over the sessions with room, in even shares; answers how many found one."""
-        open_sessions = [session for session in self._sessions.get(topic, ()) if session.free > 0]
+        open_sessions: list[Session] = []
         placed = 0
-        while placed < len(leases) and open_sessions:
+        while placed < len(leases):
+            # A second round, if the first one came to a session with little room too late.
+            open_sessions = open_sessions or [s for s in self._sessions.get(topic, ()) if s.free > 0]
+            if not open_sessions:
+                break
             self._turn += 1
             share = -(-(len(leases) - placed) // len(open_sessions))
             session = open_sessions.pop(self._turn % len(open_sessions))

@@ -64,21 +64,24 @@ class Engine:
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
         self._draining = False
-        self._polling = 0
+        self._hints_lock = anyio.Lock()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            for loop in (
-                self._link.run,
-                self._settler.run,
-                self._keeper.run,
-                self._schedules.run,
-                self._cancels.run,
-            ):
-                tasks.start_soon(loop)
-            task_status.started()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for loop in (
+                    self._link.run,
+                    self._settler.run,
+                    self._keeper.run,
+                    self._schedules.run,
+                    self._cancels.run,
+                ):
+                    tasks.start_soon(loop)
+                task_status.started()
+        finally:
+            self._tasks = None
 
     # What producers ask for
 
@@ -125,31 +128,36 @@ class Engine:
         """A session for one stream; deliveries begin with `attach`."""
         return Session(topics, max_outstanding, self._clock)
 
-    async def attach(self, session: Session) -> None:
-        """Deliver to the session from now on."""
+    def attach(self, session: Session) -> None:
+        """Deliver to the session from now on; while the relay drains, only say so."""
         if self._draining:
             session.drain(say=True)
+            return
+        if self._tasks is None:
+            raise RuntimeError("the engine is not running")
         fresh = self._dispatcher.attach(session)
         for topic in fresh:
-            self._start_poller(topic)
-        for topic in fresh:
-            await self._hints.watch(topic, partial(self._wake_at, topic))
+            self._start_poller(topic, self._tasks)
+        self._tasks.start_soon(self._watch, fresh)
 
-    async def detach(self, session: Session, *, broken: bool) -> None:
+    def detach(self, session: Session, *, broken: bool) -> None:
         """Release at once what the session holds. See `Dispatcher.detach`."""
         idle = self._dispatcher.detach(session, broken=broken)
         for topic in idle:
             _, scope = self._pollers.pop(topic)
             scope.cancel()
-        for topic in idle:
-            if topic not in self._pollers:  # else somebody attached meanwhile
-                await self._hints.unwatch(topic)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._watch, idle)
+
+    def quiesce(self, session: Session) -> None:
+        """The application wants nothing new: release at once what has not been sent to it."""
+        self._dispatcher.drain(session, say=False)
 
     def received(self, session: Session, token: bytes) -> None:
         """A handler has started."""
         lease = session.received(token)
         if lease is not None:
-            self._settler.receipt(lease)
+            self._settler.receipt(lease, session)
 
     def extend(self, session: Session, token: bytes) -> None:
         """A handler is still at work."""
@@ -187,29 +195,28 @@ class Engine:
     def live(self) -> list[str]:
         """Why the process had better be restarted; empty if it had not."""
         age = self._clock.now() - self._keeper.last_tick
-        return [f"the lease keeper has not run for {age:.0f} s"] if age > STALLED else []
+        stuck = age > STALLED and not self._keeper.calling
+        return [f"the lease keeper has not run for {age:.0f} s"] if stuck else []
 
     async def drain(self, timeout: float) -> None:
         """Claim nothing more, say drain to all sessions, wait for them up to `timeout` seconds,
         release what is left and write it."""
         self._draining = True
         for session in self._dispatcher.sessions():
-            session.drain(say=True)
-        with anyio.move_on_after(timeout):
-            while self._dispatcher.sessions():
-                await self._clock.sleep(0.02)
+            self._dispatcher.drain(session, say=True)
+        end = self._clock.now() + timeout
+        while self._dispatcher.sessions() and self._clock.now() < end:
+            await self._clock.sleep(0.02)
         for session in self._dispatcher.sessions():
-            await self.detach(session, broken=False)
+            self.detach(session, broken=False)
         with anyio.move_on_after(FLUSH_TIMEOUT) as scope:
-            while self._polling:  # a claim under way may still bring timers to be released
+            while self._dispatcher.claiming:  # it may still bring timers to be released
                 await self._clock.sleep(0.02)
             await self._settler.flush()
         if scope.cancelled_caught:
             log.error("Redis did not take the last releases; these timers come again when their leases end")
 
-    def _start_poller(self, topic: str) -> None:
-        if self._tasks is None:
-            raise RuntimeError("the engine is not running")
+    def _start_poller(self, topic: str, tasks: TaskGroup) -> None:
         poller = Poller(
             topic,
             self._policy(topic),
@@ -223,15 +230,24 @@ class Engine:
         scope = anyio.CancelScope()
 
         async def run() -> None:
-            self._polling += 1
-            try:
-                with scope:
-                    await poller.run()
-            finally:
-                self._polling -= 1
+            with scope:
+                await poller.run()
 
         self._pollers[topic] = (poller, scope)
-        self._tasks.start_soon(run)
+        tasks.start_soon(run)
+
+    async def _watch(self, topics: Sequence[str]) -> None:
+        """Listen for hints on these topics, or no more, as their pollers come and go.
+
+        One at a time, and by what holds when its turn has come: so the last call sees the last state,
+        and a stream that ends while its call is under way leaves no other stream's topic deaf.
+        """
+        for topic in topics:
+            async with self._hints_lock:
+                if topic in self._pollers:
+                    await self._hints.watch(topic, partial(self._wake_at, topic))
+                else:
+                    await self._hints.unwatch(topic)
 
     def _capacity_changed(self, topic: str) -> None:
         if topic in self._pollers:

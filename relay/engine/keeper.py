@@ -48,6 +48,8 @@ class LeaseKeeper:
         self._urgent: set[Lease] = set()
         self._wakeup = Wakeup()
         self.last_tick = clock.now()
+        self.calling = False
+        """Whether a call to the store is under way, which may take as long as its timeout."""
 
     def extend(self, lease: Lease) -> None:
         """The application is still at work: renew now, and let `delivery_timeout` begin anew."""
@@ -72,15 +74,17 @@ class LeaseKeeper:
         self.last_tick = self._clock.now()
         due: dict[str, dict[str, tuple[Session, Lease]]] = {}
         silent: dict[str, int] = {}
+        wanted: set[Lease] = set()
         for session, lease in self._dispatcher.leases():
             if lease.lost or self.last_tick >= lease.silent_until:
                 if self.last_tick >= lease.deadline:
                     session.give_up(lease)
                     silent[lease.topic] = silent.get(lease.topic, 0) + (not lease.lost)
             elif lease in self._urgent or self._aged(lease):
+                wanted.add(lease)
                 # One operation per timer and call; a second lease on it waits for the next step.
                 due.setdefault(lease.topic, {}).setdefault(lease.timer.timer_id, (session, lease))
-        self._urgent.clear()
+        self._urgent &= wanted
         for topic, count in silent.items():
             if count:
                 self._instruments.silent(topic, count)
@@ -103,19 +107,31 @@ class LeaseKeeper:
         for start in range(0, len(leases), MAX_PER_CALL):
             part = leases[start : start + MAX_PER_CALL]
             extensions = [Extension(lease.timer.timer_id, lease.nonce, lease.received) for _, lease in part]
+            asked = {lease for _, lease in part} & self._urgent
+            self._urgent -= asked
             sent = self._clock.now()
+            self.calling = True
             try:
                 verdicts = await self._store.extend(topic, extensions, lease=micros(ttl))
             except StoreUnavailable:
+                self._urgent |= asked
                 raise
-            except StoreError as failure:
-                self._instruments.store_error(type(failure).__name__)
-                log.error("Redis refuses to renew", extra={"topic": topic, "reason": str(failure)})
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self._complain(topic, failure)
                 return
+            finally:
+                self.calling = False
             self._link.worked()
             for (session, lease), verdict in zip(part, verdicts, strict=True):
                 if verdict is Verdict.OK:
                     lease.deadline = max(lease.deadline, sent + ttl)
                 elif lease.token in session.leases:  # else it ended while the call was under way
-                    lease.lost = True
-                    session.complain(lease.token, PROBLEMS[verdict])
+                    session.lose(lease, PROBLEMS[verdict])
+
+    def _complain(self, topic: str, failure: Exception) -> None:
+        self._instruments.store_error(type(failure).__name__)
+        log.error(
+            "Redis refuses to renew",
+            extra={"topic": topic, "reason": str(failure)},
+            exc_info=None if isinstance(failure, StoreError) else failure,
+        )

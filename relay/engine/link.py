@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from random import random
 
-from relay.core.errors import StoreError
+import anyio
+
+from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.pacing import Backoff, Jitter
 from relay.core.ports import Probe
-from relay.engine.clock import Clock
+from relay.engine.clock import Clock, Wakeup
 from relay.telemetry.instruments import Instruments
 
 PING_AFTER = 5.0
@@ -18,7 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class Link:
-    """Told by every loop how its calls went; pings Redis while nobody else talks to it."""
+    """Told by every loop how its calls went; pings Redis while nobody else talks to it.
+
+    While Redis is away only pings are sent, less and less often. One that is answered lets the
+    loops try again. Redis is back once a loop's call works, or a second ping with no call failing
+    in between: a replica answers pings and refuses all else.
+    """
 
     def __init__(self, ping: Probe, clock: Clock, instruments: Instruments, jitter: Jitter = random) -> None:
         self._ping = ping
@@ -27,6 +34,9 @@ class Link:
         self._backoff = Backoff(jitter)
         self._last_word = clock.now()
         self._wait = 0.0
+        self._refuted = False
+        self._alarm = Wakeup()
+        self._retry = anyio.Event()
         self.trouble: str | None = None
 
     def worked(self) -> None:
@@ -36,9 +46,15 @@ class Link:
             log.warning("Redis is back")
             self.trouble = None
             self._backoff.worked()
+            self._let_retry()
 
     def failed(self, failure: StoreError) -> None:
         """A call was not answered."""
+        self._refuted = True
+        self._away(failure)
+        self._alarm.set()
+
+    def _away(self, failure: StoreError) -> None:
         self._instruments.store_error(type(failure).__name__)
         if self.trouble is None:
             log.error("Redis is away; trying again until it is back", extra={"reason": str(failure)})
@@ -46,8 +62,13 @@ class Link:
         self.trouble = str(failure)
 
     async def pause(self) -> None:
-        """Wait before trying again; all loops share one back-off, which `run` advances."""
-        await self._clock.sleep(self._wait)
+        """After `failed`: wait until it is worth another try."""
+        if self.trouble is not None:
+            await self._retry.wait()
+
+    def _let_retry(self) -> None:
+        self._retry.set()
+        self._retry = anyio.Event()
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -59,14 +80,24 @@ class Link:
         if self.trouble is None:
             quiet = self._clock.now() - self._last_word
             if quiet < PING_AFTER:
-                await self._clock.sleep(PING_AFTER - quiet)
+                await self._clock.wait(self._alarm, PING_AFTER - quiet)
                 return
         else:
             await self._clock.sleep(self._wait)
         try:
             await self._ping()
-        except StoreError as failure:
-            self.failed(failure)
+        except StoreUnavailable as failure:
+            self._away(failure)
             self._wait = self._backoff.failed()
+        except StoreError:
+            self._answered()  # a refusal, such as for want of permission, is a sign of life
+        else:
+            self._answered()
+
+    def _answered(self) -> None:
+        if self._refuted:
+            self._refuted = False
+            self._wait = self._backoff.failed()
+            self._let_retry()
         else:
             self.worked()

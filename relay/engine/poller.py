@@ -99,7 +99,7 @@ class Poller:
             self._complain(failure)
             await self._clock.sleep(REFUSED_WAIT)
 
-    async def _claim(self) -> StoreError | None:
+    async def _claim(self) -> Exception | None:
         nonce = self._nonce()
         sent = self._clock.now()
         awaited = self._awaited
@@ -114,7 +114,7 @@ class Poller:
                     nonce=nonce,
                     max_bytes=CLAIM_BYTES,
                 )
-        except StoreError as failure:
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._next_poll = sent
             return failure
         self._link.worked()
@@ -150,8 +150,12 @@ class Poller:
                 extra={"topic": self._topic, "timer_ids": [ascii(name) for name in claim.orphans]},
             )
 
-    def _complain(self, failure: StoreError) -> None:
+    def _complain(self, failure: Exception) -> None:
         self._instruments.store_error(type(failure).__name__)
         if not self._refused:
-            log.error("Redis refuses to claim", extra={"topic": self._topic, "reason": str(failure)})
+            log.error(
+                "Redis refuses to claim",
+                extra={"topic": self._topic, "reason": str(failure)},
+                exc_info=None if isinstance(failure, StoreError) else failure,
+            )
             self._refused = True

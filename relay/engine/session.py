@@ -11,10 +11,16 @@ from relay.engine.clock import Clock, Wakeup
 from relay.engine.lease import Lease
 
 FRAME_BYTES = 2 << 20
-"""Payload bytes after which a frame is closed."""
+"""Bytes of payloads and headers that go into one frame, unless a single delivery has more."""
 
 FRAME_TIMERS = 500
 """Deliveries after which a frame is closed."""
+
+FRAME_PROBLEMS = 1_000
+"""Problems that go into one message."""
+
+MAX_PROBLEMS = 10_000
+"""Unsaid problems from which on the application is not listened to."""
 
 HOLD = 0.5
 """Seconds for which a suspect timer has the stream to itself: long enough for a crash to show."""
@@ -67,7 +73,9 @@ class Session:
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
+        self._finished = False
         self._wakeup = Wakeup()
+        self._said = Wakeup()
 
     @property
     def free(self) -> int:
@@ -111,10 +119,18 @@ class Session:
         """Forget a delivery whose lease has run out; what is said about it later is stale."""
         if self.leases.pop(lease.token, None) is not None:
             if not lease.sent:
+                if self._alone is None and lease is self._outbox[0]:
+                    self._hold_until = 0.0
                 self._outbox.remove(lease)
             self._remember(lease.token, Problem.STALE)
             self.changed(self)
             self._wakeup.set()
+
+    def lose(self, lease: Lease, problem: Problem) -> None:
+        """The lease of a delivery in flight is lost; it keeps its place until its end."""
+        if not lease.lost:
+            lease.lost = True
+            self.complain(lease.token, problem)
 
     def complain(self, token: bytes, problem: Problem) -> None:
         """Say that a settlement changed nothing."""
@@ -143,12 +159,24 @@ class Session:
         self._outbox.clear()
         return unsettled
 
-    async def next(self) -> Outgoing:
-        """What to say next; waits until there is something."""
+    def finish(self) -> None:
+        """Let `next` end once there is nothing more to say."""
+        self._finished = True
+        self._wakeup.set()
+
+    async def listening(self) -> None:
+        """Until the application has been told enough of its problems to be listened to again."""
+        while len(self._problems) > MAX_PROBLEMS:
+            await self._said.wait()
+
+    async def next(self) -> Outgoing | None:
+        """What to say next; waits until there is something, and answers None at the end."""
         while True:
             outgoing = self.take()
             if outgoing.leases or outgoing.problems or outgoing.drain:
                 return outgoing
+            if self._finished:
+                return None
             waiting = self._outbox and self._hold_until > self._clock.now()
             if waiting:
                 await self._clock.wait(self._wakeup, self._hold_until - self._clock.now())
@@ -157,9 +185,10 @@ class Session:
 
     def take(self) -> Outgoing:
         """What can be said now."""
-        outgoing = Outgoing(self._frame(), self._problems, self._say_drain)
-        self._problems = []
+        outgoing = Outgoing(self._frame(), self._problems[:FRAME_PROBLEMS], self._say_drain)
+        self._problems = self._problems[FRAME_PROBLEMS:]
         self._say_drain = False
+        self._said.set()
         return outgoing
 
     def _frame(self) -> list[Lease]:
@@ -167,7 +196,7 @@ class Session:
             return []
         frame: list[Lease] = []
         size = 0
-        while self._outbox and len(frame) < FRAME_TIMERS and size < FRAME_BYTES:
+        while self._outbox and len(frame) < FRAME_TIMERS:
             lease = self._outbox[0]
             if lease.timer.suspect:
                 if not frame:
@@ -175,7 +204,9 @@ class Session:
                     self._hold_until = self._clock.now() + HOLD
                     frame.append(self._alone)
                 break
-            size += len(lease.timer.payload)
+            size += _size(lease)
+            if frame and size > FRAME_BYTES:
+                break
             frame.append(self._outbox.popleft())
         for lease in frame:
             lease.sent = True
@@ -202,3 +233,11 @@ class Session:
         self._ended[token] = problem
         if len(self._ended) > 2 * self.max_outstanding:
             del self._ended[next(iter(self._ended))]
+
+
+def _size(lease: Lease) -> int:
+    """About how many bytes it takes in a message; ids and times are small."""
+    timer = lease.timer
+    if not timer.headers:
+        return len(timer.payload)
+    return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())

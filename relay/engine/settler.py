@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
@@ -53,7 +54,7 @@ class Settler:
         self._link = link
         self._instruments = instruments
         self._ends: dict[str, dict[bytes, _Waiting]] = {}
-        self._receipts: dict[str, dict[bytes, Lease]] = {}
+        self._receipts: dict[str, dict[bytes, tuple[Lease, Session]]] = {}
         self._wakeup = Wakeup()
         self._written = Wakeup()
         self._writing = 0
@@ -70,9 +71,9 @@ class Settler:
         self._ends.setdefault(lease.topic, {})[lease.token] = _Waiting(lease, settlement, session)
         self._wakeup.set()
 
-    def receipt(self, lease: Lease) -> None:
-        """Write down that the application received a delivery."""
-        self._receipts.setdefault(lease.topic, {})[lease.token] = lease
+    def receipt(self, lease: Lease, session: Session) -> None:
+        """Write down that the application received a delivery; `session` hears if its lease is lost."""
+        self._receipts.setdefault(lease.topic, {})[lease.token] = (lease, session)
         self._wakeup.set()
 
     @property
@@ -114,7 +115,7 @@ class Settler:
             ends = self._ends.setdefault(topic, {})
             self._ends[topic] = {waiting.lease.token: waiting for waiting in batch} | ends
             raise
-        except StoreError as failure:
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
         else:
             self._link.worked()
@@ -155,15 +156,15 @@ class Settler:
 
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]
-        batch: dict[str, Lease] = {}
-        for lease in list(receipts.values())[:MAX_PER_CALL]:
-            batch.setdefault(lease.timer.timer_id, lease)
-        for lease in batch.values():
+        batch: dict[str, tuple[Lease, Session]] = {}
+        for lease, session in islice(receipts.values(), MAX_PER_CALL):
+            batch.setdefault(lease.timer.timer_id, (lease, session))
+        for lease, _ in batch.values():
             del receipts[lease.token]
         if not receipts:
             del self._receipts[topic]
         policy = self._policy(topic)
-        extensions = [Extension(name, lease.nonce, received=True) for name, lease in batch.items()]
+        extensions = [Extension(name, lease.nonce, received=True) for name, (lease, _) in batch.items()]
         # A receipt is written as a renewal, which must not give a lease more time than it has
         # where renewing is off.
         lease_time = micros(policy.lease_ttl) if policy.renew else 0
@@ -172,22 +173,29 @@ class Settler:
             verdicts = await self._store.extend(topic, extensions, lease=lease_time)
         except StoreUnavailable:
             kept = self._receipts.setdefault(topic, {})
-            kept.update((lease.token, lease) for lease in batch.values())
+            # A settlement that came meanwhile makes a receipt needless.
+            kept.update(
+                (entry[0].token, entry) for entry in batch.values() if entry[0].token in entry[1].leases
+            )
+            if not kept:
+                del self._receipts[topic]
             raise
-        except StoreError as failure:
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
         else:
             self._link.worked()
-            for lease, verdict in zip(batch.values(), verdicts, strict=True):
-                lease.lost |= verdict is not Verdict.OK
+            for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):
+                if verdict is not Verdict.OK and lease.token in session.leases:
+                    session.lose(lease, PROBLEMS[verdict])
         finally:
             self._writing = 0
         self._written.set()
 
-    def _drop(self, topic: str, count: int, failure: StoreError) -> None:
+    def _drop(self, topic: str, count: int, failure: Exception) -> None:
         """Redis refuses, and would again: leave these leases to run out, and the timers to come again."""
         self._instruments.store_error(type(failure).__name__)
         log.error(
             "Redis refuses to settle; the timers will be delivered again",
             extra={"topic": topic, "count": count, "reason": str(failure)},
+            exc_info=None if isinstance(failure, StoreError) else failure,
         )

@@ -50,7 +50,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         tasks: list[asyncio.Task[None]] = []
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened()))
-            await self._engine.attach(session)
+            self._engine.attach(session)
             reader = asyncio.create_task(self._read(session, context))
             writer = asyncio.create_task(_write(session, context))
             tasks += (reader, writer)
@@ -60,20 +60,19 @@ class DeliveryService(base.DeliveryServiceServicer):
                     task.result()  # raises what ended it
             # An end without a Drain before it is how the death of an application looks, too.
             broken = not session.draining
-            await self._engine.detach(session, broken=broken)
+            self._engine.detach(session, broken=broken)
             await self._engine.flush(session)
-            await _stop(tasks)
-            await _say(session.take(), context)
+            session.finish()
+            await writer
         except InvalidField as failure:
             broken = False
             await abort(context, failure)
         finally:
             # Also when the call is cancelled, which is what a broken connection does.
-            await asyncio.shield(asyncio.ensure_future(self._end(session, tasks, broken=broken)))
-
-    async def _end(self, session: Session, tasks: list[asyncio.Task[None]], *, broken: bool) -> None:
-        await _stop(tasks)
-        await self._engine.detach(session, broken=broken)
+            self._engine.detach(session, broken=broken)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _open(self, context: Context) -> Session | None:
         request = await context.read()
@@ -97,8 +96,9 @@ class DeliveryService(base.DeliveryServiceServicer):
             kind = request.WhichOneof("message")
             if kind == "settle":
                 self._settle(session, request.settle)
+                await session.listening()
             elif kind == "drain":
-                session.drain(say=False)
+                self._engine.quiesce(session)
             elif kind == "open":
                 raise InvalidField("open", "came twice; open another stream for other topics")
             else:
@@ -133,15 +133,9 @@ class DeliveryService(base.DeliveryServiceServicer):
 
 
 async def _write(session: Session, context: Context) -> None:
-    """Say what there is to say, for ever."""
-    while True:
-        await _say(await session.next(), context)
-
-
-async def _stop(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Say what there is to say, until the session has finished."""
+    while (outgoing := await session.next()) is not None:
+        await _say(outgoing, context)
 
 
 async def _say(outgoing: Outgoing, context: Context) -> None:

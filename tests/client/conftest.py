@@ -12,10 +12,20 @@ from relay.client import RelayClient
 from tests.client.scripted_relay import ScriptedRelay, serve, socket_target
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """grpc.aio runs on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="package", autouse=True)
+async def one_loop() -> AsyncIterator[None]:
+    """Keep one event loop for all tests here.
+
+    grpc.aio has one completion queue for the process: an event that arrives late, after its loop
+    was closed, would fail whichever test runs by then ("Event loop is closed").
+    """
+    yield
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from relay.client import (
     UsageError,
 )
 from relay.client import subscription as subscription_module
+from relay.client.problems import TokenBook
 from relay.v1 import delivery_service_pb2 as pb
 from tests.client.scripted_relay import Failure, Link, ScriptedRelay, names, serve
 
@@ -58,7 +59,7 @@ async def test_ready_means_that_all_streams_are_open(relay: ScriptedRelay, clien
         assert not client.ready()
         await client.wait_ready(10)
         assert client.ready()
-        assert len(relay.links) == 2
+        await relay.until(lambda: len(relay.links) == 2)
     assert not client.ready()
     with pytest.raises(UsageError):
         await client.wait_ready()
@@ -129,10 +130,12 @@ async def test_explicit_outcomes_fail_once_the_stream_is_gone(
 
 
 async def test_handlers_of_a_broken_stream_keep_their_places(
-    relay: ScriptedRelay, client: RelayClient
+    relay: ScriptedRelay, client: RelayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`concurrency` holds across streams: what still runs takes up a place on the next one."""
     gate = Gate(client, concurrency=2)
+    heard = asyncio.Event()
+    monkeypatch.setattr(TokenBook, "report", lambda *_: heard.set())
     async with client:
         first = await relay.link()
         await first.begin("a")
@@ -142,13 +145,13 @@ async def test_handlers_of_a_broken_stream_keep_their_places(
         await second.begin("b")
         await second.deliver("c")
         await second.problem("b", pb.PROBLEM_REASON_INVALID)
+        await heard.wait()  # so c has been read, too: the stream keeps its order
+        assert gate.started == ["a", "b"]
         gate.go.set()
         await second.settled("b", "c")
     assert gate.started == ["a", "b", "c"]
-    assert [list(each.settle.received) for each in second.requests if each.settle.received] == [
-        [b"b"],
-        [b"c"],
-    ]
+    starting_c = next(each for each in second.requests if b"c" in each.settle.received)
+    assert [each.token for each in starting_c.settle.settlements] == [b"b"]
 
 
 async def test_a_relay_that_is_away_is_told_once(
@@ -215,6 +218,18 @@ async def test_a_refused_open_ends_the_body(relay: ScriptedRelay, client: RelayC
     assert task.cancelling() == 0
 
 
+async def test_a_body_may_answer_its_cancellation(relay: ScriptedRelay, client: RelayClient) -> None:
+    """What the body raises in answer to a refusal is not hidden by it."""
+    Gate(client)
+    relay.refusals = [Failure(grpc.StatusCode.INVALID_ARGUMENT, "no", field="topics")]
+    with pytest.raises(KeyError):  # noqa: PT012
+        async with client:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise KeyError from None
+
+
 async def test_a_refused_open_ends_wait_ready(relay: ScriptedRelay, client: RelayClient) -> None:
     """Also for a client that was opened without a body."""
     Gate(client)
@@ -241,15 +256,21 @@ async def test_a_bodys_own_error_goes_first(relay: ScriptedRelay, client: RelayC
 # ----------------------------------------------------------------------------------- drains
 
 
-async def test_the_relay_drains(relay: ScriptedRelay, client: RelayClient) -> None:
+async def test_the_relay_drains(
+    relay: ScriptedRelay, client: RelayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What runs is finished and settled, what waits is left alone, then a new stream is opened."""
     gate = Gate(client, concurrency=1)
+    heard = asyncio.Event()
+    monkeypatch.setattr(TokenBook, "report", lambda *_: heard.set())
     async with client:
         link = await relay.link()
         await link.deliver("a", "b", "c")
         await gate.began.wait()
         await link.drain()
         await link.deliver("d")  # crosses the drain; a real relay sends none
+        await link.problem("a", pb.PROBLEM_REASON_INVALID)
+        await heard.wait()  # so the drain has been read, too
         gate.go.set()
         await link.until(lambda: link.half_closed)
         second = await relay.link(1)
@@ -328,6 +349,7 @@ async def test_a_handler_that_takes_too_long_is_cut_off(target: str, relay: Scri
 
     async with client:
         await client.wait_ready(10)
+        await relay.until(lambda: len(relay.links) == 2)
         links: dict[str, Link] = {each.requests[0].open.topics[0]: each for each in relay.links}
         await links["t"].deliver("a")
         await links["u"].deliver("b", topic="u")

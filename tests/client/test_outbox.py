@@ -121,7 +121,7 @@ async def test_a_broken_write_starts_nothing(desk: Desk) -> None:
     await asyncio.sleep(0)  # both have begun to wait
     desk.call.end_write(grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, cast("Any", ()), cast("Any", ())))
     await desk.running
-    assert await asyncio.gather(told, later) == [False, False]
+    assert [await told, await later] == [False, False]
     assert (desk.started, desk.unstarted) == ([], [b"a", b"b"])
     assert desk.outbox.closed
     assert not desk.call.half_closed

@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--prefetch", type=int)
     parser.add_argument("--shutdown-timeout", type=float, default=30.0)
+    logging.basicConfig(level=logging.INFO)
     asyncio.run(serve(parser.parse_args()))
 
 

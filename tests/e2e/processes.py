@@ -45,6 +45,14 @@ def eventually(ask: Callable[[], T], what: str, timeout: float = 20.0) -> T:
     return answer
 
 
+def always(ask: Callable[[], object], what: str, seconds: float) -> None:
+    """Ask again and again for so long; fails as soon as the answer is not true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert ask(), f"no longer: {what}"
+        time.sleep(0.02)
+
+
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
     """This process's variables without any setting of Relay's, and these settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
@@ -242,6 +250,13 @@ class Application(Process):
         self.spawn()
         if wait:
             eventually(lambda: self.has_said("ready"), f"{self.name} is ready", START_TIMEOUT)
+
+    def revive(self) -> bool:
+        """Start it again if it has died; answers whether it had."""
+        dead = not self.running
+        if dead:
+            self.start(wait=False)
+        return dead
 
     def has_said(self, event: str) -> bool:
         if event == "ready" and not self.running:

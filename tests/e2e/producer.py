@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Mapping
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,33 +50,18 @@ class Producer:
         asks: Mapping[str, Any] | bytes = b"",
         *,
         delay: float = 0.0,
+        spread: float = 0.0,
     ) -> None:
-        """All or an error; the timers fall due together."""
-        specs = [spec(topic, timer_id, asks, delay) for timer_id in timer_ids]
+        """All or an error. The timers fall due together, or evenly over `spread` seconds."""
+        names = list(timer_ids)
+        specs = [
+            spec(topic, timer_id, asks, delay + spread * n / len(names)) for n, timer_id in enumerate(names)
+        ]
         for start in range(0, len(specs), PART):
             request = timer_service_pb2.ScheduleBatchRequest(timers=specs[start : start + PART])
             answer = self._stub.ScheduleBatch(request, timeout=30.0, wait_for_ready=True)
             failed = [result.error.message for result in answer.results if result.HasField("error")]
             assert not failed, failed[0]
-
-    def insist(self, topic: str, timer_id: str, asks: Mapping[str, Any] | bytes = b"") -> int:
-        """Schedule until it is accepted; answers how many times the answer was UNAVAILABLE before."""
-        refused = 0
-        deadline = time.monotonic() + 30.0
-        while True:
-            try:
-                self.schedule(topic, timer_id, asks, timeout=5.0)
-            except grpc.RpcError as error:
-                assert isinstance(error, grpc.Call)
-                assert error.code() in (
-                    grpc.StatusCode.UNAVAILABLE,
-                    grpc.StatusCode.DEADLINE_EXCEEDED,
-                ), error
-                assert time.monotonic() < deadline, error
-                refused += 1
-                time.sleep(0.02)
-            else:
-                return refused
 
     def get(self, topic: str, timer_id: str) -> timer_pb2.Timer | None:
         try:
@@ -105,6 +91,48 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Load:
+    """Schedules timers one after the other, in a thread, whatever happens to the relays.
+
+    `accepted` are those that were answered OK: each of them must be handled.
+    """
+
+    def __init__(
+        self, producers: Sequence[Producer], topic: str, asks: Mapping[str, Any] | bytes = b"", *, pause: float
+    ) -> None:
+        self._producers = producers
+        self._topic = topic
+        self._asks = asks
+        self._pause = pause
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+        self.accepted: list[str] = []
+        self.refusals: Counter[grpc.StatusCode] = Counter()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._pause):
+            number = len(self.accepted) + self.refusals.total()
+            producer = self._producers[number % len(self._producers)]
+            timer_id = f"load-{number}"
+            try:
+                producer.schedule(self._topic, timer_id, self._asks, timeout=3.0, wait=False)
+            except grpc.RpcError as error:
+                assert isinstance(error, grpc.Call)
+                self.refusals[error.code()] += 1
+            else:
+                self.accepted.append(timer_id)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
 
 
 def spec(topic: str, timer_id: str, asks: Mapping[str, Any] | bytes, delay: float) -> timer_pb2.TimerSpec:

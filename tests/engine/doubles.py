@@ -159,9 +159,7 @@ class GatedStore(Doors):
 
     async def settle(self, topic: str, settlements: Sequence[Settlement]) -> list[Verdict]:
         assert len({s.timer_id for s in settlements}) == len(settlements), "a timer twice in a call"
-        return await self.through(
-            "settle", topic, lambda: self.inner.settle(topic, settlements), settlements
-        )
+        return await self.through("settle", topic, lambda: self.inner.settle(topic, settlements), settlements)
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         assert len({e.timer_id for e in extensions}) == len(extensions), "a timer twice in a call"

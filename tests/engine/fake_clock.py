@@ -93,7 +93,10 @@ class FakeClock:
         if seconds <= 0 or math.isinf(seconds):
             yield
             return
-        entry = (self._now + seconds, next(self._order), wake)
+        deadline = max(
+            self._now + seconds, math.nextafter(self._now, math.inf)
+        )  # however short, it ends later
+        entry = (deadline, next(self._order), wake)
         heapq.heappush(self._sleepers, entry)
         try:
             yield

@@ -72,7 +72,7 @@ class App:
 
     async def leave(self, *, broken: bool = False) -> None:
         """The stream ends."""
-        await self.engine.detach(self.session, broken=broken)
+        self.engine.detach(self.session, broken=broken)
         await settle()
 
 
@@ -106,13 +106,11 @@ class World:
         await self.tasks.start(engine.run)
         return engine
 
-    async def app(
-        self, *topics: str, max_outstanding: int = 1_000, engine: Engine | None = None
-    ) -> App:
+    async def app(self, *topics: str, max_outstanding: int = 1_000, engine: Engine | None = None) -> App:
         """An application that opens a stream."""
         engine = engine or self.engine
         session = engine.open(topics or (TOPIC,), max_outstanding)
-        await engine.attach(session)
+        engine.attach(session)
         await settle()
         return App(engine, session)
 

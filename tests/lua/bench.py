@@ -82,6 +82,10 @@ class State(NamedTuple):
     payloads: dict[str, bytes]
     leases: dict[str, Record]
 
+    def of(self, timer_id: str) -> tuple[float | None, bytes | None, Record | None]:
+        """What they hold of one timer."""
+        return self.timeline.get(timer_id), self.payloads.get(timer_id), self.leases.get(timer_id)
+
 
 EMPTY = State({}, {}, {})
 

@@ -1,0 +1,128 @@
+"""Applications that die by SIGKILL: nothing is lost, and attempts are counted honestly."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import Application, always, eventually
+
+TOPIC = "orders"
+SEED = 7
+
+
+def survive(stage: Stage, application: Application, wanted: set[str], timeout: float = 60.0) -> int:
+    """Start the application again whenever it has died, until these timers are handled; counts deaths."""
+    deaths = 0
+
+    def done() -> bool:
+        nonlocal deaths
+        deaths += application.revive()
+        return wanted <= stage.journal.ended().keys() and stage.left(TOPIC) == (0, 0, 0)
+
+    eventually(done, "all are handled and committed", timeout)
+    return deaths
+
+
+def attempts(stage: Stage, timer_id: str) -> list[int]:
+    return [event.attempt for event in stage.journal.starts(timer_id)]
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_killer_runs_up_attempts(stage: Stage, when: str) -> None:
+    """A handler that kills its process, before or after its work, counts an attempt each time."""
+    relay = stage.relay()
+    application = stage.application(relay, TOPIC)
+    stage.producer(relay).schedule(TOPIC, "killer", {"die": when, "die_until": 4})
+    deaths = survive(stage, application, {"killer"})
+    assert attempts(stage, "killer") == [1, 2, 3, 4]
+    assert deaths == 3
+    assert len({event.occurrence for event in stage.journal.starts("killer")}) == 1
+
+
+def test_queued_timers_count_nothing(stage: Stage) -> None:
+    """Timers that wait in an application while another one kills it lose no attempt."""
+    relay = stage.relay()
+    producer = stage.producer(relay)
+    producer.schedule(TOPIC, "killer", {"die": "start", "die_until": 4})
+    innocent = {f"t{n}" for n in range(50)}
+    producer.schedule_many(TOPIC, sorted(innocent))
+    application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "60", wait=False)
+    survive(stage, application, innocent | {"killer"})
+    assert attempts(stage, "killer") == [1, 2, 3, 4]
+    assert {name: attempts(stage, name) for name in innocent} == dict.fromkeys(innocent, [1])
+
+
+def test_neighbours_count_once(stage: Stage) -> None:
+    """Timers whose handlers run beside a killer count that one attempt, and no further ones of its."""
+    relay = stage.relay()
+    producer = stage.producer(relay)
+    innocent = {f"t{n}" for n in range(20)}
+    producer.schedule_many(TOPIC, sorted(innocent), {"sleep": 0.1})
+    producer.schedule(TOPIC, "killer", {"sleep": 0.05, "die": "end", "die_until": 5})
+    application = stage.application(relay, TOPIC, wait=False)
+    survive(stage, application, innocent | {"killer"})
+    assert attempts(stage, "killer") == [1, 2, 3, 4, 5]
+    worst = max(max(attempts(stage, name)) for name in innocent)
+    assert worst <= 2, f"an innocent timer came to attempt {worst}"
+
+
+def test_absent_application(stage: Stage) -> None:
+    """While no application is there nothing is leased and nothing counts, before its first and after its last."""
+    relay = stage.relay()
+    producer = stage.producer(relay)
+    producer.schedule_many(TOPIC, (f"t{n}" for n in range(20)), {"sleep": 0.5})
+    always(lambda: stage.left(TOPIC) == (20, 20, 0), "no lease, no record", 0.5)
+
+    application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "30")
+    eventually(lambda: stage.journal.events("start"), "one is in flight")
+    application.kill()
+    eventually(lambda: stage.leased(TOPIC) == 0, "all are released", 2.0)
+    always(lambda: stage.leased(TOPIC) == 0, "no lease for nobody", 1.0)
+    begun = {event.timer_id for event in stage.journal.events("start")}
+    for number in range(20):
+        timer = producer.get(TOPIC, f"t{number}")
+        assert timer is not None
+        assert timer.attempts == (f"t{number}" in begun)
+
+
+@pytest.mark.slow
+def test_thirty_kills(stage: Stage) -> None:
+    """2,000 timers, an application that is killed some thirty times at any point: none is lost."""
+    chance = random.Random(SEED)
+    relay = stage.relay()
+    producer = stage.producer(relay)
+    ordinary = {f"t{n}" for n in range(1980)}
+    killers = {f"killer{n}" for n in range(10)} | {f"late-killer{n}" for n in range(10)}
+    producer.schedule_many(TOPIC, sorted(ordinary), {"sleep": 0.01}, spread=10.0)
+    producer.schedule_many(
+        TOPIC, [f"killer{n}" for n in range(10)], {"die": "start", "die_until": 2}, spread=8.0
+    )
+    producer.schedule_many(
+        TOPIC, [f"late-killer{n}" for n in range(10)], {"die": "end", "die_until": 2}, delay=0.5, spread=8.0
+    )
+    application = stage.application(relay, TOPIC, "--concurrency", "20", "--prefetch", "20", wait=False)
+    deaths = 0
+    while deaths < 28 and stage.left(TOPIC)[0]:
+        before = len(stage.journal.events("start"))
+        eventually(
+            lambda: not application.running
+            or len(stage.journal.events("start")) > before  # noqa: B023
+            or not stage.left(TOPIC)[0],
+            "handlers run",
+        )
+        time.sleep(chance.uniform(0.0, 0.2))  # any moment will do
+        application.kill()
+        deaths += application.revive()
+    deaths += survive(stage, application, ordinary | killers)
+    assert deaths >= 20, "too few deaths to tell"
+    began = Counter(event.timer_id for event in stage.journal.events("start"))
+    highest = max(event.attempt for event in stage.journal.events("start"))
+    print(f"{deaths} deaths, {began.total() - len(began)} redeliveries, highest attempt {highest}")
+    for event in stage.journal.events("start"):
+        assert event.attempt <= 1 + deaths
+    assert all(attempts(stage, name)[-1] >= 2 for name in killers)

@@ -1,0 +1,95 @@
+"""Relays that die by SIGKILL: what was accepted is handled, by another relay or by the next one."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import eventually
+from tests.e2e.producer import Load
+
+TOPIC = "orders"
+SEED = 11
+LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "1", "RELAY_DRAIN_TIMEOUT": "5"}
+
+
+def test_other_relay_takes_over(stage: Stage) -> None:
+    """Of two relays that drain 4,000 timers one is killed midway: the other handles all, after the lease."""
+    doomed = stage.relay("doomed", LEASE)
+    staying = stage.relay("staying", LEASE)
+    names = {f"t{n}" for n in range(4000)}
+    stage.producer(doomed).schedule_many(TOPIC, sorted(names), {"sleep": 0.02})
+    stage.application(doomed, TOPIC, name="first")
+    stage.application(staying, TOPIC, name="second")
+    eventually(lambda: len(stage.journal.ended()) > 1000, "it is midway")
+    doomed.kill()
+    killed = time.time()
+    ended_before = set(stage.journal.ended())
+    assert len(ended_before) < 4000
+    stage.wait_empty(TOPIC)
+    assert stage.journal.ended().keys() == names
+    starts = Counter(event.timer_id for event in stage.journal.events("start"))
+    twice = {name for name, count in starts.items() if count > 1}
+    again = [event for event in stage.journal.events("start") if event.attempt > 1]
+    assert len(twice) <= 200 * 2, "only what the dead relay held may come twice"
+    assert all(event.at >= killed for event in again)
+    print(f"{len(twice)} of {len(names)} came twice; the last start {again[-1].at - killed:.1f} s after the kill")
+
+
+def test_lease_is_the_time_to_recover(stage: Stage) -> None:
+    """A timer held by a relay that dies is delivered by the other one once the lease is over, not before."""
+    doomed = stage.relay("doomed", {"RELAY_DEFAULTS__LEASE_TTL": "2"})
+    staying = stage.relay("staying", {"RELAY_DEFAULTS__LEASE_TTL": "2"})
+    stage.application(doomed, TOPIC, name="first")
+    stage.producer(doomed).schedule(TOPIC, "held", {"sleep": 3.0})
+    eventually(lambda: stage.journal.starts("held"), "it is in flight")
+    stage.application(staying, TOPIC, name="second")
+    eventually(lambda: stage.leased(TOPIC), "the receipt is written")
+    doomed.kill()
+    killed = time.time()
+    eventually(lambda: len(stage.journal.starts("held")) == 2, "it comes again")
+    again = stage.journal.starts("held")[1]
+    assert 1.0 < again.at - killed < 2.5, f"{again.at - killed:.2f} s after the kill"
+    assert again.attempt == 2
+    stage.wait_empty(TOPIC)
+
+
+def test_renewed_while_the_handler_works(stage: Stage) -> None:
+    """A handler that works for three times lease_ttl keeps its lease: nobody else gets the timer."""
+    one, two = stage.relay("one", LEASE), stage.relay("two", LEASE)
+    stage.application(one, TOPIC, name="first")
+    stage.application(two, TOPIC, name="second")
+    stage.producer(one).schedule(TOPIC, "long", {"sleep": 3.0})
+    stage.wait_empty(TOPIC)
+    assert [event.attempt for event in stage.journal.starts("long")] == [1]
+
+
+@pytest.mark.slow
+def test_twelve_kills_under_load(stage: Stage) -> None:
+    """Two relays, killed and started in turn at any moment while timers are scheduled: none is lost."""
+    chance = random.Random(SEED)
+    relays = [stage.relay("one", LEASE), stage.relay("two", LEASE)]
+    for relay in relays:
+        stage.application(relay, TOPIC, name=f"app-{relay.name}")
+    producers = [stage.producer(relay) for relay in relays]
+    standing = {f"t{n}" for n in range(3000)}
+    producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, spread=15.0)
+    with Load(producers, TOPIC, {"sleep": 0.01}, pause=0.002) as load:
+        for number in range(12):
+            victim = relays[number % 2]
+            before = len(stage.journal.events("start"))
+            eventually(lambda: len(stage.journal.events("start")) > before, "handlers run")  # noqa: B023
+            time.sleep(chance.uniform(0.0, 0.3))  # any moment will do
+            victim.kill()
+            victim.start()
+    stage.wait_empty(TOPIC, 60.0)
+    ended = stage.journal.ended()
+    lost = (standing | set(load.accepted)) - ended.keys()
+    print(f"{len(load.accepted)} accepted, {dict(load.refusals)} refused, {len(lost)} lost, ", end="")
+    print(f"{sum(count > 1 for count in ended.values())} came to an end twice")
+    assert not lost
+    assert len(load.accepted) > 500

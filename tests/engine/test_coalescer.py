@@ -1,0 +1,175 @@
+"""Many concurrent calls become few store calls, and none harms another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import anyio
+import pytest
+
+from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+from relay.engine.coalescer import MAX_BYTES, Coalescer
+from tests.engine.fake_clock import settle
+
+
+class Store:
+    """Writes strings; refuses `bad`, and does not return while `open` is not set."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.error: Exception | None = None
+        self.coalescer: Coalescer[str, str] = Coalescer(self.write, len)
+
+    async def write(self, topic: str, items: Sequence[str]) -> list[str]:
+        self.calls.append((topic, list(items)))
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        if "bad" in items:
+            raise InvalidField("item", "is bad")
+        return [item.upper() for item in items]
+
+    def written(self) -> list[str]:
+        return [item for _, items in self.calls for item in items]
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    store = Store()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store.coalescer.run)
+        yield store
+        tasks.cancel_scope.cancel()
+
+
+def call(store: Store, item: str, topic: str = "t") -> asyncio.Task[str]:
+    return asyncio.create_task(store.coalescer.submit(topic, item))
+
+
+async def test_concurrent_calls_share_store_calls(store: Store) -> None:
+    """A thousand callers, two calls, each with its own result, in their order."""
+    tasks = [call(store, f"x{n}") for n in range(1000)]
+    results = await asyncio.gather(*tasks)
+    assert results == [f"X{n}" for n in range(1000)]
+    assert [len(items) for _, items in store.calls] == [500, 500]
+    assert store.written() == [f"x{n}" for n in range(1000)]
+
+
+async def test_what_comes_during_a_call_goes_with_the_next(store: Store) -> None:
+    """That is the whole delay: no timer is involved."""
+    store.open.clear()
+    first = call(store, "a")
+    await settle()
+    others = [call(store, name) for name in "bcd"]
+    await settle()
+    assert store.calls == [("t", ["a"])]
+    store.open.set()
+    await asyncio.gather(first, *others)
+    assert store.calls == [("t", ["a"]), ("t", ["b", "c", "d"])]
+
+
+async def test_a_call_carries_no_more_than_its_bytes(store: Store) -> None:
+    """Large payloads must not hold the server up."""
+    half = "x" * (MAX_BYTES // 2)
+    await asyncio.gather(*(call(store, half) for _ in range(5)))
+    assert [len(items) for _, items in store.calls] == [2, 2, 1]
+
+
+async def test_a_bad_item_fails_alone(store: Store) -> None:
+    """The others are written, in their order, in few calls."""
+    results = await store.coalescer.submit_many([("t", f"x{n}") for n in range(200)] + [("t", "bad")])
+    assert results[:200] == [f"X{n}" for n in range(200)]
+    assert isinstance(results[200], InvalidField)
+    assert len(store.calls) < 30
+
+
+async def test_the_callers_of_one_bad_item_do_not_meet(store: Store) -> None:
+    """Only its own caller gets the error."""
+    good, bad = call(store, "a"), call(store, "bad")
+    assert await good == "A"
+    with pytest.raises(InvalidField, match="is bad"):
+        await bad
+
+
+async def test_an_absent_store_fails_all_callers_of_the_call(store: Store) -> None:
+    """Nothing is known about it; the next ones try again."""
+    store.error = StoreUnavailable("away")
+    tasks = [call(store, name) for name in "ab"]
+    assert [type(e) for e in await asyncio.gather(*tasks, return_exceptions=True)] == [StoreUnavailable] * 2
+    store.error = None
+    assert await call(store, "c") == "C"
+
+
+async def test_an_error_that_nobody_thought_of_reaches_its_callers(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are not left waiting, and the loop goes on."""
+    store.error = RuntimeError("what is this")
+    with pytest.raises(RelayError, match="what is this"):
+        await call(store, "a")
+    assert "RuntimeError: what is this" in caplog.text
+    store.error = None
+    assert await call(store, "b") == "B"
+
+
+async def test_a_caller_that_gives_up_before_the_call_is_left_out(store: Store) -> None:
+    """While Redis hangs, callers time out: their timers must not pile up and be written later."""
+    store.open.clear()
+    first = call(store, "a")
+    await settle()
+    gone, stays = call(store, "gone"), call(store, "stays")
+    await settle()
+    gone.cancel()
+    await settle()
+    store.open.set()
+    assert await stays == "STAYS"
+    assert await first == "A"
+    assert store.written() == ["a", "stays"]
+
+
+async def test_a_caller_that_gives_up_during_the_call_harms_no_other(store: Store) -> None:
+    """Its item is written; nobody hears of it."""
+    store.open.clear()
+    gone, stays = call(store, "gone"), call(store, "stays")
+    await settle()
+    gone.cancel()
+    await settle()
+    store.open.set()
+    assert await stays == "STAYS"
+    assert gone.cancelled()
+
+
+async def test_a_batch_whose_caller_gives_up_leaves_nothing_behind(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where some of its items have failed already: no complaint about errors nobody heard."""
+    store.error = StoreUnavailable("away")
+    batch = asyncio.create_task(store.coalescer.submit_many([("t", "a"), ("u", "b"), ("v", "c")]))
+    store.open.clear()
+    await settle()
+    batch.cancel()
+    await settle()
+    store.open.set()
+    await settle()
+    assert caplog.text == ""
+
+
+async def test_a_batch_speaks_of_several_topics(store: Store) -> None:
+    """One call each, results in the order of the request."""
+    results = await store.coalescer.submit_many([("t", "a"), ("u", "b"), ("t", "c")])
+    assert results == ["A", "B", "C"]
+    assert store.calls == [("t", ["a", "c"]), ("u", ["b"])]
+
+
+async def test_a_busy_topic_does_not_starve_another(store: Store) -> None:
+    """One call each in turn."""
+    store.open.clear()
+    many = [call(store, f"{n}", "busy") for n in range(2000)]
+    other = call(store, "a", "calm")
+    await settle()
+    store.open.set()
+    await asyncio.gather(other, *many)
+    assert [topic for topic, _ in store.calls[:2]] == ["busy", "calm"]

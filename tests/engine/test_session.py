@@ -1,0 +1,266 @@
+"""What one stream holds, sends and complains about."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from relay.core.timers import ClaimedTimer
+from relay.engine.lease import Lease
+from relay.engine.session import (
+    FRAME_BYTES,
+    FRAME_PROBLEMS,
+    FRAME_TIMERS,
+    HOLD,
+    MAX_PROBLEMS,
+    Outgoing,
+    Problem,
+    Session,
+)
+from tests.engine.fake_clock import FakeClock, settle
+
+
+def lease(name: str, *, size: int = 1, suspect: bool = False, headers: dict[str, str] | None = None) -> Lease:
+    timer = ClaimedTimer(name, bytes(size), headers or {}, "", 0, 1, name, suspect=suspect)
+    return Lease("t", timer, b"n" * 16, name.encode(), 1e9, 10**15, 1e9)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def session(clock: FakeClock) -> Session:
+    return Session(["t"], 10_000, clock)
+
+
+def names(outgoing: Outgoing | None) -> list[str]:
+    assert outgoing is not None
+    return [lease.timer.timer_id for lease in outgoing.leases]
+
+
+def test_sends_what_is_there_in_one_frame_in_order(session: Session) -> None:
+    """Offers of several claims travel together."""
+    session.offer([lease("a"), lease("b")])
+    session.offer([lease("c")])
+    assert names(session.take()) == ["a", "b", "c"]
+    assert names(session.take()) == []
+
+
+def test_a_frame_ends_at_its_count(session: Session) -> None:
+    """The rest goes into the next."""
+    session.offer([lease(f"{n}") for n in range(FRAME_TIMERS + 1)])
+    assert len(names(session.take())) == FRAME_TIMERS
+    assert names(session.take()) == [f"{FRAME_TIMERS}"]
+
+
+def test_a_frame_ends_at_its_bytes(session: Session) -> None:
+    """Large payloads do not make a message that the application would refuse."""
+    session.offer([lease(f"{n}", size=FRAME_BYTES // 2) for n in range(3)])
+    assert names(session.take()) == ["0", "1"]
+    assert names(session.take()) == ["2"]
+
+
+def test_headers_count_into_a_frame_too(session: Session) -> None:
+    """500 timers with 64 KiB of headers each would be a message of 32 MiB."""
+    headers = {"h": "x" * 60_000}
+    session.offer([lease(f"{n}", headers=headers) for n in range(100)])
+    assert len(names(session.take())) <= 2 + FRAME_BYTES // 60_000
+
+
+def test_the_first_delivery_goes_whatever_its_size(session: Session) -> None:
+    """A foreign publisher knows no limit."""
+    session.offer([lease("a", size=10 * FRAME_BYTES), lease("b")])
+    assert names(session.take()) == ["a"]
+    assert names(session.take()) == ["b"]
+
+
+def test_suspects_go_one_by_one(session: Session, clock: FakeClock) -> None:
+    """Each alone, and the next only once the one before is settled."""
+    session.offer([lease("a", suspect=True), lease("b", suspect=True), lease("c"), lease("d")])
+    assert names(session.take()) == ["a"]
+    assert names(session.take()) == []
+    session.end(b"a")
+    assert names(session.take()) == ["b"]
+    assert names(session.take()) == []
+    session.end(b"b")
+    assert names(session.take()) == ["c", "d"]
+
+
+def test_a_suspect_waits_until_nothing_else_is_in_flight(session: Session) -> None:
+    """Else its crash would count against the others."""
+    session.offer([lease("a"), lease("b", suspect=True), lease("c")])
+    assert names(session.take()) == ["a"]
+    assert names(session.take()) == []
+    session.end(b"a")
+    assert names(session.take()) == ["b"]
+    session.end(b"b")
+    assert names(session.take()) == ["c"]
+
+
+async def test_a_suspect_holds_the_stream_up_only_so_long(session: Session, clock: FakeClock) -> None:
+    """A long handler must not block its stream: after HOLD it is taken for harmless."""
+    session.offer([lease("a"), lease("b", suspect=True), lease("c")])
+    session.take()
+    assert names(session.take()) == []
+    await clock.advance(HOLD)
+    assert names(session.take()) == ["b"]
+    await clock.advance(HOLD - 0.01)
+    assert names(session.take()) == []
+    await clock.advance(0.01)
+    assert names(session.take()) == ["c"]
+
+
+async def test_waiting_for_a_suspect_ends_by_itself(session: Session, clock: FakeClock) -> None:
+    """`next` needs nobody to wake it when HOLD is over."""
+    session.offer([lease("a", suspect=True), lease("b")])
+    said: list[list[str]] = []
+
+    async def say() -> None:
+        while True:
+            said.append(names(await session.next()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(say)
+        await settle()
+        assert said == [["a"]]
+        await clock.advance(HOLD)
+        assert said == [["a"], ["b"]]
+        session.offer([lease("c", suspect=True), lease("d")])
+        await clock.advance(HOLD)
+        assert said == [["a"], ["b"], ["c"]], "a and b are in flight for longer than HOLD"
+        session.end(b"c")
+        await settle()
+        assert said == [["a"], ["b"], ["c"], ["d"]]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_suspect_that_was_given_up_leaves_no_hold_behind(session: Session, clock: FakeClock) -> None:
+    """The next suspect waits its own time for what is in flight."""
+    first = lease("b", suspect=True)
+    session.offer([lease("a"), first])
+    session.take()
+    session.take()
+    session.give_up(first)
+    await clock.advance(10.0)
+    session.offer([lease("c", suspect=True)])
+    assert names(session.take()) == []
+
+
+def test_a_token_that_was_never_given_is_unknown(session: Session) -> None:
+    """Also a receipt's."""
+    assert session.end(b"?") is None
+    assert session.received(b"!") is None
+    assert session.take().problems == [(b"?", Problem.UNKNOWN_TOKEN), (b"!", Problem.UNKNOWN_TOKEN)]
+
+
+def test_a_second_settlement_is_a_duplicate(session: Session) -> None:
+    """The first one stands."""
+    session.offer([lease("a")])
+    assert session.end(b"a") is not None
+    assert session.end(b"a") is None
+    assert session.take().problems == [(b"a", Problem.DUPLICATE)]
+
+
+def test_what_is_said_about_a_delivery_that_was_given_up_is_stale(session: Session) -> None:
+    """The application hears why."""
+    given_up = lease("a")
+    session.offer([given_up])
+    session.give_up(given_up)
+    session.give_up(given_up)
+    assert session.end(b"a") is None
+    assert session.take().problems == [(b"a", Problem.STALE)]
+    assert session.free == session.max_outstanding
+
+
+def test_a_delivery_that_was_given_up_before_it_was_sent_is_not_sent(session: Session) -> None:
+    """Its lease is over."""
+    given_up = lease("a")
+    session.offer([given_up, lease("b")])
+    session.give_up(given_up)
+    assert names(session.take()) == ["b"]
+
+
+def test_counts_its_places(session: Session) -> None:
+    """Free is what is neither held nor kept for a claim; none while it drains."""
+    session.max_outstanding = 3
+    session.offer([lease("a")])
+    session.reserved = 1
+    assert session.free == 1
+    session.drain(say=False)
+    assert session.free == 0
+
+
+def test_a_drain_takes_back_what_was_not_sent(session: Session) -> None:
+    """After Drain no further deliveries go out, from whichever side it came."""
+    session.offer([lease("a")])
+    session.take()
+    session.offer([lease("b"), lease("c")])
+    assert [lease.timer.timer_id for lease in session.drain(say=True)] == ["b", "c"]
+    outgoing = session.take()
+    assert outgoing.drain
+    assert outgoing.leases == []
+    assert session.end(b"a") is not None
+    assert session.end(b"b") is None
+
+
+def test_drain_is_said_once_and_not_unsaid(session: Session) -> None:
+    """The application's own Drain, just behind the relay's, does not swallow it."""
+    session.drain(say=True)
+    session.drain(say=False)
+    assert session.take().drain
+    assert not session.take().drain
+
+
+def test_remembers_ended_deliveries_only_so_long() -> None:
+    """Twice max_outstanding: a stream may live for months."""
+    session = Session(["t"], 2, FakeClock())
+    for n in range(100):
+        session.offer([lease(f"{n}")])
+        session.end(f"{n}".encode())
+    assert len(session._ended) <= 5
+    session.end(b"99")
+    session.end(b"0")
+    assert [problem for _, problem in session.take().problems] == [
+        Problem.DUPLICATE,
+        Problem.UNKNOWN_TOKEN,
+    ]
+
+
+def test_problems_are_said_in_messages_of_bounded_size(session: Session) -> None:
+    """When somebody empties Redis, all in flight is gone: the application must be able to read that."""
+    for n in range(2 * FRAME_PROBLEMS + 1):
+        session.complain(f"{n}".encode(), Problem.GONE)
+    sizes = [len(session.take().problems) for _ in range(4)]
+    assert sizes == [FRAME_PROBLEMS, FRAME_PROBLEMS, 1, 0]
+
+
+async def test_an_application_that_does_not_listen_to_problems_is_not_listened_to(session: Session) -> None:
+    """Else its nonsense would fill the relay's memory."""
+    for n in range(MAX_PROBLEMS + 1):
+        session.end(f"{n}".encode())
+    heard = False
+
+    async def listen() -> None:
+        nonlocal heard
+        await session.listening()
+        heard = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await settle()
+        assert not heard
+        session.take()
+        await settle()
+        assert heard
+
+
+async def test_finished_ends_the_conversation_after_the_last_word(session: Session) -> None:
+    """What is still to be said comes first."""
+    session.complain(b"?", Problem.GONE)
+    session.finish()
+    last = await session.next()
+    assert last is not None
+    assert last.problems
+    assert await session.next() is None
