@@ -138,6 +138,7 @@ class Engine:
         fresh = self._dispatcher.attach(session)
         for topic in fresh:
             self._start_poller(topic, self._tasks)
+        self._keeper.wake()
         self._tasks.start_soon(self._watch, fresh)
 
     def detach(self, session: Session, *, broken: bool) -> None:

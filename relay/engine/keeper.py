@@ -51,6 +51,10 @@ class LeaseKeeper:
         self.calling = False
         """Whether a call to the store is under way, which may take as long as its timeout."""
 
+    def wake(self) -> None:
+        """The topics served have changed: their leases may be shorter than the current tick."""
+        self._wakeup.set()
+
     def extend(self, lease: Lease) -> None:
         """The application is still at work: renew now, and let `delivery_timeout` begin anew."""
         lease.received = True

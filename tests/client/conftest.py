@@ -25,7 +25,7 @@ async def one_loop() -> AsyncIterator[None]:
     grpc.aio has one completion queue for the process: an event that arrives late, after its loop
     was closed, would fail whichever test runs by then ("Event loop is closed").
     """
-    yield
+    yield  # noqa: PT022 (the loop lives as long as this does)
 
 
 @pytest.fixture

@@ -242,8 +242,10 @@ async def flushed(world: World, app: App) -> anyio.Event:
 
 async def test_flush_waits_for_the_session_s_own_outcomes(world: World) -> None:
     """Not for those of others, which may never cease."""
-    await world.put(*NAMES[:20])
     mine, other = await world.app(), await world.app()
+    await world.put(*NAMES[:20])
+    world.hint(delay=0)
+    await settle()
     call = world.store.hold("settle")
     mine.ack(mine.take())
     other_leases = other.take()

@@ -139,5 +139,5 @@ class World:
         await self.clock.advance(seconds)
 
     def hint(self, delay: float, topic: str = TOPIC) -> None:
-        """What another relay's pub/sub hint does."""
-        self.hints.watchers[topic](self.clock.server() + round(delay * 1e6))
+        """What another relay's pub/sub hint does; without a delay it tells of a time that is past."""
+        self.hints.watchers[topic](self.clock.server() + (round(delay * 1e6) or -1_000))
