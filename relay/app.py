@@ -93,10 +93,14 @@ async def serve(settings: Settings) -> None:
                     extra={"version": __version__, "grpc": api.address, "http": http, "redis": server},
                 )
                 log.info("draining", extra={"signal": (await anext(signals)).name})
+                cut_short = True
                 async with anyio.create_task_group() as draining:
                     draining.start_soon(hurry, signals, draining.cancel_scope)
                     await stop(engine, api, settings.drain_timeout)
+                    cut_short = False
                     draining.cancel_scope.cancel()
+                if cut_short:
+                    await stop(engine, api, 0.0)
                 tasks.cancel_scope.cancel()
         metrics.close()
     log.info("relay has stopped")
@@ -110,7 +114,7 @@ async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None
 
 
 async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope) -> None:
-    """A second signal ends the drain: what is still leased comes again when its lease ends."""
+    """A second signal ends the wait for applications: what is still leased is released at once."""
     log.warning("drain cut short", extra={"signal": (await anext(signals)).name})
     drain.cancel()
 

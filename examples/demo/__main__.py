@@ -65,8 +65,8 @@ class Story:
         await self._committed("moved")
 
     async def _cancelled(self) -> None:
-        await self._schedule("cancelled", 2.0, "cancelled before it is due")
-        await asyncio.sleep(1.0)
+        await self._schedule("cancelled", 3.0, "cancelled before it is due")
+        await asyncio.sleep(0.5)
         await self._client.cancel("demo", "cancelled")
         row = self._row("cancelled")
         row.gone = True

@@ -1,7 +1,7 @@
 """Time as Relay counts it: whole microseconds since 1970, as integers.
 
-Redis keeps scores as doubles. A whole microsecond and its nearest double convert into each other
-without loss until the year 2255; beyond, doubles are coarser than a microsecond.
+Redis keeps scores as doubles, in seconds. A whole microsecond and its nearest double convert into
+each other without loss until the year 2242; beyond, doubles are coarser than a microsecond.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ SECOND = 1_000_000
 LATEST = 253_402_300_799 * SECOND
 """9999-12-31T23:59:59Z, the last due time that Relay takes."""
 
+_LOSSLESS = 2**33
+"""Seconds. From here on two doubles are further apart than a microsecond."""
+
+_QUICK = 2**32
+"""Seconds. Below, the errors of a division and a multiplication sum up to less than half a microsecond."""
+
 
 def to_score(instant: int) -> float:
     """The score of a due time: the least double that is not before `instant` (microseconds).
@@ -22,8 +28,10 @@ def to_score(instant: int) -> float:
     converted in the same way, so that comparing the two is comparing the microseconds.
     """
     score = instant / SECOND
-    if instant >= 1 << 53 and int(score * SECOND) < instant:
-        score = math.nextafter(score, math.inf)
+    if score >= _LOSSLESS:
+        numerator, denominator = score.as_integer_ratio()
+        if numerator * SECOND < instant * denominator:
+            score = math.nextafter(score, math.inf)
     return score
 
 
@@ -36,8 +44,13 @@ def from_score(score: float) -> int:
         return 0
     if score >= LATEST / SECOND:
         return LATEST
-    instant = round(score * SECOND)
-    return instant - 1 if instant / SECOND > score else instant
+    if score < _QUICK:
+        instant = round(score * SECOND)
+        return instant - 1 if instant / SECOND > score else instant
+    numerator, denominator = score.as_integer_ratio()
+    instant = numerator * SECOND // denominator
+    # Where no microsecond is lost, the nearest double stands for it, even if it lies just before.
+    return instant + 1 if score < _LOSSLESS and (instant + 1) / SECOND <= score else instant
 
 
 def micros(seconds: float) -> int:

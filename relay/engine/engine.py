@@ -173,9 +173,10 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
-        if verb is Verb.REJECT:
-            log.warning(
-                "timer rejected by its application",
+        if verb is not Verb.ACK:
+            log.log(
+                logging.WARNING if verb is Verb.REJECT else logging.DEBUG,
+                "timer rejected by its application" if verb is Verb.REJECT else "delivery failed",
                 extra={"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": reason},
             )
         self._settler.settle(lease, Settlement(lease.timer.timer_id, lease.nonce, verb, retry_after), session)

@@ -128,7 +128,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             except InvalidField:
                 session.complain(settlement.token, Problem.INVALID_RETRY_AFTER)
                 return
-            reason = settlement.reason[: validate.MAX_REASON_BYTES]
+            reason = translate.shortened(settlement.reason, validate.MAX_REASON_BYTES)
             self._engine.end(session, settlement.token, ENDS[outcome], retry_after=retry_after, reason=reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,8 @@ async def start(engine: Engine, *, listen: str, socket_mode: int, max_message_by
 
 def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
     unix = listen.startswith(UNIX)
+    if unix:
+        _check_free(listen.removeprefix(UNIX))
     # gRPC makes sockets with mode 0755. Nobody else may get in before the mode is set.
     umask = os.umask(0o177) if unix else 0
     try:
@@ -91,3 +94,18 @@ def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
         return listen
     host, _, _ = listen.rpartition(":")
     return f"{host}:{port}"
+
+
+def _check_free(path: str) -> None:
+    """Raise `CannotListen` for a path of no use. gRPC would take a live relay's socket away from it."""
+    if not Path(path).parent.is_dir():
+        raise CannotListen(f"grpc.listen: can't listen on {UNIX}{path}; its directory does not exist")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(path)
+    except TimeoutError:
+        pass  # somebody is there, too busy to take a connection
+    except OSError:
+        return  # nothing is there, or what a killed relay has left
+    raise CannotListen(f"grpc.listen: another process listens on {UNIX}{path}; stop it or give another path")

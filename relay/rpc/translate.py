@@ -56,7 +56,7 @@ def new_timer(
     else:
         raise InvalidField("due_time", "is not set, and neither is delay; set one of the two")
     headers: Mapping[str, str] = validate.headers(dict(spec.headers)) if spec.headers else {}
-    if trace:
+    if trace and "traceparent" not in headers:  # a tracestate belongs to its own traceparent
         headers = {**trace, **headers}
     return NewTimer(
         timer_id,
@@ -123,6 +123,11 @@ def deliveries(leases: list[Lease]) -> delivery.DeliverResponse:
         if item.approximate:
             message.due_time_approximate = True
     return response
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` bytes of it."""
+    return text if 4 * len(text) <= limit else text.encode()[:limit].decode(errors="ignore")
 
 
 def _text(name: str) -> str:

@@ -60,7 +60,7 @@ def decode(data: bytes) -> Content:
     if data.startswith(b"{"):
         try:
             return _decode_json(data)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return Content(data, {}, "")
     return Content(data, {}, "")
 

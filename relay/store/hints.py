@@ -16,6 +16,9 @@ from relay.store.keys import KeyNames
 RETRY = 1.0
 """Seconds between two tries to subscribe while Redis is away."""
 
+GOING_DOWN = (RedisError, OSError, AttributeError)
+"""What redis-py raises in a subscriber whose connection `run` is closing: it has no writer any more."""
+
 
 class RedisHints:
     """`WakeHints` over one connection of its own.
@@ -37,7 +40,7 @@ class RedisHints:
         self._watchers[channel] = woken
         self._some.set()
         if self._pubsub is not None:
-            with suppress(RedisError, OSError):  # `run` sees it too, and subscribes anew
+            with suppress(*GOING_DOWN):  # `run` sees it too, and subscribes anew
                 await self._pubsub.subscribe(channel)
 
     async def unwatch(self, topic: str) -> None:
@@ -45,7 +48,7 @@ class RedisHints:
         channel = self._keys.channel(topic)
         self._watchers.pop(channel, None)
         if self._pubsub is not None:
-            with suppress(RedisError, OSError):
+            with suppress(*GOING_DOWN):
                 await self._pubsub.unsubscribe(channel)
 
     async def run(self) -> None:
@@ -54,6 +57,7 @@ class RedisHints:
             await self._some.wait()
             with suppress(RedisError, OSError):
                 await self._listen()
+                continue
             await anyio.sleep(RETRY)
 
     async def _listen(self) -> None:

@@ -16,10 +16,12 @@ from redis.asyncio import Redis
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -208,14 +210,19 @@ def _read_cursor(cursor: str) -> tuple[str, bytes]:
         raise InvalidField("page_token", "is not one that a page gave; start without one") from None
 
 
+# States that pass. redis-py cuts their words off the message; MasterDownError is a ClusterDownError.
+_PASSING = (AuthenticationError, BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
+
+
 @asynccontextmanager
 async def translated_errors() -> AsyncIterator[None]:
     """redis-py's errors as Relay's; see `relay.core.errors`."""
     try:
         yield
-    except (AuthenticationError, OutOfMemoryError, ReadOnlyError, BusyLoadingError) as failure:
-        kind = StoreFull if isinstance(failure, OutOfMemoryError) else StoreUnavailable
-        raise kind(_words(failure)) from failure
+    except OutOfMemoryError as failure:
+        raise StoreFull(_words(failure)) from failure
+    except _PASSING as failure:
+        raise StoreUnavailable(_words(failure)) from failure
     except (RedisConnectionError, RedisTimeoutError, OSError) as failure:
         raise StoreUnavailable(_words(failure)) from failure
     except ResponseError as failure:
@@ -232,7 +239,7 @@ def _refusal(text: str) -> Exception:
         return InvalidField("delay", "ends after the year 9999; give a shorter one")
     if word in ("OOM", "-OOM") or "OOM command not allowed" in text:
         return StoreFull(text)
-    if word in ("LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MISCONF"):
+    if word in ("READONLY", "BUSY", "NOREPLICAS", "MISCONF"):
         return StoreUnavailable(text)
     return StoreRefused(text)
 

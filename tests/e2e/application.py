@@ -103,17 +103,20 @@ class Handler:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+async def tell_ready(client: RelayClient, journal: Journal) -> None:
+    await client.wait_ready()
+    journal.write("ready")
+
+
 async def serve(options: argparse.Namespace) -> None:
     client = RelayClient(options.target, shutdown_timeout=options.shutdown_timeout)
     journal = Journal(options.events)
     for topic in options.topic:
         client.on(topic, concurrency=options.concurrency, prefetch=options.prefetch)(Handler(client, journal))
     async with client:
-        serving = asyncio.create_task(client.run())
-        while not (client.ready() or serving.done()):
-            await asyncio.sleep(0.01)
-        journal.write("ready")
-        await serving
+        telling = asyncio.create_task(tell_ready(client, journal))
+        await client.run()
+        telling.cancel()
     journal.write("stopped")
 
 

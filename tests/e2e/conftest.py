@@ -6,16 +6,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
+from redis import Redis
 
 from tests.e2e.processes import Application, Journal, Process, Relay, eventually
 from tests.e2e.producer import Producer
 from tests.servers import Kind, RunningServer, ServerMissing, start_server
-
-if TYPE_CHECKING:
-    import redis
 
 
 class Stage:
@@ -27,7 +25,7 @@ class Stage:
         self._servers: list[RunningServer] = []
         self._processes: list[Process] = []
         self._producers: list[Producer] = []
-        self._client: redis.Redis | None = None
+        self._client: Redis | None = None
 
     def redis(self, kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> RunningServer:
         """A server of the test's own."""
@@ -43,7 +41,7 @@ class Stage:
         return self._servers[0] if self._servers else self.redis()
 
     @property
-    def client(self) -> redis.Redis:
+    def client(self) -> Redis:
         """A connection to the default server."""
         if self._client is None:
             self._client = self.server.client()
@@ -98,9 +96,9 @@ class Stage:
     def left(self, topic: str) -> tuple[int, int, int]:
         """How many entries the timeline, the payloads and the leases of a topic have."""
         return (
-            cast("int", self.client.zcard(f"timers_timeline:{topic}")),
-            cast("int", self.client.hlen(f"timers_payloads:{topic}")),
-            cast("int", self.client.hlen(f"timers_leases:{topic}")),
+            self.client.zcard(f"timers_timeline:{topic}"),
+            self.client.hlen(f"timers_payloads:{topic}"),
+            self.client.hlen(f"timers_leases:{topic}"),
         )
 
     def wait_empty(self, topic: str, timeout: float = 30.0) -> None:

@@ -5,17 +5,17 @@ python -m tests.e2e.peer --url redis://127.0.0.1:6379/0 --topic orders --events 
 publishes so many timers named `peer-N` while it subscribes to the topic, until SIGTERM.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import logging
 import signal
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Annotated, Any
 
+from faststream import Context
 from faststream_redis_timers import TimersBroker
-from faststream_redis_timers.message import TimerMessage
+from faststream_redis_timers.message import TimerStreamMessage
 from redis.asyncio import Redis
 
 from tests.e2e.application import Journal
@@ -37,19 +37,19 @@ def publish(url: str, topic: str, timer_ids: Iterable[str], delay: float = 0.0) 
 async def serve(options: argparse.Namespace) -> None:
     journal = Journal(options.events)
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(stop, stopping.set)
     async with Redis.from_url(options.url) as client:
         broker = TimersBroker(client, logger=None)
 
         @broker.subscriber(options.topic, max_polling_interval=0.2, max_concurrent=20, lease_ttl=2)
-        async def handle(_: str, message: TimerMessage) -> None:
-            journal.write("start", topic=options.topic, timer_id=message.timer_id)
+        async def handle(_: Any, message: Annotated[TimerStreamMessage, Context("message")]) -> None:
+            timer_id = message.raw_message["timer_id"]
+            journal.write("start", topic=options.topic, timer_id=timer_id)
             await asyncio.sleep(options.sleep)
-            journal.write("end", topic=options.topic, timer_id=message.timer_id)
+            journal.write("end", topic=options.topic, timer_id=timer_id)
 
         async with broker:
-            await broker.start()
             journal.write("ready")
             for number in range(options.publish):
                 await broker.publish(

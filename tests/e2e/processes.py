@@ -110,6 +110,9 @@ class Process:
             self._process.kill()
             self._process.wait()
 
+    def _check_runs(self) -> None:
+        assert self.running, f"it ended with {self.process.returncode}: {self.output()[-2000:]}"
+
     def output(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
@@ -142,11 +145,10 @@ class Relay(Process):
         self._settings |= {"RELAY_GRPC__LISTEN": self.target, "RELAY_HTTP__LISTEN": self.http}
         eventually(lambda: self.health() == "SERVING", f"{self.name} is SERVING")
 
-    def _serving(self, skip: int) -> dict[str, Any] | None:
-        if not self.running:
-            raise AssertionError(f"{self.name} ended with {self.process.returncode}: {self.output()[-2000:]}")
+    def _serving(self, skip: int) -> dict[str, Any]:
+        self._check_runs()
         found = [line for line in self.lines()[skip:] if line["message"] == "relay is serving"]
-        return found[0] if found else None
+        return found[0] if found else {}
 
     def health(self) -> str:
         """What grpc.health.v1 answers; UNREACHABLE if nobody does."""
@@ -259,8 +261,8 @@ class Application(Process):
         return dead
 
     def has_said(self, event: str) -> bool:
-        if event == "ready" and not self.running:
-            raise AssertionError(f"{self.name} ended with {self.process.returncode}: {self.output()[-2000:]}")
+        if event == "ready":
+            self._check_runs()
         return any(line.pid == self.pid for line in self.journal.events(event))
 
 

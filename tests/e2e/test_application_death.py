@@ -54,7 +54,7 @@ def test_queued_timers_count_nothing(stage: Stage) -> None:
     application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "60", wait=False)
     survive(stage, application, innocent | {"killer"})
     assert attempts(stage, "killer") == [1, 2, 3, 4]
-    assert {name: attempts(stage, name) for name in innocent} == dict.fromkeys(innocent, [1])
+    assert {name: attempts(stage, name) for name in innocent} == {name: [1] for name in innocent}
 
 
 def test_neighbours_count_once(stage: Stage) -> None:
@@ -72,7 +72,7 @@ def test_neighbours_count_once(stage: Stage) -> None:
 
 
 def test_absent_application(stage: Stage) -> None:
-    """While no application is there nothing is leased and nothing counts, before its first and after its last."""
+    """While no application is there nothing is leased and nothing counts, before it comes or after."""
     relay = stage.relay()
     producer = stage.producer(relay)
     producer.schedule_many(TOPIC, (f"t{n}" for n in range(20)), {"sleep": 0.5})
@@ -110,9 +110,11 @@ def test_thirty_kills(stage: Stage) -> None:
     while deaths < 28 and stage.left(TOPIC)[0]:
         before = len(stage.journal.events("start"))
         eventually(
-            lambda: not application.running
-            or len(stage.journal.events("start")) > before  # noqa: B023
-            or not stage.left(TOPIC)[0],
+            lambda: (
+                not application.running
+                or len(stage.journal.events("start")) > before  # noqa: B023
+                or not stage.left(TOPIC)[0]
+            ),
             "handlers run",
         )
         time.sleep(chance.uniform(0.0, 0.2))  # any moment will do

@@ -108,7 +108,10 @@ def test_command_line(stage: Stage) -> None:
     again = command("schedule", TOPIC, "--id", "a", "--at", "2030-01-31T09:00:00Z", *as_json)
     assert again.documents[0]["replaced"] is True
     assert again.documents[0]["due_time"] == "2030-01-31T09:00:00.000000Z"
-    assert command("schedule", TOPIC, "--id", "b", "--in", "1h", "--payload", "é", "-H", "k=v", *target).code == 0
+    assert (
+        command("schedule", TOPIC, "--id", "b", "--in", "1h", "--payload", "é", "-H", "k=v", *target).code
+        == 0
+    )
 
     (got,) = command("get", TOPIC, "b", *as_json).documents
     assert (got["payload"], got["headers"], got["attempts"]) == ("é", {"k": "v"}, 0)

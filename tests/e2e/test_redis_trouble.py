@@ -48,7 +48,11 @@ def test_away_and_back(stage: Stage, harm: str) -> None:
     producer.schedule(TOPIC, "before", delay=1.0)
     producer.schedule(TOPIC, "in flight", {"sleep": 1.0})
     eventually(lambda: stage.journal.starts("in flight"), "it is in flight")
-    assert (relay.probe("/healthz/ready"), relay.probe("/healthz/live"), relay.health()) == (200, 200, "SERVING")
+    assert (relay.probe("/healthz/ready"), relay.probe("/healthz/live"), relay.health()) == (
+        200,
+        200,
+        "SERVING",
+    )
 
     hurt(server)
     with pytest.raises(grpc.RpcError) as refusal:
@@ -117,7 +121,9 @@ def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
     lost = (standing | set(load.accepted)) - ended.keys()
     said = changes(relay)
     twice = sum(count > 1 for count in ended.values())
-    print(f"{harm}: {len(load.accepted)} accepted, {load.refusals.total()} refused, {len(lost)} lost, ", end="")
+    print(
+        f"{harm}: {len(load.accepted)} accepted, {load.refusals.total()} refused, {len(lost)} lost, ", end=""
+    )
     print(f"{twice} twice, {len(said)} lines")
     assert not lost
     assert set(load.refusals) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}

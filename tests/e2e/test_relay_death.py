@@ -37,7 +37,8 @@ def test_other_relay_takes_over(stage: Stage) -> None:
     again = [event for event in stage.journal.events("start") if event.attempt > 1]
     assert len(twice) <= 200 * 2, "only what the dead relay held may come twice"
     assert all(event.at >= killed for event in again)
-    print(f"{len(twice)} of {len(names)} came twice; the last start {again[-1].at - killed:.1f} s after the kill")
+    last = again[-1].at - killed
+    print(f"{len(twice)} of {len(names)} came twice; the last began {last:.1f} s after the kill")
 
 
 def test_lease_is_the_time_to_recover(stage: Stage) -> None:

@@ -32,7 +32,7 @@ def asleep(stage: Stage, relay: Relay) -> None:
 
 @pytest.mark.parametrize("by_way_of", ["the same relay", "another relay"])
 def test_earlier_timer_wakes(stage: Stage, by_way_of: str) -> None:
-    """With an hour to sleep, a timer that is due sooner comes within 100 ms of its due time, 9 times of 10."""
+    """With an hour to sleep, an earlier timer comes within 100 ms of its due time, 9 times of 10."""
     relay = stage.relay("delivering", SLEEPY)
     asleep(stage, relay)
     other = relay if by_way_of == "the same relay" else stage.relay("scheduling", SLEEPY)
@@ -56,7 +56,7 @@ def lateness(stage: Stage, producer: Producer, timer_id: str, delay: float) -> f
 
 
 def test_foreign_publisher(stage: Stage) -> None:
-    """A timer that a foreign publisher writes, without a hint, comes after max_polling_interval at the latest."""
+    """What a foreign publisher writes, without a hint, comes after max_polling_interval at the latest."""
     relay = stage.relay(settings={"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.5"})
     asleep(stage, relay)
     for number in range(5):

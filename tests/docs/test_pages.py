@@ -1,0 +1,116 @@
+"""The prose keeps up with the code: what it links to, names and tells people to type is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from relay.cli.commands import app
+from relay.settings.load import load
+from tests.docs import pages
+from tests.docs.pages import ROOT, Block, Said
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.checkout
+
+PYTHON = pages.blocks("python")
+YAML = [block for block in pages.blocks("yaml") if block.page != "docs/settings.md"]
+
+
+def ids(said: Block | Said) -> str:
+    return f"{said.page}: {said.text[:40]}"
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=ids)
+def test_python_compiles_and_imports_what_is_there(block: Block) -> None:
+    compile(block.text, block.page, "exec")
+    imports = [line for line in block.text.splitlines() if line.startswith(("import ", "from "))]
+    exec("\n".join(imports), {})
+
+
+@pytest.mark.parametrize("block", YAML, ids=ids)
+def test_settings_are_valid(block: Block, tmp_path: Path) -> None:
+    config = tmp_path / "relay.yaml"
+    config.write_text(block.text, encoding="utf-8")
+    assert yaml.safe_load(block.text).keys() <= load(config, environ={}).model_dump().keys()
+
+
+def test_links_lead_somewhere() -> None:
+    """Files exist, and so do the headings in them."""
+    lost = []
+    for said in pages.links():
+        target, _, anchor = said.text.partition("#")
+        path = (ROOT / said.page).parent / target if target else ROOT / said.page
+        page = path.resolve()
+        if not page.exists() or (anchor and anchor not in pages.anchors(str(page.relative_to(ROOT)))):
+            lost.append(said)
+    assert lost == []
+
+
+def test_named_files_exist() -> None:
+    """In backticks: `relay/engine/lease.py`, `tests/lua`."""
+    named = re.compile(r"(relay|lua|proto|tests|bench|docs|examples|tools)/[\w./*-]+")
+    lost = [said for said in pages.code() if named.fullmatch(said.text) and not list(ROOT.glob(said.text))]
+    assert lost == []
+
+
+def test_named_members_exist() -> None:
+    """In backticks: `Poller.step`. A class that is none of ours is left alone."""
+    named = re.compile(r"([A-Z]\w+)\.([a-z_]\w*)")
+    lost = []
+    for said in pages.code():
+        if found := named.fullmatch(said.text):
+            owner, member = found.groups()
+            if member not in pages.members().get(owner, {member}):
+                lost.append(said)
+    assert lost == []
+
+
+def test_commands_and_their_options_exist() -> None:
+    """Whatever begins with `relay `, typed or mentioned."""
+    group = get_command(app)
+    assert hasattr(group, "commands")
+    wrong = []
+    for said in pages.command_lines("relay"):
+        name, *rest = shlex.split(said.text)
+        command = group.commands.get(name)
+        if command is None:
+            wrong.append(said)
+            continue
+        known = {option for parameter in command.params for option in parameter.opts}
+        wrong += [said for word in rest if word.startswith("--") and word not in known | {"--help"}]
+    assert wrong == []
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    wrong = [said for said in pages.command_lines("make") if said.text.split()[0] not in targets]
+    assert wrong == []
+
+
+def test_decisions_are_whole() -> None:
+    """Numbered without gaps, in the index, and each with its three parts."""
+    folder = ROOT / "docs" / "decisions"
+    names = sorted(path.name for path in folder.glob("0*.md"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    index = pages.text("docs/decisions/README.md")
+    for name in names:
+        page = pages.text(f"docs/decisions/{name}")
+        assert page.startswith(f"# {name[:4]}: "), name
+        assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Context", "Decision", "Consequences"], name
+        assert f"({name})" in index, name
+
+
+def test_exit_codes_are_those_of_the_command_line() -> None:
+    from relay.cli import exits
+
+    codes = {exits.OK, exits.FAILURE, exits.BAD_INPUT, exits.NOT_FOUND, exits.UNAVAILABLE}
+    table = pages.text("README.md").partition("| exit code | means |")[2].partition("\n\n")[0]
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == codes

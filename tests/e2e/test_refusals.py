@@ -1,0 +1,228 @@
+"""Starts that can't go well end at once, with a sentence that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import command, eventually
+from tests.servers import free_port
+
+TOPIC = "orders"
+
+
+def refusal(
+    stage: Stage,
+    settings: Mapping[str, str] | None = None,
+    *,
+    url: str | None = None,
+    listen: str = "127.0.0.1:0",
+) -> str:
+    """Start a relay that must end by itself with 1; answers the one thing that it says."""
+    relay = stage.relay("refused", settings, url=url, listen=listen, start=False)
+    relay.spawn()
+    assert relay.wait(20.0) == 1, relay.output()
+    critical = [line["message"] for line in relay.lines() if line["level"] == "critical"]
+    assert len(critical) == 1, relay.output()
+    message: str = critical[0]
+    return message
+
+
+# ------------------------------------------------------------------------------------ Redis
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_eviction(stage: Stage, policy: str) -> None:
+    """A Redis that may evict timers is refused by name, unless a setting allows it."""
+    server = stage.redis(config={"maxmemory-policy": policy})
+    said = refusal(stage, url=server.url)
+    assert policy in said
+    assert "noeviction" in said
+    assert "redis.allow_eviction" in said
+    stage.relay("allowed", {"RELAY_REDIS__ALLOW_EVICTION": "true"})
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lfu", "noeviction"])
+def test_eviction_without_config(stage: Stage, policy: str) -> None:
+    """Where CONFIG is forbidden, as in managed services, the policy is known all the same."""
+    server = stage.redis(config={"maxmemory-policy": policy})
+    rules = ("on", ">secret", "~*", "&*", "+@all", "-config")
+    stage.client.execute_command("ACL SETUSER", "guest", *rules)
+    url = server.url.replace("//", "//guest:secret@")
+    if policy == "noeviction":
+        stage.relay(url=url)
+    else:
+        assert policy in refusal(stage, url=url)
+
+
+def test_unreachable(stage: Stage) -> None:
+    """Without a Redis the start fails after start_timeout, and the password is masked."""
+    url = f"redis://:secret@127.0.0.1:{free_port()}/0"
+    begun = time.monotonic()
+    said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=url)
+    assert time.monotonic() - begun < 10
+    assert "redis.start_timeout (1 s)" in said
+    assert url.replace("secret", "***") in said
+    assert "secret" not in (stage.directory / "refused.log").read_text()
+
+
+def test_frozen(stage: Stage) -> None:
+    """A Redis that takes connections and answers nothing counts as unreachable, in the same time."""
+    server = stage.redis()
+    server.freeze()
+    begun = time.monotonic()
+    assert "redis.start_timeout (1 s)" in refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=server.url)
+    assert time.monotonic() - begun < 10
+
+
+def test_wrong_password(stage: Stage) -> None:
+    """A password that Redis refuses is told as such, without being told."""
+    server = stage.redis(config={"requirepass": "right"})
+    said = refusal(
+        stage, {"RELAY_REDIS__START_TIMEOUT": "0.5"}, url=server.url.replace("//", "//:wrong-one@")
+    )
+    assert "password" in said or "auth" in said.lower()
+    assert "wrong-one" not in said
+
+
+def test_late_redis(stage: Stage) -> None:
+    """A Redis that comes within start_timeout is waited for."""
+    server = stage.redis()
+    server.kill()
+    relay = stage.relay(settings={"RELAY_REDIS__START_TIMEOUT": "20"}, start=False)
+    relay.spawn()
+    time.sleep(0.5)  # as long as it takes: the relay must be running by then or start later, both are fine
+    assert relay.running
+    server.start()
+    eventually(lambda: relay.said("relay is serving"), "it serves")
+    assert relay.terminate() == 0
+
+
+class OldRedis(socketserver.BaseRequestHandler):
+    """Knows INFO, and answers OK to all else."""
+
+    request: socket.socket
+
+    def handle(self) -> None:
+        info = b"redis_version:5.0.14\r\nmaxmemory_policy:noeviction\r\n"
+        while data := self.request.recv(4096):
+            for line in data.upper().split(b"\r\n"):
+                if line == b"INFO":
+                    self.request.sendall(b"$%d\r\n%s\r\n" % (len(info), info))
+                elif line in (b"CLIENT", b"PING", b"SELECT"):
+                    self.request.sendall(b"+OK\r\n")
+
+
+@contextmanager
+def old_redis() -> Iterator[str]:
+    """The URL of a Redis 5, as far as a client can tell at the start."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldRedis) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_too_old(stage: Stage) -> None:
+    """A Redis before 6.2 is refused, with the version that is needed."""
+    with old_redis() as url:
+        said = refusal(stage, url=url)
+    assert "5.0.14" in said
+    assert "6.2" in said
+
+
+# -------------------------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize("which", ["grpc.listen", "http.listen"])
+def test_port_in_use(stage: Stage, which: str) -> None:
+    """A port that another process has is named together with its setting; the other one is unharmed."""
+    first = stage.relay()
+    address = first.target if which == "grpc.listen" else first.http
+    if which == "grpc.listen":
+        said = refusal(stage, listen=address)
+    else:
+        said = refusal(stage, {"RELAY_HTTP__LISTEN": address})
+    assert address in said
+    assert which in said
+    assert first.health() == "SERVING"
+    assert first.probe("/healthz/ready") == 200
+
+
+def test_socket_in_use(stage: Stage) -> None:
+    """A Unix socket on which another relay answers is left to it."""
+    path = stage.directory / "relay.sock"
+    first = stage.relay(listen=f"unix:{path}")
+    said = refusal(stage, listen=f"unix:{path}")
+    assert "grpc.listen" in said
+    assert str(path) in said
+    assert first.health() == "SERVING"
+    assert first.terminate() == 0
+    assert not path.exists()
+
+
+def test_stale_socket(stage: Stage) -> None:
+    """The socket that a killed relay left behind does not hinder the next one."""
+    path = stage.directory / "relay.sock"
+    relay = stage.relay(listen=f"unix:{path}")
+    relay.kill()
+    assert path.exists()
+    relay.start()
+    stage.producer(relay).schedule(TOPIC, "t", delay=60.0)
+
+
+@pytest.mark.parametrize("found", ["a file", "no directory"])
+def test_socket_path_of_no_use(stage: Stage, found: str) -> None:
+    """A path that holds something else, or can't be made, is refused; what it holds stays."""
+    path = stage.directory / ("precious" if found == "a file" else "nowhere/relay.sock")
+    if found == "a file":
+        path.write_text("precious")
+    said = refusal(stage, listen=f"unix:{path}")
+    assert "grpc.listen" in said
+    assert str(path) in said
+    if found == "a file":
+        assert path.read_text() == "precious"
+
+
+# --------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"RELAY_DEFAULTS__LEASE_TTL": "-1"}, "defaults.lease_ttl"),
+        ({"RELAY_REDIS__URL": "http://127.0.0.1"}, "redis.url"),
+        ({"RELAY_GRPC__SOCKET_MODE": "rw"}, "grpc.socket_mode"),
+        ({"RELAY_DRAIN_TIMEOUT": "soon"}, "drain_timeout"),
+    ],
+)
+def test_wrong_variable(settings: dict[str, str], field: str) -> None:
+    """A wrong variable ends `serve` with 2 and the field's name, without a traceback."""
+    ran = command("serve", settings=settings)
+    assert ran.code == 2
+    assert field in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_wrong_file(tmp_path: Path) -> None:
+    """So do an unknown key in the file, and a file that is not there."""
+    file = tmp_path / "relay.yaml"
+    file.write_text("redis: {ulr: 'redis://127.0.0.1'}\n")
+    unknown = command("serve", "--config", str(file))
+    assert unknown.code == 2
+    assert "redis.ulr" in unknown.err
+    missing = command("serve", "--config", str(tmp_path / "missing.yaml"))
+    assert missing.code == 2
+    assert "missing.yaml" in missing.err

@@ -1,0 +1,124 @@
+"""Where it listens, what it says of its health, and that it describes itself."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from relay.rpc import server as rpc
+from relay.v1.timer_service_pb2 import ScheduleRequest
+from tests.rpc.rig import Relay, served, spec
+
+SERVICES = ("relay.v1.TimerService", "relay.v1.DeliveryService")
+
+
+async def start(relay: Relay, listen: str) -> rpc.RpcServer:
+    return await rpc.start(relay.engine, listen=listen, socket_mode=0o660, max_message_bytes=1 << 20)
+
+
+async def test_tells_its_health(relay: Relay) -> None:
+    """NOT_SERVING until told otherwise, for the server and each service; an unknown service is NOT_FOUND."""
+    stub: Any = health_pb2_grpc.HealthStub(relay.channel)
+    for healthy, status in ((None, "NOT_SERVING"), (True, "SERVING"), (False, "NOT_SERVING")):
+        if healthy is not None:
+            await relay.server.say_healthy(healthy)
+        for service in ("", *SERVICES):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+            assert health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) == status
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Check(health_pb2.HealthCheckRequest(service="no.such.Service"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_change_of_health_reaches_who_watches(relay: Relay) -> None:
+    """As load balancers do."""
+    stub: Any = health_pb2_grpc.HealthStub(relay.channel)
+    watch = stub.Watch(health_pb2.HealthCheckRequest())
+    with anyio.fail_after(10):
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await relay.server.say_healthy(True)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    watch.cancel()
+
+
+async def test_describes_itself(relay: Relay) -> None:
+    """Reflection lists the services and gives their files, so that generic tools work."""
+    channel: Any = relay.channel
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    call = stub.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    listed = {service.name for service in (await call.read()).list_services_response.service}
+    assert listed >= {*SERVICES, "grpc.health.v1.Health"}
+    for symbol in SERVICES:
+        await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
+        assert (await call.read()).file_descriptor_response.file_descriptor_proto
+    await call.done_writing()
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_unix_socket_has_its_mode_and_goes_with_the_server(tmp_path: Path) -> None:
+    """Group and owner, as set; no file is left behind."""
+    path = tmp_path / "relay.sock"
+    async with served(listen=f"unix:{path}") as relay:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        await relay.timers.Schedule(ScheduleRequest(timer=spec()))
+    assert not path.exists()
+
+
+async def test_a_socket_file_left_by_a_dead_relay_is_taken_over(tmp_path: Path) -> None:
+    """SIGKILL leaves it there; the next one must start."""
+    path = tmp_path / "relay.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    async with served(listen=f"unix:{path}") as relay:
+        await relay.timers.Schedule(ScheduleRequest(timer=spec()))
+
+
+async def test_a_socket_in_use_is_not_taken_over(relay: Relay, tmp_path: Path) -> None:
+    """Another relay listens there: a clear error, and the other one goes on."""
+    path = tmp_path / "relay.sock"
+    async with served(listen=f"unix:{path}") as other:
+        with pytest.raises(rpc.CannotListen, match=f"unix:{path}"):
+            await start(relay, f"unix:{path}")
+        await other.timers.Schedule(ScheduleRequest(timer=spec()))
+
+
+@pytest.mark.parametrize("where", ["no/such/directory.sock", "x" * 200])
+async def test_a_socket_that_can_t_be_made_is_a_clear_error(relay: Relay, tmp_path: Path, where: str) -> None:
+    """Also where a path is too long for a socket."""
+    with pytest.raises(rpc.CannotListen, match=r"grpc\.listen: can't listen on unix:"):
+        await start(relay, f"unix:{tmp_path / where}")
+
+
+async def test_a_file_that_is_no_socket_is_left_alone(relay: Relay, tmp_path: Path) -> None:
+    """Somebody mistook the path."""
+    path = tmp_path / "precious"
+    path.write_text("keep me")
+    with pytest.raises(rpc.CannotListen):
+        await start(relay, f"unix:{path}")
+    assert path.read_text() == "keep me"
+
+
+async def test_a_taken_port_is_a_clear_error(relay: Relay) -> None:
+    """Two relays never share a port unawares."""
+    with pytest.raises(rpc.CannotListen, match=f"can't listen on {relay.server.address}"):
+        await start(relay, relay.server.address)
+    await relay.timers.Schedule(ScheduleRequest(timer=spec()))
+
+
+async def test_listens_on_ipv6_too() -> None:
+    """The address that it tells can be dialled."""
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    async with served(listen="[::1]:0") as relay:
+        assert relay.server.address.startswith("[::1]:")
+        await relay.timers.Schedule(ScheduleRequest(timer=spec()))

@@ -1,0 +1,91 @@
+"""A server that answers what it is told to, and a line that loses replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[str]:
+    """A URL at which each command, in lower case, is answered by `answer`; None hangs up."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                count = int((await reader.readuntil(b"\r\n"))[1:])
+                parts = []
+                for _ in range(count):
+                    size = int((await reader.readuntil(b"\r\n"))[1:])
+                    parts.append((await reader.readexactly(size + 2))[:-2])
+                name = parts[0].lower()
+                reply = b"+OK\r\n" if name in (b"client", b"hello", b"select") else answer(name)
+                if reply is None:
+                    break
+                writer.write(reply)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    finally:
+        server.close()
+
+
+def bulk(text: str) -> bytes:
+    """A RESP bulk string."""
+    return f"${len(text.encode())}\r\n{text}\r\n".encode()
+
+
+class Line:
+    """A proxy in front of a server; it cuts the line instead of passing on a reply while `losing`.
+
+    `sent` is all that clients said, in order.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.sent = b""
+        self.losing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        try:
+            yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        finally:
+            server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.sleep(0)  # let the transports close
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self._port)
+        self._tasks.add(asyncio.ensure_future(self._there(reader, upstream)))
+        self._tasks.add(asyncio.ensure_future(self._back(upstream_reader, writer, upstream)))
+
+    async def _there(self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError):
+                while data := await reader.read(1 << 16):
+                    self.sent += data
+                    upstream.write(data)
+                    await upstream.drain()
+        finally:
+            upstream.close()
+
+    async def _back(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: asyncio.StreamWriter
+    ) -> None:
+        try:
+            with suppress(OSError):
+                while (data := await reader.read(1 << 16)) and not self.losing:
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
+            upstream.close()

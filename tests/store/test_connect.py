@@ -1,0 +1,123 @@
+"""Connections, and which servers are refused."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from relay.core.errors import StoreUnavailable, UnfitServer
+from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.timers import NewTimer
+from relay.store.connect import check_server, connect
+from relay.store.redis import RedisStore
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+from tests.store.fake import Line, bulk, serving
+
+N1, N2 = b"relay-1-nonce-01", b"relay-1-nonce-02"
+SECOND = 1_000_000
+
+
+async def checked(url: str, *, allow_eviction: bool = False) -> str:
+    redis = connect(url, connections=1, timeout=5.0)
+    try:
+        return await check_server(redis, allow_eviction=allow_eviction)
+    finally:
+        await redis.aclose()
+
+
+async def test_the_server_is_named(redis_server: RunningServer) -> None:
+    """Every supported server is fit, and told apart by name and version."""
+    name, _, version = (await checked(redis_server.url)).partition(" ")
+    assert name == ("Valkey" if redis_server.kind == "valkey" else "Redis")
+    assert version[0].isdigit()
+
+
+async def test_a_policy_that_evicts(redis_server: RunningServer) -> None:
+    """It is refused by name, unless the settings allow it."""
+    with redis_server.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            with pytest.raises(UnfitServer, match=r"allkeys-lru.*noeviction.*redis\.allow_eviction"):
+                await checked(redis_server.url)
+            assert await checked(redis_server.url, allow_eviction=True)
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize("version", ["6.0.16", "5.0.14", "2.8.0", "nonsense"])
+async def test_a_server_that_is_too_old(version: str) -> None:
+    """It is refused with what is needed."""
+    async with serving(lambda _: bulk(f"redis_version:{version}\r\n")) as url:
+        with pytest.raises(UnfitServer, match=rf"{version} is too old: Relay needs 6\.2"):
+            await checked(url)
+
+
+@pytest.mark.parametrize("version", ["6.2.0", "7.0.15", "10.1.0"])
+async def test_versions_are_compared_as_numbers(version: str) -> None:
+    """Ten is newer than six; a server that does not tell its policy is taken for fit."""
+    async with serving(lambda _: bulk(f"redis_version:{version}\r\n")) as url:
+        assert await checked(url) == f"Redis {version}"
+
+
+async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """A claim whose reply got lost has happened: the same nonce is never sent twice, by anybody.
+
+    Its lease is a token that nobody knows; another nonce gets the timer when it is over.
+    """
+    topic = keyspace.topic()
+    line = Line(valkey.port)
+    async with line.open() as url:
+        redis = connect(url, connections=2, timeout=5.0)
+        store = RedisStore(redis)
+        await store.schedule(topic, [NewTimer("a", b"x", delay=0)])
+        await store.claim(f"{topic}-warm:{topic}", limit=1, lease=1, nonce=bytes(16), max_bytes=1)
+        line.losing = True
+        with pytest.raises(StoreUnavailable):
+            await store.claim(topic, limit=1, lease=50_000, nonce=N1, max_bytes=1)
+        line.losing = False
+        assert line.sent.count(N1) == 1
+        timer = await store.get(topic, "a")
+        assert timer is not None
+        assert timer.state.value == "leased", "it did happen"
+        with anyio.fail_after(10):
+            while not (
+                claim := await store.claim(topic, limit=1, lease=SECOND, nonce=N2, max_bytes=1)
+            ).timers:
+                pass
+        assert claim.timers[0].attempt == 1
+        for nonce, verdict in ((N1, Verdict.STALE), (N2, Verdict.OK)):
+            assert await store.settle(topic, [Settlement("a", nonce, Verb.ACK)]) == [verdict]
+        await redis.aclose()
+
+
+async def test_calls_wait_for_a_connection(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """More calls than connections at once is no error."""
+    topic = keyspace.topic()
+    with valkey.client() as client:
+        before = {each["id"] for each in client.client_list()}
+    redis = connect(valkey.url, connections=2, timeout=10.0)
+    store = RedisStore(redis)
+    async with anyio.create_task_group() as group:
+        for n in range(50):
+            group.start_soon(store.schedule, topic, [NewTimer(f"t{n}", b"", delay=0)])
+    claim = await store.claim(topic, limit=100, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+    assert len(claim.timers) == 50
+    with valkey.client() as client:
+        opened = {each["id"] for each in client.client_list()} - before
+    assert len(opened) <= 3, "two, and the one that asks"
+    await redis.aclose()
+
+
+async def test_closing_leaves_no_connection(valkey: RunningServer) -> None:
+    """The client owns its pool."""
+    with valkey.client() as client:
+        before = {each["id"] for each in client.client_list()}
+        redis = connect(valkey.url, connections=2, timeout=5.0)
+        await redis.ping()
+        opened = {each["id"] for each in client.client_list()} - before
+        assert len(opened) == 1
+        await redis.aclose()
+        deadline = anyio.current_time() + 5
+        while opened & {each["id"] for each in client.client_list()}:
+            assert anyio.current_time() < deadline, "still open"

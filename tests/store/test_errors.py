@@ -1,0 +1,91 @@
+"""redis-py's errors and the server's words as Relay's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from redis.exceptions import RedisError
+
+from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.timers import NewTimer
+from relay.store.connect import connect
+from relay.store.redis import RedisStore, translated_errors
+from tests.servers import free_port
+from tests.store.fake import serving
+
+UNAVAILABLE = [
+    "LOADING Redis is loading the dataset in memory",
+    "READONLY You can't write against a read only replica.",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "CLUSTERDOWN The cluster is down",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "NOREPLICAS Not enough good replicas to write.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "NOAUTH Authentication required.",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "READONLY You can't write against a read only replica. script: abc, on @user_script:1.",
+]
+
+
+async def outcome_of(answer: Callable[[bytes], bytes | None]) -> BaseException:
+    """What scheduling a timer raises on a server that answers so."""
+    async with serving(answer) as url:
+        redis = connect(url, connections=1, timeout=2.0)
+        with pytest.raises(Exception) as caught:  # noqa: PT011  (which one is what is asked)
+            await RedisStore(redis).schedule("topic", [NewTimer("a", b"", due=0)])
+        await redis.aclose()
+    return caught.value
+
+
+@pytest.mark.parametrize("words", UNAVAILABLE, ids=lambda words: words.split()[0])
+async def test_a_server_that_cannot_answer_now(words: str) -> None:
+    """A state that passes is `StoreUnavailable`, in the server's own words."""
+    failure = await outcome_of(lambda _: f"-{words}\r\n".encode())
+    assert type(failure) is StoreUnavailable
+    assert str(failure) == words or str(failure) in words
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("OOM command not allowed when used memory > 'maxmemory'.", StoreFull),
+        (
+            "OOM command not allowed when used memory > 'maxmemory'. script: abc, on @user_script:1.",
+            StoreFull,
+        ),
+        ("WRONGKEYTYPE timers_timeline:x holds a string, not a zset", WrongKeyType),
+        ("OUTOFRANGE 0", InvalidField),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", StoreRefused),
+        ("ERR unknown command", StoreRefused),
+    ],
+)
+async def test_a_server_that_refuses(words: str, kind: type[Exception]) -> None:
+    """Each refusal has a kind of its own, and keeps what the server said."""
+    failure = await outcome_of(lambda _: f"-{words}\r\n".encode())
+    assert type(failure) is kind
+    assert str(failure)
+
+
+async def test_a_connection_that_breaks() -> None:
+    """Nothing is known about the call."""
+    assert type(await outcome_of(lambda _: None)) is StoreUnavailable
+
+
+async def test_a_server_that_is_not_there() -> None:
+    """A refused connection says so."""
+    redis = connect(f"redis://127.0.0.1:{free_port()}/0", connections=1, timeout=2.0)
+    with pytest.raises(StoreUnavailable, match="onnect"):
+        await RedisStore(redis).ping()
+    await redis.aclose()
+
+
+async def test_every_error_has_words() -> None:
+    """An exception without a message is named by its type."""
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        async with translated_errors():
+            raise TimeoutError
+    with pytest.raises(StoreRefused, match="RedisError"):
+        async with translated_errors():
+            raise RedisError

@@ -1,0 +1,124 @@
+"""Wake hints over pub/sub."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from relay.core.timers import NewTimer
+from relay.store.connect import connect
+from relay.store.hints import RedisHints
+from relay.store.memory import MemoryStore
+from relay.store.redis import RedisStore
+from tests.servers import RunningServer, start_server
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+
+LATER = 4_000_000_000_000_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, within ten seconds."""
+    with anyio.fail_after(10):
+        while not condition():  # noqa: ASYNC110  (the condition is another task's doing)
+            await anyio.sleep(0.001)
+
+
+@pytest.fixture
+async def store(redis_server: RunningServer) -> AsyncIterator[RedisStore]:
+    redis = connect(redis_server.url, connections=4, timeout=5.0)
+    yield RedisStore(redis)
+    await redis.aclose()
+
+
+async def test_an_earlier_timer_wakes(store: RedisStore, keyspace: Keyspace) -> None:
+    """A watcher hears its topic's new first timer to the microsecond, through any relay; others' not."""
+    topic, other = keyspace.topic(), keyspace.topic()
+    heard: list[int] = []
+    hints = RedisHints(store._redis)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch(topic, heard.append)
+        await until(lambda: heard == [0])  # it is woken once as the subscription begins
+        await store.schedule(other, [NewTimer("a", b"", due=1)])
+        await store.schedule(topic, [NewTimer("a", b"", due=LATER)])
+        await store.schedule(topic, [NewTimer("b", b"", due=LATER + 1)])
+        await store.schedule(topic, [NewTimer("c", b"", due=LATER - 1)])
+        await until(lambda: len(heard) == 3)
+        assert heard == [0, LATER, LATER - 1]
+        group.cancel_scope.cancel()
+
+
+async def test_watching_more_and_less(store: RedisStore, keyspace: Keyspace) -> None:
+    """Topics come and go while it runs; with none left it starts over when one comes."""
+    one, two = keyspace.topic(), keyspace.topic()
+    heard: list[tuple[str, int]] = []
+    hints = RedisHints(store._redis)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch(one, lambda due: heard.append(("one", due)))
+        await until(lambda: ("one", 0) in heard)
+        await hints.watch(two, lambda due: heard.append(("two", due)))
+        await until(lambda: ("two", 0) in heard)
+        await hints.unwatch(one)
+        await store.schedule(one, [NewTimer("a", b"", due=LATER)])
+        await store.schedule(two, [NewTimer("a", b"", due=LATER)])
+        await until(lambda: ("two", LATER) in heard)
+        assert ("one", LATER) not in heard
+        await hints.unwatch(two)
+        heard.clear()
+        await hints.watch(one, lambda due: heard.append(("one", due)))
+        await until(lambda: ("one", 0) in heard)
+        group.cancel_scope.cancel()
+
+
+async def test_what_others_publish(store: RedisStore, keyspace: Keyspace) -> None:
+    """Garbage on the channel is passed over."""
+    topic = keyspace.topic()
+    heard: list[int] = []
+    hints = RedisHints(store._redis)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch(topic, heard.append)
+        await until(lambda: heard == [0])
+        for message in (b"", b"soon", b"\xff", b"nan", b"5.5"):
+            await store._redis.publish(f"timers_wake:{topic}", message)
+        await until(lambda: 5_500_000 in heard)
+        assert heard in ([0, 5_500_000], [0, 0, 5_500_000])
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_restart(keyspace: Keyspace) -> None:
+    """It subscribes anew, and wakes its watchers, for hints may have been lost meanwhile."""
+    with start_server("valkey") as server:
+        redis = connect(server.url, connections=2, timeout=5.0)
+        heard: list[int] = []
+        hints = RedisHints(redis)
+        async with anyio.create_task_group() as group:
+            group.start_soon(hints.run)
+            await hints.watch("topic", heard.append)
+            await until(lambda: heard == [0])
+            await anyio.to_thread.run_sync(server.restart)
+            await until(lambda: heard == [0, 0])
+            await RedisStore(redis).schedule("topic", [NewTimer("a", b"", due=LATER)])
+            await until(lambda: heard == [0, 0, LATER])
+            group.cancel_scope.cancel()
+        await redis.aclose()
+
+
+async def test_hints_in_memory() -> None:
+    """The store in memory gives the same hints at once."""
+    store = MemoryStore(lambda: 0)
+    heard: list[int] = []
+    await store.watch("topic", heard.append)
+    for due in (LATER, LATER + 1, LATER - 1):
+        await store.schedule("topic", [NewTimer(f"t{due}", b"", due=due)])
+    assert heard == [LATER, LATER - 1]
+    await store.unwatch("topic")
+    await store.schedule("topic", [NewTimer("a", b"", due=0)])
+    assert heard == [LATER, LATER - 1]
