@@ -22,7 +22,7 @@ def name(field: str, value: str) -> str:
         raise InvalidField(field, "is empty; give it 1 to 256 bytes")
     if value.isascii() and value.isalnum() and len(value) <= MAX_NAME_BYTES:
         return value  # what most names are
-    size = len(value.encode())
+    size = _size(field, value)
     if size > MAX_NAME_BYTES:
         raise InvalidField(field, f"is {size} bytes long; at most {MAX_NAME_BYTES} are allowed")
     for char in value:
@@ -31,6 +31,14 @@ def name(field: str, value: str) -> str:
         if ord(char) < 0x20 or 0x7F <= ord(char) <= 0x9F:
             raise InvalidField(field, f"contains the control character U+{ord(char):04X}; leave it out")
     return value
+
+
+def _size(field: str, text: str) -> int:
+    """Bytes of UTF-8."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidField(field, "contains half a character; give valid Unicode text") from None
 
 
 def payload(value: bytes, limit: int) -> bytes:
@@ -50,7 +58,7 @@ def headers(value: Mapping[str, str]) -> Mapping[str, str]:
     for key, text in value.items():
         if not key:
             raise InvalidField("headers", "has an empty name; name every header")
-        size += len(key.encode()) + len(text.encode())
+        size += _size("headers", key) + _size("headers", text)
     if size > MAX_HEADER_BYTES:
         raise InvalidField("headers", f"are {size} bytes long; at most {MAX_HEADER_BYTES} are allowed")
     return value

@@ -34,7 +34,7 @@ class Problem(Enum):
     STALE = "the lease is lost: the timer was rescheduled, or is delivered elsewhere"
     GONE = "the timer is no longer there"
     INVALID_OUTCOME = "outcome: is missing or unknown; send ACK, NACK, REJECT or EXTEND"
-    INVALID_RETRY_AFTER = "retry_after: is negative or no duration; send 0 or more"
+    INVALID_RETRY_AFTER = "retry_after: is negative, too long or no duration; send 0 or more"
 
 
 @dataclass(slots=True)

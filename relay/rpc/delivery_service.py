@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from relay.core import validate
@@ -66,6 +67,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             await writer
         except InvalidField as failure:
             broken = False
+            self._engine.detach(session, broken=False)  # the application may not even read the status
             await abort(context, failure)
         finally:
             # Also when the call is cancelled, which is what a broken connection does.
@@ -75,7 +77,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _open(self, context: Context) -> Session | None:
-        request = await context.read()
+        request = await _hear(context)
         if request is grpc.aio.EOF:
             return None
         if request.WhichOneof("message") != "open":
@@ -92,7 +94,7 @@ class DeliveryService(base.DeliveryServiceServicer):
 
     async def _read(self, session: Session, context: Context) -> None:
         """Take what the application says until it ends its side."""
-        while (request := await context.read()) is not grpc.aio.EOF:
+        while (request := await _hear(context)) is not grpc.aio.EOF:
             kind = request.WhichOneof("message")
             if kind == "settle":
                 self._settle(session, request.settle)
@@ -121,7 +123,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         else:
             try:
                 retry_after = (
-                    translate.length("retry_after", settlement.retry_after)
+                    validate.delay(translate.length("retry_after", settlement.retry_after))
                     if settlement.HasField("retry_after")
                     else None
                 )
@@ -130,6 +132,14 @@ class DeliveryService(base.DeliveryServiceServicer):
                 return
             reason = translate.shortened(settlement.reason, validate.MAX_REASON_BYTES)
             self._engine.end(session, settlement.token, ENDS[outcome], retry_after=retry_after, reason=reason)
+
+
+async def _hear(context: Context) -> Any:
+    """The next message, or `grpc.aio.EOF`."""
+    try:
+        return await context.read()
+    except DecodeError:
+        raise InvalidField("message", "is no DeliverRequest; check what sends it") from None
 
 
 async def _write(session: Session, context: Context) -> None:

@@ -101,7 +101,7 @@ class Stage:
             self.client.hlen(f"timers_leases:{topic}"),
         )
 
-    def wait_empty(self, topic: str, timeout: float = 30.0) -> None:
+    def wait_empty(self, topic: str, timeout: float = 45.0) -> None:
         """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind."""
         eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
         assert self.client.keys(f"*{topic}*") == []
@@ -121,6 +121,11 @@ class Stage:
         for server in self._servers:
             server.stop()
 
+    def show_logs(self) -> None:
+        """The ends of all logs, for the report of a test that fails."""
+        for process in self._processes:
+            print(f"--- {process.log_file.name}:\n{process.output()[-3000:]}")
+
     def check_logs(self) -> None:
         """No relay has written a traceback or anything but JSON lines."""
         for process in self._processes:
@@ -138,5 +143,6 @@ def stage() -> Iterator[Stage]:
         yield stage
         stage.check_logs()
     finally:
+        stage.show_logs()
         stage.close()
         shutil.rmtree(directory, ignore_errors=True)

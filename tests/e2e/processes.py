@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2
 ROOT = Path(__file__).resolve().parents[2]
 """Where `tests` can be imported from, in the clone and in a copy of the suite."""
 
-START_TIMEOUT = 30.0
+START_TIMEOUT = 60.0
 CHANNEL: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -35,7 +35,7 @@ CHANNEL: list[tuple[str, Any]] = [
 T = TypeVar("T")
 
 
-def eventually(ask: Callable[[], T], what: str, timeout: float = 20.0) -> T:
+def eventually(ask: Callable[[], T], what: str, timeout: float = 30.0) -> T:
     """Ask until the answer is true, and return it; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (answer := ask()):
@@ -159,7 +159,7 @@ class Relay(Process):
                 response_deserializer=health_pb2.HealthCheckResponse.FromString,
             )
             try:
-                answer = check(health_pb2.HealthCheckRequest(), timeout=2.0, wait_for_ready=True)
+                answer = check(health_pb2.HealthCheckRequest(), timeout=5.0, wait_for_ready=True)
             except grpc.RpcError:
                 return "UNREACHABLE"
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
@@ -168,7 +168,7 @@ class Relay(Process):
         """The HTTP status of `/healthz/…`; 0 if nobody answers."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{self.http}{path}", timeout=2.0) as answer:
+            with opener.open(f"http://{self.http}{path}", timeout=10.0) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:

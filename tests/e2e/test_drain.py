@@ -25,7 +25,7 @@ def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     relay.signal(number)
     eventually(lambda: relay.health() == "NOT_SERVING" or not relay.running, "health says so")
     assert relay.wait() == 0
-    assert time.monotonic() - signalled < 5
+    assert time.monotonic() - signalled < 15
     assert len(stage.journal.ended()) == 10, "what ran has ended, and nothing else was begun"
     assert stage.left(TOPIC)[:2] == (30, 30), "what ended is committed, the rest is there"
     assert stage.leased(TOPIC) == 0
@@ -49,7 +49,7 @@ def test_overrun_is_released(stage: Stage) -> None:
     eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
     signalled = time.monotonic()
     assert leaving.terminate() == 0
-    assert 1.0 <= time.monotonic() - signalled < 5.0
+    assert 1.0 <= time.monotonic() - signalled < 10.0
     assert stage.left(TOPIC)[:2] == (10, 10)
     assert stage.leased(TOPIC) == 0
     begun = {event.timer_id for event in stage.journal.events("start")}
@@ -70,7 +70,7 @@ def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
             stage.application(relay, TOPIC)
         signalled = time.monotonic()
         assert relay.terminate() == 0
-        assert time.monotonic() - signalled < 3.0
+        assert time.monotonic() - signalled < 10.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -84,7 +84,7 @@ def test_application_drains(stage: Stage, number: signal.Signals) -> None:
     assert application.wait() == 0, application.output()
     assert len(stage.journal.ended()) == 5
     eventually(lambda: stage.left(TOPIC)[:2] == (25, 25), "what ended is committed, the rest is there")
-    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone", 2.0)
+    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone", 5.0)
     assert application.journal.events("stopped")
 
     stage.application(relay, TOPIC, name="second")
@@ -108,14 +108,14 @@ def test_application_overrun(stage: Stage) -> None:
 
 def test_second_signal_cuts_the_drain_short(stage: Stage) -> None:
     """A second signal ends the wait at once: what runs is released, and the relay ends in order."""
-    relay = stage.relay()
+    relay = stage.relay(settings={"RELAY_DRAIN_TIMEOUT": "100"})
     stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "t", {"sleep": 600})
     eventually(lambda: stage.journal.starts("t"), "it is in flight")
     relay.signal(signal.SIGTERM)
     eventually(lambda: relay.said("draining"), "the first one is heard")
     relay.signal(signal.SIGINT)
-    assert relay.wait(10.0) == 0
+    assert relay.wait(30.0) == 0
     assert relay.said("drain cut short") == 1
     assert stage.left(TOPIC)[:2] == (1, 1)
     assert stage.leased(TOPIC) == 0

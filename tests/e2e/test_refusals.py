@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Stage
-from tests.e2e.processes import command, eventually
+from tests.e2e.processes import always, command, eventually
 from tests.servers import free_port
 
 TOPIC = "orders"
@@ -99,8 +99,7 @@ def test_late_redis(stage: Stage) -> None:
     server.kill()
     relay = stage.relay(settings={"RELAY_REDIS__START_TIMEOUT": "20"}, start=False)
     relay.spawn()
-    time.sleep(0.5)  # as long as it takes: the relay must be running by then or start later, both are fine
-    assert relay.running
+    always(lambda: relay.running, "it waits", 1.0)
     server.start()
     eventually(lambda: relay.said("relay is serving"), "it serves")
     assert relay.terminate() == 0

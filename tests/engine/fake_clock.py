@@ -20,6 +20,9 @@ EPOCH = 1_767_225_600 * SECOND
 QUIET_ROUNDS = 3
 """Passes of the event loop without a task that could run, after which nothing moves any more."""
 
+MAX_ROUNDS = 100_000
+"""Passes after which something must be turning without waiting."""
+
 
 async def settle() -> None:
     """Let every task run until all of them wait for something that only the test can bring about.
@@ -28,9 +31,12 @@ async def settle() -> None:
     """
     me = asyncio.current_task()
     quiet = 0
-    while quiet < QUIET_ROUNDS:
+    for _ in range(MAX_ROUNDS):
         await asyncio.sleep(0)
         quiet = 0 if any(_can_run(task) for task in asyncio.all_tasks() if task is not me) else quiet + 1
+        if quiet == QUIET_ROUNDS:
+            return
+    raise AssertionError("a loop turns without ever waiting")
 
 
 def _can_run(task: asyncio.Task[object]) -> bool:

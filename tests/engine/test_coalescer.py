@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 
 import anyio
@@ -20,12 +21,14 @@ class Store:
         self.calls: list[tuple[str, list[str]]] = []
         self.open = asyncio.Event()
         self.open.set()
+        self.slow_from = 1
         self.error: Exception | None = None
         self.coalescer: Coalescer[str, str] = Coalescer(self.write, len)
 
     async def write(self, topic: str, items: Sequence[str]) -> list[str]:
         self.calls.append((topic, list(items)))
-        await self.open.wait()
+        if len(self.calls) >= self.slow_from:
+            await self.open.wait()
         if self.error is not None:
             raise self.error
         if "bad" in items:
@@ -147,13 +150,18 @@ async def test_a_batch_whose_caller_gives_up_leaves_nothing_behind(
 ) -> None:
     """Also where some of its items have failed already: no complaint about errors nobody heard."""
     store.error = StoreUnavailable("away")
-    batch = asyncio.create_task(store.coalescer.submit_many([("t", "a"), ("u", "b"), ("v", "c")]))
     store.open.clear()
+    store.slow_from = 3
+    items = [("t", "a")] * 501 + [("u", "b")]
+    batch = asyncio.create_task(store.coalescer.submit_many(items))
     await settle()
+    assert [topic for topic, _ in store.calls] == ["t", "u", "t"], "u has failed, and t's last is awaited"
     batch.cancel()
     await settle()
     store.open.set()
     await settle()
+    del batch
+    gc.collect()
     assert caplog.text == ""
 
 

@@ -24,7 +24,9 @@ class Intent:
     not_before: int
     attempts: int = 0
     occurrence: str = ""
+    seen: bool = False  # a relay stored or delivered it
     foreign: bool = False  # a worker that keeps no records has taken part
+    hidden: bool = False  # relays can't tell it from the intent before
 
 
 @dataclass(slots=True, eq=False)
@@ -41,13 +43,15 @@ class Token:
 class Ledger:
     """`timers` are alive, `holders` hold them; `tokens` are all that were ever given.
 
-    `strays` are ids that a writer without records removed, so that a record may be left.
+    `recorded` are ids of which a relay may have a record, `strays` those whose record may have been
+    left behind by a writer that knows no records.
     """
 
     timers: dict[str, Intent] = field(default_factory=dict)
     holders: dict[str, Token] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
     occurrences: dict[tuple[str, str], Intent] = field(default_factory=dict)
+    recorded: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
     serial: count[int] = field(default_factory=count)
 
@@ -57,20 +61,41 @@ class Ledger:
         """A new intent with a payload that no other has."""
         return Intent(due, str(next(self.serial)).encode(), not_before=due)
 
-    def stored(self, timer_id: str, intent: Intent) -> None:
+    def scheduled(self, timer_id: str, intent: Intent) -> None:
+        """Through a relay, which forgets whatever lived under the id."""
+        self.published(timer_id, intent)
+        self.recorded.discard(timer_id)
+        intent.seen = True
+
+    def published(self, timer_id: str, intent: Intent) -> None:
         """It replaces whatever lived under the id, and voids the lease on it."""
         self.timers[timer_id] = intent
         self.holders.pop(timer_id, None)
 
-    def ended(self, timer_id: str) -> None:
+    def removed(self, timer_id: str) -> None:
+        """Through a relay."""
         self.timers.pop(timer_id, None)
         self.holders.pop(timer_id, None)
+        self.recorded.discard(timer_id)
+
+    def removed_by_a_worker(self, timer_id: str) -> None:
+        """Whatever it is by now; a record stays behind."""
+        self.timers.pop(timer_id, None)
+        self.holders.pop(timer_id, None)
+        self.strays.add(timer_id)
 
     def taken_by_a_worker(self, timer_id: str) -> None:
-        """It overwrites our lease or back-off, and counts for itself."""
+        """It overwrites our lease or back-off, and counts for itself.
+
+        If a publisher wrote the timer just before, no relay has seen that: the worker's score looks
+        like a lease on the intent before. Two keys can't tell more, so nothing is asked of it then
+        but that it is not lost.
+        """
         intent = self.timers[timer_id]
         intent.foreign, intent.not_before = True, intent.due
         self.holders.pop(timer_id, None)
+        if not intent.seen and timer_id in self.recorded:
+            intent.hidden, intent.due, intent.not_before = True, 0, 0
 
     def delivered(self, timer: ClaimedTimer, now: int, nonce: bytes, deadline: int) -> None:
         """A relay was given this timer: may it be, and is it what was asked for?"""
@@ -88,11 +113,12 @@ class Ledger:
             assert (timer.due, timer.approximate) == (intent.due, False), "the due time survives"
             assert timer.attempt == intent.attempts + 1, "honest attempts"
             assert intent.occurrence in ("", timer.occurrence_id), "one occurrence on all redeliveries"
-        intent.occurrence = timer.occurrence_id
+        intent.occurrence, intent.seen = timer.occurrence_id, True
         owner = self.occurrences.setdefault((timer.timer_id, timer.occurrence_id), intent)
-        assert owner is intent, "another occurrence for each reschedule"
+        assert owner is intent or intent.hidden, "another occurrence for each reschedule"
         token = Token(timer.timer_id, nonce, deadline)
         self.holders[timer.timer_id] = token
+        self.recorded.add(timer.timer_id)
         self.tokens.append(token)
 
     def answered(self, token: Token, verdict: Verdict) -> bool:
@@ -107,7 +133,7 @@ class Ledger:
     def settled(self, token: Token, verb: Verb, now: int, retry_after: int | None, told: bool) -> None:
         """A valid token was settled."""
         if verb in (Verb.ACK, Verb.REJECT):
-            return self.ended(token.timer_id)
+            return self.removed(token.timer_id)
         intent = self.timers[token.timer_id]
         del self.holders[token.timer_id]
         if verb is Verb.NACK:

@@ -30,7 +30,7 @@ COMMON = settings(
     print_blob=True,
 )
 SEARCH = settings(COMMON, max_examples=RUNS)
-HUNT = settings(COMMON, max_examples=400, derandomize=True, phases=[Phase.generate])
+HUNT = settings(COMMON, max_examples=800, derandomize=True, phases=[Phase.generate])
 
 
 def run(server: RunningServer, topic: str, options: settings, *breaks: Break) -> int:
@@ -68,6 +68,7 @@ CAUGHT = [
     "claim ahead of time",
     "return before the due time",
     "release before the due time",
+    "nack before the due time",
     "due time lost on claim",
     "a republish on the grid overlooked",
     "numbers with 14 digits",
@@ -77,7 +78,6 @@ CAUGHT = [
     "lapse always counts",
     "nack does not count",
     "receipt not recorded",
-    "receipt outlives its lease",
     "occurrence not kept",
     "attempts kept by a republish",
     "ack leaves the payload",

@@ -20,7 +20,8 @@ from tests.properties.ledger import Ledger, Token
 HOUR = 3600 * SECOND
 OFFSETS = st.sampled_from([0, 1, -10 * SECOND, SECOND, LEASE - 1, LEASE, LEASE + 1, HOUR])
 WAITS = st.sampled_from([1, SECOND, LEASE + 1, 2 * HOUR, 0])
-BACK = st.sampled_from([HOUR, 1, SECOND, LEASE])
+BACK = st.sampled_from([0, 0, HOUR, 1, SECOND, LEASE])
+VERBS = st.sampled_from([Verb.RELEASE, Verb.NACK, Verb.ACK, Verb.RELEASE, Verb.NACK, Verb.REJECT])
 QUARTERS = st.sampled_from([1, 3, 0])  # of a microsecond: what a clock with nanoseconds adds
 RETRIES = st.sampled_from([0, None, SECOND, HOUR])
 IDS = st.sampled_from(["a", "é"])
@@ -38,13 +39,13 @@ WEIGHTS = {
     action("schedule", timer_id=IDS, offset=OFFSETS, delayed=BOOLEANS): 3,
     action("cancel", timer_id=IDS): 1,
     action("publish", timer_id=IDS, offset=OFFSETS, at_deadline=BOOLEANS): 2,
-    action("work", timer_id=IDS, skew=st.sampled_from([0, -HOUR, HOUR]), quarters=QUARTERS): 1,
+    action("work", timer_id=IDS, skew=st.sampled_from([0, -HOUR, HOUR]), quarters=QUARTERS): 3,
     action("commit", timer_id=IDS): 1,
     action("claim", relay=st.integers(0, 1), limit=st.sampled_from([10, 1]), wait=WAITS): 8,
-    action("settle", picks=PICKS, verb=st.sampled_from(Verb), retry_after=RETRIES, told=BOOLEANS): 6,
+    action("settle", picks=PICKS, verb=VERBS, retry_after=RETRIES, told=BOOLEANS, back=BACK): 8,
     action("renew", picks=PICKS, received=BOOLEANS): 4,
     action("late", picks=PICKS, verb=st.sampled_from([*Verb, None]), received=BOOLEANS): 4,
-    action("step_back", step=BACK): 2,
+    action("step_back", back=BACK): 2,
 }
 ACTIONS = st.sampled_from([each for each, weight in WEIGHTS.items() for _ in range(weight)]).flatmap(
     lambda a: a
@@ -102,13 +103,13 @@ class World(RuleBasedStateMachine):
         timer = NewTimer(timer_id, intent.payload, due, delay)
         (result,) = self._do(self.bench.store.schedule(self.bench.topic, [timer]))
         assert (result.due, result.replaced) == (intent.due, timer_id in self.ledger.timers)
-        self.ledger.stored(timer_id, intent)
+        self.ledger.scheduled(timer_id, intent)
 
     def cancel(self, timer_id: str) -> None:
         """Through a relay."""
         (found,) = self._do(self.bench.store.cancel(self.bench.topic, [timer_id]))
         assert found is (timer_id in self.ledger.timers)
-        self.ledger.ended(timer_id)
+        self.ledger.removed(timer_id)
 
     def publish(self, timer_id: str, offset: int, at_deadline: bool) -> None:
         """By the peer's publisher; perhaps for the very microsecond at which our lease ends."""
@@ -116,7 +117,7 @@ class World(RuleBasedStateMachine):
         due = holder.deadline if holder and at_deadline else self.bench.now + offset
         intent = self.ledger.intend(due)
         self.bench.put(timer_id, score(due), stored=envelope.encode(intent.payload, {}, ""))
-        self.ledger.stored(timer_id, intent)
+        self.ledger.published(timer_id, intent)
 
     # ------------------------------------------------------------------- the peer's worker
 
@@ -133,8 +134,7 @@ class World(RuleBasedStateMachine):
         """Its ACK is not fenced, and may come late: whatever lives under the id goes."""
         self.bench.raw.zrem(self.bench.timeline, timer_id)
         self.bench.raw.hdel(self.bench.payloads, timer_id)
-        self.ledger.ended(timer_id)
-        self.ledger.strays.add(timer_id)
+        self.ledger.removed_by_a_worker(timer_id)
 
     # -------------------------------------------------------------------------- the relays
 
@@ -150,8 +150,9 @@ class World(RuleBasedStateMachine):
         first = min(self.bench.state().timeline.values(), default=None)
         assert claim.next == (None if first is None else from_score(first))
 
-    def settle(self, picks: list[int], verb: Verb, retry_after: int | None, told: bool) -> None:
-        """With tokens that hold."""
+    def settle(self, picks: list[int], verb: Verb, retry_after: int | None, told: bool, back: int) -> None:
+        """With tokens that hold; perhaps just after the clock was set back."""
+        self.bench.now -= back
         if tokens := self._choose(picks, list(self.ledger.holders.values())):
             self._settle(tokens, verb, retry_after, told)
 
@@ -196,9 +197,9 @@ class World(RuleBasedStateMachine):
         chosen = [pool[pick % len(pool)] for pick in picks] if pool else []
         return list({token.timer_id: token for token in chosen}.values())
 
-    def step_back(self, step: int) -> None:
+    def step_back(self, back: int) -> None:
         """The server's clock is set back."""
-        self.bench.now -= step
+        self.bench.now -= back
 
     # ------------------------------------------------------------------------ the promises
 

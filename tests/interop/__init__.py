@@ -1,0 +1,1 @@
+"""Relay and faststream-redis-timers itself, on one topic."""

@@ -1,0 +1,113 @@
+"""One topic with two owners: our store as it is shipped, and the peer's broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import anyio
+from faststream import Context, StreamMessage
+from faststream_redis_timers import TimersBroker
+from redis.asyncio import Redis
+
+from relay.core.nonce import nonces
+from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.timers import Claim, ClaimedTimer, NewTimer
+from relay.store.connect import connect
+from relay.store.keys import KeyNames
+from relay.store.redis import RedisStore
+
+SECOND = 1_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+fresh = nonces()
+
+
+def moment(instant: int) -> datetime:
+    """An instant as the peer's publishers take it."""
+    return EPOCH + timedelta(microseconds=instant)
+
+
+def now() -> int:
+    """This machine's clock, which is the server's as well."""
+    return time.time_ns() // 1000
+
+
+@dataclass
+class Neighbours:
+    """Both of them; `seen` is what the peer's handlers got: timer_id, body, headers."""
+
+    topic: str
+    redis: Redis
+    store: RedisStore
+    broker: TimersBroker
+    seen: list[tuple[str, Any, dict[str, Any]]] = field(default_factory=list)
+
+    async def schedule(self, timer_id: str, payload: bytes = b"ours", due: int = 1, **rest: Any) -> None:
+        await self.store.schedule(self.topic, [NewTimer(timer_id, payload, due, **rest)])
+
+    async def publish(self, timer_id: str, body: Any = "theirs", due: int = 1, **rest: Any) -> None:
+        await self.broker.publish(body, self.topic, timer_id=timer_id, activate_at=moment(due), **rest)
+
+    async def claim(self, nonce: bytes, *, lease: int = 30 * SECOND) -> Claim:
+        return await self.store.claim(self.topic, limit=100, lease=lease, nonce=nonce, max_bytes=1 << 20)
+
+    async def one(self, nonce: bytes, *, lease: int = 30 * SECOND) -> ClaimedTimer:
+        """The only timer that can be claimed now."""
+        (timer,) = (await self.claim(nonce, lease=lease)).timers
+        return timer
+
+    async def settle(self, timer_id: str, nonce: bytes, verb: Verb = Verb.ACK) -> Verdict:
+        (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb)])
+        return verdict
+
+    async def sizes(self) -> tuple[int, int, int]:
+        """How many timers, payloads and records there are."""
+        timeline, payloads, leases = KeyNames().of(self.topic)
+        redis: Any = self.redis
+        return await redis.zcard(timeline), await redis.hlen(payloads), await redis.hlen(leases)
+
+    @asynccontextmanager
+    async def working(self, *, hold: anyio.Event | None = None, lease_ttl: int = 30) -> AsyncIterator[None]:
+        """The peer's worker runs within; its handler waits for `hold`."""
+
+        @self.broker.subscriber(
+            self.topic, polling_interval=0.01, max_polling_interval=0.02, lease_ttl=lease_ttl
+        )
+        async def handle(body: Any, message: Annotated[StreamMessage[Any], Context()]) -> None:
+            self.seen.append((message.raw_message["timer_id"], body, message.headers))
+            if hold is not None:
+                await hold.wait()
+
+        await self.broker.start()
+        try:
+            yield
+        finally:
+            if hold is not None:
+                hold.set()
+            await self.broker.stop()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for a condition, plain or awaitable, within ten seconds."""
+    with anyio.fail_after(10):
+        while True:
+            met = condition()
+            if met if isinstance(met, bool) else await met:
+                return
+            await anyio.sleep(0.002)
+
+
+@asynccontextmanager
+async def neighbours(url: str, topic: str) -> AsyncIterator[Neighbours]:
+    """Each has a client of its own."""
+    ours = connect(url, connections=4, timeout=5.0)
+    theirs = Redis.from_url(url)
+    try:
+        yield Neighbours(topic, ours, RedisStore(ours), TimersBroker(theirs))
+    finally:
+        await ours.aclose()
+        await theirs.aclose()
