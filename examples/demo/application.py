@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 import time
 from typing import Any
@@ -39,4 +40,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # A reschedule in flight is worth a warning of the client; here it is part of the story.
+    logging.basicConfig(level=logging.ERROR)
     sys.exit(asyncio.run(main()))

@@ -11,12 +11,13 @@ from tests.e2e.conftest import Stage
 from tests.e2e.processes import eventually
 
 TOPIC = "orders"
+PATIENT = {"RELAY_DRAIN_TIMEOUT": "100"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     """On a signal the relay says drain, lets what runs end and commit, leases nothing more, and exits 0."""
-    relay = stage.relay()
+    relay = stage.relay(settings=PATIENT)
     application = stage.application(relay, TOPIC, "--concurrency", "10", "--prefetch", "10")
     producer = stage.producer(relay)
     producer.schedule_many(TOPIC, (f"t{n}" for n in range(40)), {"sleep": 0.7})
@@ -25,7 +26,7 @@ def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     relay.signal(number)
     eventually(lambda: relay.health() == "NOT_SERVING" or not relay.running, "health says so")
     assert relay.wait() == 0
-    assert time.monotonic() - signalled < 15
+    assert time.monotonic() - signalled < 30
     assert len(stage.journal.ended()) == 10, "what ran has ended, and nothing else was begun"
     assert stage.left(TOPIC)[:2] == (30, 30), "what ended is committed, the rest is there"
     assert stage.leased(TOPIC) == 0
@@ -49,7 +50,7 @@ def test_overrun_is_released(stage: Stage) -> None:
     eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
     signalled = time.monotonic()
     assert leaving.terminate() == 0
-    assert 1.0 <= time.monotonic() - signalled < 10.0
+    assert 1.0 <= time.monotonic() - signalled < 30.0
     assert stage.left(TOPIC)[:2] == (10, 10)
     assert stage.leased(TOPIC) == 0
     begun = {event.timer_id for event in stage.journal.events("start")}
@@ -65,12 +66,12 @@ def test_overrun_is_released(stage: Stage) -> None:
 def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
     """With nothing in flight a drain does not wait for its timeout, application or not."""
     for name in ("lonely", "attended"):
-        relay = stage.relay(name)
+        relay = stage.relay(name, PATIENT)
         if name == "attended":
             stage.application(relay, TOPIC)
         signalled = time.monotonic()
         assert relay.terminate() == 0
-        assert time.monotonic() - signalled < 10.0
+        assert time.monotonic() - signalled < 30.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -108,7 +109,7 @@ def test_application_overrun(stage: Stage) -> None:
 
 def test_second_signal_cuts_the_drain_short(stage: Stage) -> None:
     """A second signal ends the wait at once: what runs is released, and the relay ends in order."""
-    relay = stage.relay(settings={"RELAY_DRAIN_TIMEOUT": "100"})
+    relay = stage.relay(settings=PATIENT)
     stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "t", {"sleep": 600})
     eventually(lambda: stage.journal.starts("t"), "it is in flight")

@@ -29,7 +29,7 @@ def refusal(
     """Start a relay that must end by itself with 1; answers the one thing that it says."""
     relay = stage.relay("refused", settings, url=url, listen=listen, start=False)
     relay.spawn()
-    assert relay.wait(20.0) == 1, relay.output()
+    assert relay.wait(60.0) == 1, relay.output()
     critical = [line["message"] for line in relay.lines() if line["level"] == "critical"]
     assert len(critical) == 1, relay.output()
     message: str = critical[0]
@@ -97,7 +97,7 @@ def test_late_redis(stage: Stage) -> None:
     """A Redis that comes within start_timeout is waited for."""
     server = stage.redis()
     server.kill()
-    relay = stage.relay(settings={"RELAY_REDIS__START_TIMEOUT": "20"}, start=False)
+    relay = stage.relay(settings={"RELAY_REDIS__START_TIMEOUT": "60"}, start=False)
     relay.spawn()
     always(lambda: relay.running, "it waits", 1.0)
     server.start()
