@@ -4,7 +4,7 @@
 -- ARGV[1] lease in microseconds from now
 -- ARGV    then three for each timer, each timer once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
---         error WRONGKEYTYPE
+--         error WRONGKEYTYPE; error DUPLICATE <timer_id>
 -- Race    a renewal that meets the ACK of the same lease: the nonce stays, so the ACK holds
 --         whichever comes first, and a renewal that comes second finds the timer gone.
 -- Full    the first write is a delete, so that a Redis at its maxmemory still renews.
@@ -12,8 +12,13 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local ids = {}
-for i = 2, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local ids, seen = {}, {}
+for i = 2, #ARGV, 3 do
+  local id = ARGV[i]
+  if seen[id] then return fail('DUPLICATE', id) end
+  seen[id] = true
+  ids[#ids + 1] = id
+end
 
 local deadline = own_score(time_us() + tonumber(ARGV[1]), 0)
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))

@@ -48,6 +48,7 @@ THE_FENCE = {
         "r.received, r.approximate, r.score = 0, 1, score",
     ),
     "duplicates not refused": Break("settle", "if seen[id] then return fail('DUPLICATE', id) end", ""),
+    "renewed twice in a call": Break("extend", "if seen[id] then return fail('DUPLICATE', id) end", ""),
     "stale record of a gone timer kept": Break(
         "settle", "forgotten[#forgotten + 1] = id -- a record", "-- a record"
     ),

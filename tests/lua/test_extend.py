@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Verb, Verdict
 from relay.store.records import LEASED, PENDING
@@ -28,6 +31,16 @@ async def test_a_receipt(bench: Bench) -> None:
     assert bench.state() == alone("a", DEADLINE, HELD._replace(received=1))
     assert await bench.extend("a", N1) is Verdict.OK
     assert bench.state() == alone("a", DEADLINE, HELD._replace(received=1))
+
+
+async def test_one_operation_per_timer(bench: Bench) -> None:
+    """A timer that comes twice is refused: the later entry would take the receipt of the earlier back."""
+    bench.put("a", DEADLINE, HELD)
+    before = bench.state()
+    twice = [Extension("a", N1, received=True), Extension("a", N1)]
+    with pytest.raises(StoreRefused, match="DUPLICATE a"):
+        await bench.store.extend(bench.topic, twice, lease=LEASE)
+    assert bench.state() == before
 
 
 async def test_never_shorter(bench: Bench) -> None:

@@ -61,6 +61,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "parking keeps the nonce": (parking.test_a_lost_payload_ends_a_lapsed_lease,),
     "foreign lease keeps the token": (foreign_lease,),
     "duplicates not refused": (settle.test_one_operation_per_timer,),
+    "renewed twice in a call": (extend.test_one_operation_per_timer,),
     "stale record of a gone timer kept": (settle.test_gone_is_not_stale,),
     "claim ahead of time": (claim.test_never_before_the_due_time,),
     "return before the due time": (nack_after_step_back, release_after_step_back),

@@ -22,6 +22,7 @@ from relay.v1.timer_service_pb2 import (
 )
 from tests.keyspace import Keyspace
 from tests.rpc.rig import MAX_PAYLOAD, Relay, at, invalid_field, refused, spec
+from tests.servers import RunningServer
 
 LONG = "x" * 257
 LONG_IN_BYTES = "é" * 129
@@ -177,11 +178,12 @@ async def test_other_errors_of_the_store(relay: Relay, error: Exception, code: g
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 
-async def test_a_wrong_type_under_a_key_is_told(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_a_wrong_type_under_a_key_is_told(
+    relay_on_valkey: Relay, valkey: RunningServer, keyspace: Keyspace
+) -> None:
     """Nothing is overwritten."""
     topic = keyspace.topic()
-    (server,) = keyspace._pool.running
-    with server.client() as redis:
+    with valkey.client() as redis:
         redis.set(f"timers_timeline:{topic}", "mine")
         code, message, _ = await refused(
             relay_on_valkey.timers.Schedule(ScheduleRequest(timer=spec(topic=topic)))
