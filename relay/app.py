@@ -32,6 +32,9 @@ CONNECTIONS = 2
 HEALTH_INTERVAL = 0.25
 """Seconds after which grpc.health.v1 tells of a change at the latest."""
 
+STOP_TIMEOUT = 5.0
+"""Seconds for the gRPC server to end its calls after the drain."""
+
 START_RETRY = 0.1
 """Seconds between two tries to reach Redis at the start."""
 
@@ -110,7 +113,8 @@ async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None
     """In this order: say so, claim nothing more, let applications finish, release, close."""
     await api.say_healthy(False)
     await engine.drain(drain_timeout)
-    await api.stop(grace=1.0)
+    with anyio.move_on_after(STOP_TIMEOUT):  # a call that hangs must not keep the process
+        await api.stop(grace=1.0)
 
 
 async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope) -> None:
