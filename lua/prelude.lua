@@ -44,7 +44,7 @@ end
 
 local function pack(r)
   return struct.pack(RECORD, VERSION, r.state, r.received, r.suspect, r.approximate,
-    r.attempts, r.claims, r.score, r.due, r.nonce, r.occurrence)
+    math.min(r.attempts, 4294967295), math.min(r.claims, 4294967295), r.score, r.due, r.nonce, r.occurrence)
 end
 
 local function unpack_record(raw)
@@ -86,6 +86,6 @@ end
 -- Tell sleeping relays that the first timer has become an earlier one.
 local function hint(channel, before, after)
   if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
-    redis.call('PUBLISH', channel, after)
+    redis.pcall('PUBLISH', channel, after) -- what was written stands, also for want of a permission
   end
 end

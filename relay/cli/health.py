@@ -11,7 +11,7 @@ from relay.cli.exits import FAILURE, fail
 
 def check(target: str, timeout: float) -> None:
     """Print the status; fails unless it is SERVING. `timeout` in seconds."""
-    with grpc.insecure_channel(target) as channel:
+    with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             answer = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",

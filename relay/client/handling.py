@@ -128,10 +128,18 @@ class Handling:
     async def _call_in_thread(self, delivery: Delivery) -> None:
         context = contextvars.copy_context()
         result = await asyncio.get_running_loop().run_in_executor(
-            self._pool, context.run, self._sync_handler, delivery
+            self._pool, context.run, _called, self._sync_handler, delivery
         )
         if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
             await result
+
+
+def _called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
+    """The handler's answer. No future can carry a StopIteration: it would never be done."""
+    try:
+        return handler(delivery)
+    except StopIteration as stop:
+        raise RuntimeError("the handler raised StopIteration") from stop
 
 
 def _settle(

@@ -8,23 +8,7 @@ from typing import Protocol
 
 import anyio
 
-
-class Wakeup:
-    """An event that resets itself: `set` ends the current wait, or else the next one."""
-
-    def __init__(self) -> None:
-        self._event = anyio.Event()
-
-    def set(self) -> None:
-        """End a wait."""
-        self._event.set()
-
-    async def wait(self) -> None:
-        """Until `set`; a `set` that came before counts."""
-        event = self._event
-        await event.wait()
-        if self._event is event:  # another waiter may have reset it already
-            self._event = anyio.Event()
+from relay.core.wakeup import Wakeup
 
 
 class Clock(Protocol):

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from relay.core.errors import InvalidField, RelayError
 from relay.core.ports import MAX_PER_CALL
-from relay.engine.clock import Wakeup
+from relay.core.wakeup import Wakeup
 
 MAX_BYTES = 4 << 20
 """At most about so many bytes go into one store call, so that none holds the server up for long."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, StoreUnavailable
 from relay.core.nonce import nonces
 from relay.core.outcomes import Settlement, Verb
 from relay.core.policy import TopicPolicy
 from relay.core.ports import Probe, TimerStore, WakeHints
 from relay.core.timers import NewTimer, Page, Scheduled, StoredTimer, TimerState
 from relay.engine.clock import Clock, SystemClock
-from relay.engine.coalescer import Coalescer
+from relay.engine.coalescer import Coalescer, Item, Result
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.keeper import LeaseKeeper
 from relay.engine.link import Link
@@ -58,9 +58,9 @@ class Engine:
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(store, self._dispatcher, policy, self._link, self._clock, instruments)
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            store.schedule, lambda timer: len(timer.payload)
+            partial(self._told, store.schedule), _stored_bytes
         )
-        self._cancels: Coalescer[str, bool] = Coalescer(store.cancel, lambda _: 0)
+        self._cancels: Coalescer[str, bool] = Coalescer(partial(self._told, store.cancel), len)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
         self._draining = False
@@ -113,6 +113,21 @@ class Engine:
     async def cancel(self, topic: str, timer_id: str) -> bool:
         """Remove a timer; answers whether there was one."""
         return await self._cancels.submit(topic, timer_id)
+
+    async def _told(
+        self,
+        write: Callable[[str, Sequence[Item]], Awaitable[list[Result]]],
+        topic: str,
+        items: Sequence[Item],
+    ) -> list[Result]:
+        """A producer's call, of whose fate the link is told like of any other."""
+        try:
+            results = await write(topic, items)
+        except StoreUnavailable as failure:
+            self._link.failed(failure)
+            raise
+        self._link.worked()
+        return results
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """Read a timer."""
@@ -258,3 +273,8 @@ class Engine:
     def _wake_at(self, topic: str, due: int) -> None:
         if topic in self._pollers:
             self._pollers[topic][0].due_at(due)
+
+
+def _stored_bytes(timer: NewTimer) -> int:
+    """About how much of it goes to Redis."""
+    return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())

@@ -10,7 +10,8 @@ from relay.core.instants import micros
 from relay.core.outcomes import Extension, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TimerStore
-from relay.engine.clock import Clock, Wakeup
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.lease import Lease
 from relay.engine.link import Link

@@ -10,7 +10,8 @@ import anyio
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.pacing import Backoff, Jitter
 from relay.core.ports import Probe
-from relay.engine.clock import Clock, Wakeup
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
 from relay.telemetry.instruments import Instruments
 
 PING_AFTER = 5.0

@@ -15,7 +15,8 @@ from relay.core.pacing import Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 from relay.core.ports import TimerStore
 from relay.core.timers import Claim
-from relay.engine.clock import Clock, Wakeup
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.link import Link
 from relay.telemetry.instruments import Instruments

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from relay.engine.clock import Clock, Wakeup
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
 from relay.engine.lease import Lease
 
 FRAME_BYTES = 2 << 20
@@ -69,7 +70,7 @@ class Session:
         self._clock = clock
         self._outbox: deque[Lease] = deque()
         self._problems: list[tuple[bytes, Problem]] = []
-        self._ended: dict[bytes, Problem] = {}
+        self._ended: OrderedDict[bytes, Problem] = OrderedDict()
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
@@ -216,10 +217,13 @@ class Session:
         """Whether the stream is clear: of the suspect before, and for a suspect, of everything."""
         now = self._clock.now()
         if self._alone is not None:
-            if self._alone.token in self.leases and now < self._hold_until:
+            still_there = self._alone.token in self.leases
+            if still_there and now < self._hold_until:
                 return False
             self._alone = None
             self._hold_until = 0.0
+            if still_there:
+                return True  # it has had its time; the next one need not wait for it again
         if self._outbox[0].timer.suspect and self.in_flight:
             if not self._hold_until:
                 self._hold_until = now + HOLD
@@ -232,7 +236,7 @@ class Session:
     def _remember(self, token: bytes, problem: Problem) -> None:
         self._ended[token] = problem
         if len(self._ended) > 2 * self.max_outstanding:
-            del self._ended[next(iter(self._ended))]
+            self._ended.popitem(last=False)
 
 
 def _size(lease: Lease) -> int:

@@ -13,7 +13,7 @@ from relay.core.instants import micros
 from relay.core.outcomes import Extension, Settlement, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TimerStore
-from relay.engine.clock import Wakeup
+from relay.core.wakeup import Wakeup
 from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.session import Problem, Session

@@ -21,6 +21,9 @@ from relay.v1 import delivery_service_pb2_grpc as base
 
 Context = ServicerContext[Any, Any]
 
+MAX_TOPICS = 1_000
+"""On one stream; each has a poller of its own."""
+
 ENDS = {pb.OUTCOME_ACK: Verb.ACK, pb.OUTCOME_NACK: Verb.NACK, pb.OUTCOME_REJECT: Verb.REJECT}
 
 PROBLEMS = {
@@ -71,7 +74,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             await abort(context, failure)
         finally:
             # Also when the call is cancelled, which is what a broken connection does.
-            self._engine.detach(session, broken=broken)
+            self._engine.detach(session, broken=broken and not session.draining)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -83,8 +86,8 @@ class DeliveryService(base.DeliveryServiceServicer):
         if request.WhichOneof("message") != "open":
             raise InvalidField("open", "has to come first; send it before anything else")
         topics = list(request.open.topics)
-        if not topics:
-            raise InvalidField("topics", "is empty; name at least one")
+        if not 1 <= len(topics) <= MAX_TOPICS:
+            raise InvalidField("topics", f"has {len(topics)} names; give 1 to {MAX_TOPICS:,}")
         for topic in topics:
             validate.name("topics", topic)
         limit = request.open.max_outstanding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import permutations
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from relay.core import addresses, validate
 from relay.core.errors import InvalidField
@@ -61,6 +61,9 @@ def distinct_prefixes(**prefixes: str) -> None:
             )
 
 
+URL_OPTIONS = ("db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+
+
 def redis_url(value: Any) -> Any:
     """A URL that redis-py takes. No message repeats any part of it, which may be the password."""
     if not isinstance(value, str):
@@ -81,7 +84,16 @@ def redis_url(value: Any) -> Any:
         raise ValueError("must name a host, as in redis://127.0.0.1:6379/0")
     elif not re.fullmatch(r"/?|/\d+", url.path):
         raise ValueError("must end with a database number, as in redis://127.0.0.1:6379/0")
+    _check_options(url.query)
     return value
+
+
+def _check_options(query: str) -> None:
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in URL_OPTIONS:
+            raise ValueError(f"takes only these options after ?: {', '.join(URL_OPTIONS)}")
+        if name == "db" and not text.isdecimal():
+            raise ValueError("must have a database number after db=, as in unix:///run/redis.sock?db=0")
 
 
 def listen(value: str) -> str:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
 
 from relay.core.instants import from_score
+from relay.core.wakeup import Wakeup
 from relay.store.keys import KeyNames
 
 RETRY = 1.0
 """Seconds between two tries to subscribe while Redis is away."""
 
-GOING_DOWN = (RedisError, OSError, AttributeError)
-"""What redis-py raises in a subscriber whose connection `run` is closing: it has no writer any more."""
+log = logging.getLogger(__name__)
 
 
 class RedisHints:
-    """`WakeHints` over one connection of its own.
+    """`WakeHints` over one connection of its own, which only `run` touches.
 
     Whatever is published while the connection is down is lost. So each time that it is made,
     every watcher is woken once and looks for itself; polling covers the rest.
@@ -31,48 +31,57 @@ class RedisHints:
         self._redis = redis
         self._keys = keys or KeyNames()
         self._watchers: dict[str, Callable[[int], None]] = {}
-        self._pubsub: PubSub | None = None
-        self._some = anyio.Event()
+        self._changed = Wakeup()
+        self._deaf = False
 
     async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
         """See `WakeHints.watch`."""
-        channel = self._keys.channel(topic)
-        self._watchers[channel] = woken
-        self._some.set()
-        if self._pubsub is not None:
-            with suppress(*GOING_DOWN):  # `run` sees it too, and subscribes anew
-                await self._pubsub.subscribe(channel)
+        self._watchers[self._keys.channel(topic)] = woken
+        self._changed.set()
 
     async def unwatch(self, topic: str) -> None:
         """See `WakeHints.unwatch`."""
-        channel = self._keys.channel(topic)
-        self._watchers.pop(channel, None)
-        if self._pubsub is not None:
-            with suppress(*GOING_DOWN):
-                await self._pubsub.unsubscribe(channel)
+        self._watchers.pop(self._keys.channel(topic), None)
+        self._changed.set()
 
     async def run(self) -> None:
         """Listen for ever."""
         while True:
-            await self._some.wait()
-            with suppress(RedisError, OSError):
-                await self._listen()
+            if not self._watchers:
+                await self._changed.wait()
                 continue
-            await anyio.sleep(RETRY)
+            try:
+                await self._listen()
+            except Exception as failure:  # noqa: BLE001  (hints are a help: whatever breaks them, polling goes on)
+                if not self._deaf:
+                    log.info("wake hints are not heard; polling meanwhile", extra={"reason": repr(failure)})
+                    self._deaf = True
+                await anyio.sleep(RETRY)
 
     async def _listen(self) -> None:
         """One connection's life; ends when nothing is watched any more."""
         async with self._redis.pubsub() as pubsub:
-            await pubsub.subscribe(*self._watchers)
-            self._pubsub = pubsub
-            try:
+            # Before the first await: what is watched or no more from here on, `_follow` makes good.
+            asked = set(self._watchers)
+            await pubsub.subscribe(*asked)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow, pubsub, asked)
                 while pubsub.subscribed:
                     # No timeout: an idle subscription is silent.
                     self._dispatch(await pubsub.get_message(timeout=None))
-            finally:
-                self._pubsub = None
-        if not self._watchers:
-            self._some = anyio.Event()
+                tasks.cancel_scope.cancel()
+
+    async def _follow(self, pubsub: PubSub, asked: set[str]) -> None:
+        """Subscribe to what is watched, as that changes."""
+        while True:
+            wanted = set(self._watchers)
+            if wanted - asked:
+                await pubsub.subscribe(*(wanted - asked))
+            if asked - wanted:
+                await pubsub.unsubscribe(*(asked - wanted))
+            asked = wanted
+            if wanted == set(self._watchers):
+                await self._changed.wait()
 
     def _dispatch(self, message: dict[str, object] | None) -> None:
         if message is None:
@@ -82,6 +91,7 @@ class RedisHints:
         if woken is None:
             return
         if message["type"] == "subscribe":
+            self._deaf = False
             woken(0)
         elif message["type"] == "message" and isinstance(message["data"], bytes):
             with suppress(ValueError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,8 +61,14 @@ class RedisStore:
         self._scripts = {verb: Script(verb, (texts or {}).get(verb)) for verb in VERBS}
 
     async def _run(self, verb: str, topic: str, *args: bytes | str | int) -> Any:
-        async with translated_errors():
-            return await self._scripts[verb](self._redis, self._keys.of(topic), args)
+        try:
+            async with translated_errors():
+                return await self._scripts[verb](self._redis, self._keys.of(topic), args)
+        except StoreUnavailable as failure:
+            if "READONLY" in str(failure) or isinstance(failure.__cause__, ReadOnlyError):
+                # A master that became a replica keeps its connections; the next call looks for the new one.
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""
@@ -166,7 +173,7 @@ def _claimed(raw_id: bytes, raw_record: bytes, stored: bytes) -> ClaimedTimer:
         headers=content.headers,
         content_type=content.content_type,
         due=from_score(record.due),
-        attempt=record.attempts + 1,
+        attempt=min(record.attempts + 1, 0xFFFFFFFF),  # foreign writers reach this record, too
         occurrence_id=f"{timer_id}/{record.occurrence.hex()}",
         approximate=record.approximate == 1,
         suspect=record.suspect == 1,
@@ -214,6 +221,10 @@ def _read_cursor(cursor: str) -> tuple[str, bytes]:
 _PASSING = (AuthenticationError, BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
 
 
+# Redis 6.2 wraps a script's errors in words of its own.
+_PASSING_WORDS = re.compile(r"(?:^|\s-?|-)(?:READONLY|NOREPLICAS|MISCONF)\b")
+
+
 @asynccontextmanager
 async def translated_errors() -> AsyncIterator[None]:
     """redis-py's errors as Relay's; see `relay.core.errors`."""
@@ -239,7 +250,7 @@ def _refusal(text: str) -> Exception:
         return InvalidField("delay", "ends after the year 9999; give a shorter one")
     if word in ("OOM", "-OOM") or "OOM command not allowed" in text:
         return StoreFull(text)
-    if word in ("READONLY", "BUSY", "NOREPLICAS", "MISCONF"):
+    if word == "BUSY" or _PASSING_WORDS.search(text):
         return StoreUnavailable(text)
     return StoreRefused(text)
 

@@ -75,6 +75,10 @@ def fails_in_a_thread(_: Delivery) -> None:
     raise KeyError("x")
 
 
+def ends_an_iterator_in_a_thread(_: Delivery) -> None:
+    next(iter(()))
+
+
 def returns_a_coroutine(delivery: Delivery) -> Any:
     return nacks(delivery)
 
@@ -101,6 +105,7 @@ CASES: list[tuple[tuple[AckPolicy, ...], Callable[[Delivery], Any], tuple[int, f
     (ON_ERROR[:1], awaits_a_cancelled_future, (NACK, None, "CancelledError")),
     (ON_ERROR, returns_in_a_thread, (ACK, None, "")),
     (ON_ERROR[:1], fails_in_a_thread, (NACK, None, "KeyError")),
+    (ON_ERROR[:1], ends_an_iterator_in_a_thread, (NACK, None, "RuntimeError")),
     (ON_ERROR[:1], returns_a_coroutine, (NACK, 1.5, "busy")),
     (ALL, nacks, (NACK, 1.5, "busy")),
     (ALL, nacks_plainly, (NACK, None, "")),

@@ -55,6 +55,20 @@ def lateness(stage: Stage, producer: Producer, timer_id: str, delay: float) -> f
     return stage.journal.starts(timer_id)[0].late
 
 
+def test_every_topic_of_an_application_wakes(stage: Stage) -> None:
+    """With three topics and nothing to poll for, each is woken through another relay, and by its own NACK."""
+    topics = ["one", "two", "three"]
+    delivering, scheduling = stage.relay("delivering", SLEEPY), stage.relay("scheduling", SLEEPY)
+    stage.application(delivering, topics)
+    producer = stage.producer(scheduling)
+    for topic in topics:
+        producer.schedule(topic, f"{topic}-first")
+    eventually(lambda: len(stage.journal.ended()) == 3, "all three take deliveries", 20.0)
+    for topic in topics:
+        producer.schedule(topic, f"{topic}-again", {"nack_until": 2, "retry_after": 0.2})
+    eventually(lambda: len(stage.journal.ended()) == 6, "all three are woken by their retries", 20.0)
+
+
 def test_foreign_publisher(stage: Stage) -> None:
     """What a foreign publisher writes, without a hint, comes after max_polling_interval at the latest."""
     relay = stage.relay(settings={"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.5"})

@@ -112,6 +112,16 @@ async def test_a_suspect_holds_the_stream_up_only_so_long(session: Session, cloc
     assert names(session.take()) == ["c"]
 
 
+async def test_suspects_that_run_long_cost_one_hold_each(session: Session, clock: FakeClock) -> None:
+    """One that had its time alone and still runs does not make the next one wait again."""
+    session.offer([lease(name, suspect=True) for name in "abc"])
+    assert names(session.take()) == ["a"]
+    await clock.advance(HOLD)
+    assert names(session.take()) == ["b"]
+    await clock.advance(HOLD)
+    assert names(session.take()) == ["c"]
+
+
 async def test_waiting_for_a_suspect_ends_by_itself(session: Session, clock: FakeClock) -> None:
     """`next` needs nobody to wake it when HOLD is over."""
     session.offer([lease("a", suspect=True), lease("b")])

@@ -194,6 +194,10 @@ BAD_OPENS = {
     "drain-first": ("open", pb.DeliverRequest(drain=pb.Drain())),
     "empty-message": ("open", pb.DeliverRequest()),
     "no-topics": ("topics", pb.DeliverRequest(open=pb.Open(max_outstanding=1))),
+    "thousands": (
+        "topics",
+        pb.DeliverRequest(open=pb.Open(topics=[f"t{n}" for n in range(1_001)], max_outstanding=1)),
+    ),
     "empty-topic": ("topics", pb.DeliverRequest(open=pb.Open(topics=["t", ""], max_outstanding=1))),
     "brace": ("topics", pb.DeliverRequest(open=pb.Open(topics=["{t}"], max_outstanding=1))),
     "over-long": ("topics", pb.DeliverRequest(open=pb.Open(topics=["x" * 257], max_outstanding=1))),

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from relay.core.policy import TopicPolicy
-from relay.settings import Settings, load
+from relay.settings import Settings, SettingsError, load
 from relay.store.keys import KeyNames
 
 
@@ -96,11 +96,25 @@ def test_nothing_is_read_behind_the_callers_back(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     "url",
-    ["redis://h", "redis://h:1/", "rediss://u:p@h:1/2", "unix:///run/redis.sock", "redis://[::1]:6379/0?x=1"],
+    [
+        "redis://h",
+        "redis://h:1/",
+        "rediss://u:p@h:1/2",
+        "unix:///run/redis.sock",
+        "redis://[::1]:6379/0",
+        "unix:///run/redis.sock?db=1",
+    ],
 )
 def test_urls_that_redis_py_takes_are_taken(url: str) -> None:
     settings = load(environ={"RELAY_REDIS__URL": url})
     assert settings.redis.url.get_secret_value() == url
+
+
+@pytest.mark.parametrize("query", ["foo=bar", "db=x", "decode_responses=true", "socket_timeout=9"])
+def test_options_in_the_url_that_would_change_what_relay_relies_on(query: str) -> None:
+    """They are refused by name, not passed on to redis-py."""
+    with pytest.raises(SettingsError, match=r"redis\.url: .*(only these options|database number)"):
+        load(environ={"RELAY_REDIS__URL": f"redis://h:1/0?{query}"})
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:7451", "localhost:65535", "unix:/run/relay.sock"])

@@ -8,10 +8,11 @@ import pytest
 from redis.exceptions import RedisError
 
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.connect import connect
 from relay.store.redis import RedisStore, translated_errors
-from tests.servers import free_port
+from tests.servers import KINDS, Kind, binary, free_port, start_server
 from tests.store.fake import serving
 
 UNAVAILABLE = [
@@ -89,3 +90,45 @@ async def test_every_error_has_words() -> None:
     with pytest.raises(StoreRefused, match="RedisError"):
         async with translated_errors():
             raise RedisError
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_master_that_became_a_replica(kind: Kind) -> None:
+    """Its refusal passes, in whichever words (6.2 wraps a script's errors): nothing is given up for it."""
+    if binary(kind) is None:
+        pytest.skip(f"no {kind} here")
+    with start_server(kind) as server:
+        redis = connect(server.url, connections=2, timeout=2.0)
+        store = RedisStore(redis)
+        await store.schedule("topic", [NewTimer("a", b"", due=0)])
+        claim = await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
+        await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        done = Settlement("a", b"n" * 16, Verb.ACK)
+        with pytest.raises(StoreUnavailable):
+            await store.settle("topic", [done])
+        with pytest.raises(StoreUnavailable):
+            await store.schedule("topic", [NewTimer("b", b"", due=0)])
+        await redis.execute_command("REPLICAOF", "NO", "ONE")
+        assert [timer.timer_id for timer in claim.timers] == ["a"]
+        assert await store.settle("topic", [done]) == [Verdict.OK]
+        await redis.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_hints_that_are_forbidden(kind: Kind) -> None:
+    """A user who may not publish still schedules and settles: what was written is not called a failure."""
+    if binary(kind) is None:
+        pytest.skip(f"no {kind} here")
+    with start_server(kind) as server:
+        owner = connect(server.url, connections=1, timeout=2.0)
+        rules = ("on", ">secret", "~*", "+@all", "resetchannels")
+        await owner.execute_command("ACL", "SETUSER", "mute", *rules)
+        redis = connect(server.url.replace("://", "://mute:secret@"), connections=1, timeout=2.0)
+        store = RedisStore(redis)
+        (scheduled,) = await store.schedule("topic", [NewTimer("a", b"", due=0)])
+        assert not scheduled.replaced
+        await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
+        released = Settlement("a", b"n" * 16, Verb.RELEASE)
+        assert await store.settle("topic", [released]) == [Verdict.OK]
+        await redis.aclose()
+        await owner.aclose()

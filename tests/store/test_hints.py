@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from relay.core.timers import NewTimer
@@ -26,6 +28,11 @@ async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(10):
         while not condition():  # noqa: ASYNC110  (the condition is another task's doing)
             await anyio.sleep(0.001)
+
+
+def all_heard(heard: dict[str, list[int]]) -> bool:
+    """Whether every topic was woken."""
+    return all(heard.values())
 
 
 @pytest.fixture
@@ -73,6 +80,47 @@ async def test_watching_more_and_less(store: RedisStore, keyspace: Keyspace) -> 
         heard.clear()
         await hints.watch(one, lambda due: heard.append(("one", due)))
         await until(lambda: ("one", 0) in heard)
+        group.cancel_scope.cancel()
+
+
+async def test_topics_that_come_while_it_connects(store: RedisStore, keyspace: Keyspace) -> None:
+    """One stream names three topics at once: none is deaf because the first was still being subscribed."""
+    topics = [keyspace.topic() for _ in range(3)]
+    for pause in (0, 1, 3, 10):  # turns of the loop between two of them
+        heard: dict[str, list[int]] = {topic: [] for topic in topics}
+        hints = RedisHints(store._redis)
+        async with anyio.create_task_group() as group:
+            group.start_soon(hints.run)
+            for topic in topics:
+                await hints.watch(topic, heard[topic].append)
+                for _ in range(pause):
+                    await anyio.lowlevel.checkpoint()
+            await until(partial(all_heard, heard))
+            group.cancel_scope.cancel()
+
+
+async def test_a_connection_that_breaks_while_topics_come_and_go(
+    store: RedisStore, keyspace: Keyspace
+) -> None:
+    """Neither `run` nor `watch` ends by it, and what is watched in the end is heard."""
+    topics = [keyspace.topic() for _ in range(4)]
+    heard: list[int] = []
+    hints = RedisHints(store._redis)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        for turn in range(60):
+            topic = topics[turn % 4]
+            await (hints.watch(topic, heard.append) if turn % 3 else hints.unwatch(topic))
+            if turn % 20 == 7:
+                await store._redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            for _ in range(turn % 5):
+                await anyio.lowlevel.checkpoint()
+        await hints.watch(topics[0], heard.append)
+        with anyio.fail_after(10):
+            while not (await store._redis.pubsub_numsub(f"timers_wake:{topics[0]}"))[0][1]:
+                await anyio.sleep(0.001)
+        await store.schedule(topics[0], [NewTimer("a", b"", due=LATER)])
+        await until(lambda: LATER in heard)
         group.cancel_scope.cancel()
 
 
