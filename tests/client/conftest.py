@@ -10,22 +10,9 @@ import pytest
 
 from relay.client import RelayClient
 from tests.client.scripted_relay import ScriptedRelay, serve, socket_target
+from tests.one_loop import one_loop
 
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """grpc.aio runs on asyncio."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="package", autouse=True)
-async def one_loop() -> AsyncIterator[None]:
-    """Keep one event loop for all tests here.
-
-    grpc.aio has one completion queue for the process: an event that arrives late, after its loop
-    was closed, would fail whichever test runs by then ("Event loop is closed").
-    """
-    yield  # noqa: PT022 (the loop lives as long as this does)
+__all__ = ["one_loop"]
 
 
 @pytest.fixture
