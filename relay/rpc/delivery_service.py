@@ -50,7 +50,6 @@ class DeliveryService(base.DeliveryServiceServicer):
             await abort(context, failure)
         if session is None:
             return
-        broken = True
         tasks: list[asyncio.Task[None]] = []
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened()))
@@ -62,22 +61,24 @@ class DeliveryService(base.DeliveryServiceServicer):
             for task in tasks:
                 if task.done():
                     task.result()  # raises what ended it
-            # An end without a Drain before it is how the death of an application looks, too.
-            broken = not session.draining
-            self._engine.detach(session, broken=broken)
+            self._detach(session)
             await self._engine.flush(session)
             session.finish()
             await writer
         except InvalidField as failure:
-            broken = False
             self._engine.detach(session, broken=False)  # the application may not even read the status
             await abort(context, failure)
         finally:
             # Also when the call is cancelled, which is what a broken connection does.
-            self._engine.detach(session, broken=broken and not session.draining)
+            self._detach(session)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _detach(self, session: Session) -> None:
+        """Once is enough: a session that is detached drains, and holds nothing any more."""
+        # An end without a Drain before it is how the death of an application looks, too.
+        self._engine.detach(session, broken=not session.draining)
 
     async def _open(self, context: Context) -> Session | None:
         request = await _hear(context)
