@@ -1,0 +1,26 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from relay.v1 import delivery_service_pb2 as _delivery_service_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TimerHandlerDeliverRequest(_message.Message):
+    __slots__ = ("delivery",)
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    delivery: _delivery_service_pb2.Delivery
+    def __init__(self, delivery: _Optional[_Union[_delivery_service_pb2.Delivery, _Mapping]] = ...) -> None: ...
+
+class TimerHandlerDeliverResponse(_message.Message):
+    __slots__ = ("outcome", "retry_after", "reason")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    outcome: _delivery_service_pb2.Outcome
+    retry_after: _duration_pb2.Duration
+    reason: str
+    def __init__(self, outcome: _Optional[_Union[_delivery_service_pb2.Outcome, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
