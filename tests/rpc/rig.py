@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
-from relay.core.policy import TopicPolicy
+from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TimerStore, WakeHints
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
@@ -179,7 +179,7 @@ async def served(
         store or gated,
         hints or gated.inner,
         gated.ping,
-        lambda topic: policies.get(topic, TopicPolicy()),
+        Policies(own=policies),
         Counts(),
     )
     async with anyio.create_task_group() as tasks:

@@ -21,7 +21,7 @@ def config(tmp_path: Path) -> Path:
 def test_without_anything_the_defaults_hold() -> None:
     """They are those of the core and of the store, which tests and tools use without settings."""
     settings = load(environ={})
-    assert settings.policy("any") == TopicPolicy()
+    assert settings.policies()("any") == TopicPolicy()
     redis = settings.redis
     names = KeyNames(redis.timeline_key, redis.payloads_key, redis.leases_key, redis.wake_channel)
     assert names == KeyNames()
@@ -52,17 +52,17 @@ def test_a_topic_overrides_the_defaults_field_by_field(config: Path) -> None:
         "topics:\n  invoices: {claim_batch: 20}\n  a.b: {renew: no}\n  plain:\n"
     )
     settings = load(config, environ={})
-    invoices = settings.policy("invoices")
+    invoices = settings.policies()("invoices")
     assert (invoices.lease_ttl, invoices.claim_batch, invoices.delivery_timeout) == (60, 20, 600)
-    assert settings.policy("a.b").renew is False
-    assert settings.policy("plain") == settings.policy("unheard of")
-    assert settings.policy("plain").claim_batch == 10
+    assert settings.policies()("a.b").renew is False
+    assert settings.policies()("plain") == settings.policies()("unheard of")
+    assert settings.policies()("plain").claim_batch == 10
 
 
 def test_a_topic_set_in_the_environment_keeps_its_case_and_inherits(config: Path) -> None:
     config.write_text("defaults: {claim_batch: 10}\n")
     environ = {"RELAY_TOPICS__My__Topic__LEASE_TTL": "60", "RELAY_DEFAULTS__RENEW": "false"}
-    policy = load(config, environ=environ).policy("My__Topic")
+    policy = load(config, environ=environ).policies()("My__Topic")
     assert asdict(policy) == {**asdict(TopicPolicy()), "lease_ttl": 60, "claim_batch": 10, "renew": False}
 
 
