@@ -171,15 +171,16 @@ async def served(
     *,
     listen: str = "127.0.0.1:0",
     channel_options: Sequence[tuple[str, Any]] = (),
+    closed: bool = False,
 ) -> AsyncIterator[Relay]:
-    """Serve an engine on a store, in memory if none is given."""
+    """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     gated = memory()
     policies: dict[str, TopicPolicy] = {}
     engine = Engine(
         store or gated,
         hints or gated.inner,
         gated.ping,
-        Policies(own=policies),
+        Policies(own=policies, closed=closed),
         Counts(),
     )
     async with anyio.create_task_group() as tasks:

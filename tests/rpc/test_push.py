@@ -19,7 +19,7 @@ from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from relay.v1 import timer_service_pb2 as service
 from tests.rpc.handler import Handler, Server, Wire, answer, eventually, pushing, serve
-from tests.rpc.rig import ACK, EXTEND, NACK, REJECT, Relay, invalid_field, spec
+from tests.rpc.rig import ACK, EXTEND, NACK, REJECT, Relay, invalid_field, served, spec
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -42,6 +42,13 @@ async def wire(application: Server) -> AsyncIterator[Wire]:
     await wire.lay()
     yield wire
     await wire.cut()
+
+
+@pytest.fixture
+async def closed_relay() -> AsyncIterator[Relay]:
+    async with served(closed=True) as relay:
+        relay.tune("known")
+        yield relay
 
 
 async def schedule(relay: Relay, *names: str, **fields: Any) -> None:
@@ -515,3 +522,19 @@ async def test_what_grpc_says_of_a_call_that_never_began() -> None:
             await call.read()
         assert application.never_began(caught.value), caught.value.details()
         tasks.cancel_scope.cancel()
+
+
+async def test_closed_topics_refuse_every_call_and_stream(closed_relay: Relay) -> None:
+    """A misspelt topic is told at once, by whatever call it comes."""
+    timers = closed_relay.timers
+    await timers.Schedule(service.ScheduleRequest(timer=spec("a", topic="known", delay=Duration(seconds=60))))
+    for call in (
+        timers.Schedule(service.ScheduleRequest(timer=spec("a", topic="unknwon"))),
+        timers.Cancel(service.CancelRequest(topic="unknwon", timer_id="a")),
+        timers.GetTimer(service.GetTimerRequest(topic="unknwon", timer_id="a")),
+        timers.ListTimers(service.ListTimersRequest(topic="unknwon")),
+    ):
+        assert await invalid_field(call) == "topic"
+    stream = closed_relay.stream()
+    await stream.send(open=delivery.Open(topics=["known", "unknwon"], max_outstanding=1))
+    assert await invalid_field(stream.call.read()) == "topics"
