@@ -19,6 +19,9 @@ def faults(tmp_path: Path, content: str = "", environ: dict[str, str] | None = N
     return [problem.replace(str(config), "FILE") for problem in caught.value.problems]
 
 
+NO_TARGET = "must say whom to dial, as in 127.0.0.1:50051, since delivery.mode is push"
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -110,8 +113,7 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
         ),
         (
             "topics: {a.b: {delivery: {mode: push}}}",
-            "topics.a.b.delivery.target: must say whom to dial, as in 127.0.0.1:50051, "
-            "since delivery.mode is push",
+            f"topics.a.b.delivery.target: {NO_TARGET}",
         ),
         (
             "topics: {a.b: {delivery: {target: 'here:1'}}}",
