@@ -1,8 +1,9 @@
--- cancel.lua: remove timers, whatever their state.
+-- cancel.lua: remove timers.
 --
 -- KEYS    timeline, payloads, leases
--- ARGV    timer_ids
--- Returns for each timer 'CANCELLED' | 'GONE'; an id that comes twice is cancelled once
+-- ARGV    two for each timer: timer_id, condition, '' for none; see `refuses`
+-- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is
+--         cancelled once
 --         error WRONGKEYTYPE
 -- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
 --         is scheduled under that id later can't be settled by the old delivery.
@@ -10,14 +11,24 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local scores = redis.call('ZMSCORE', KEYS[1], unpack(ARGV))
-redis.call('HDEL', KEYS[3], unpack(ARGV))
-redis.call('HDEL', KEYS[2], unpack(ARGV)) -- of timers that are not there too: a payload alone is an orphan
-redis.call('ZREM', KEYS[1], unpack(ARGV))
-
-local reply, seen = {}, {}
-for n, id in ipairs(ARGV) do
-  reply[n] = scores[n] and not seen[id] and 'CANCELLED' or 'GONE'
-  seen[id] = true
+local ids, gone, reply, seen = {}, {}, {}, {}
+for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+for n, id in ipairs(ids) do
+  local condition = ARGV[2 * n]
+  local word = nil
+  if scores[n] and not seen[id] and condition ~= '' then
+    word = refuses(condition, understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id)))
+  end
+  reply[n] = word or (scores[n] and not seen[id] and 'CANCELLED' or 'GONE')
+  if not word then
+    seen[id] = true
+    gone[#gone + 1] = id -- also what is not there: a payload alone is an orphan
+  end
+end
+if #gone > 0 then
+  redis.call('HDEL', KEYS[3], unpack(gone))
+  redis.call('HDEL', KEYS[2], unpack(gone))
+  redis.call('ZREM', KEYS[1], unpack(gone))
 end
 return reply

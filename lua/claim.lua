@@ -1,27 +1,36 @@
 -- claim.lua: lease timers whose score has come, the earliest first.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline, payloads, leases, dead, pause
 -- ARGV[1] limit, 1 to 500
 -- ARGV[2] lease in microseconds
 -- ARGV[3] nonce, 16 bytes, never used before
 -- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
 -- ARGV[5] grace in microseconds for a timer without payload
+-- ARGV[6] to ARGV[12] the policy's limits, see `read_limits`
 -- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
 --           number parked, { ids removed as orphans },
---           { timer_id, record, envelope, and so on } }
+--           { timer_id, record, envelope, and so on },
+--           { timer_id, 'attempts' | 'claims' | 'age' | 'expired', and so on, of those that died },
+--           number of dead letters trimmed,
+--           end of the pause in microseconds if that is why due timers were left, else '' }
 --         error WRONGKEYTYPE
 -- Race    two relays claim at once: a script is atomic, and the score moves to the lease's end,
 --         so the second finds nothing due. The nonce is the relay's own, since a counter kept
 --         in Redis would repeat after a failover.
 -- Race    a publisher that writes its two keys apart: a timer without payload is parked for the
 --         grace period and removed only if it still has none.
+-- Race    a relay that dies while a handler runs: nobody settles, so the claim after it is what
+--         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
 local now_us = time_us()
 local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local paused = ''
 if due.err or #due > 0 then -- an idle poll stays at three commands
   local bad = wrong_type()
   if bad or due.err then return bad or due end
+  local till = redis.call('GET', KEYS[5])
+  if till and now_us < tonumber(till) then due, paused = {}, till end
 end
 local ids, scores, bytes = {}, {}, 0
 for i = 1, #due, 2 do
@@ -30,42 +39,54 @@ for i = 1, #due, 2 do
   ids[#ids + 1] = due[i]
   scores[#scores + 1] = tonumber(due[i + 1])
 end
-local orphans, timers, parked = {}, {}, 0
+local orphans, timers, deaths, parked, trimmed = {}, {}, {}, 0, 0
 local deadline = own_score(now_us + tonumber(ARGV[2]), 0)
 
 if #ids > 0 then
+  local limits = read_limits(6)
   local records = redis.call('HMGET', KEYS[3], unpack(ids))
   local envelopes = redis.call('HMGET', KEYS[2], unpack(ids))
-  local moved, kept = {}, {}
+  local moved, kept, ended, dead = {}, {}, {}, {}
   for n, id in ipairs(ids) do
     local r = understand(scores[n], records[n])
     if not envelopes[n] and r.state == PARKED then
       orphans[#orphans + 1] = id
+      ended[#ended + 1] = id
     else
       if r.state == LEASED then -- the lease ran out: its relay is gone or was cut off
         r.attempts = r.attempts + r.received
         r.suspect = math.max(r.suspect, r.received)
       end
       r.received = 0
-      if not envelopes[n] then
+      local reason = r.expires > 0 and now_us >= r.expires * 1e6 and 'expired' or fate(r, now_us, limits)
+      if reason then
+        deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
+        ended[#ended + 1] = id
+        if limits.keep and (reason ~= 'expired' or limits.keep_expired) then
+          dead[#dead + 1] = { id, r, envelopes[n], reason }
+        end
+      elseif not envelopes[n] then
         parked = parked + 1
         r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
       else
         r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
         if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end
       end
-      local record = pack(r)
-      moved[#moved + 1], moved[#moved + 2] = number(r.score), id
-      kept[#kept + 1], kept[#kept + 2] = id, record
-      if envelopes[n] then
-        local m = #timers
-        timers[m + 1], timers[m + 2], timers[m + 3] = id, record, envelopes[n]
+      if not reason then
+        local record = pack(r)
+        moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+        kept[#kept + 1], kept[#kept + 2] = id, record
+        if envelopes[n] then
+          local m = #timers
+          timers[m + 1], timers[m + 2], timers[m + 3] = id, record, envelopes[n]
+        end
       end
     end
   end
-  if #orphans > 0 then
-    redis.call('HDEL', KEYS[3], unpack(orphans))
-    redis.call('ZREM', KEYS[1], unpack(orphans))
+  if #ended > 0 then
+    redis.call('HDEL', KEYS[3], unpack(ended))
+    redis.call('HDEL', KEYS[2], unpack(ended))
+    redis.call('ZREM', KEYS[1], unpack(ended))
   else
     redis.call('HDEL', KEYS[3], ids[1])
   end
@@ -73,6 +94,8 @@ if #ids > 0 then
     redis.call('ZADD', KEYS[1], unpack(moved))
     redis.call('HSET', KEYS[3], unpack(kept))
   end
+  for _, each in ipairs(dead) do bury(each[1], each[2], each[3], each[4], '', now_us) end
+  if #dead > 0 then trimmed = trim(limits, now_us) end
 end
 
-return { string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers }
+return { string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers, deaths, trimmed, paused }

@@ -1,17 +1,20 @@
 -- prelude.lua: what every script shares. It is put before each of them; it does nothing by itself.
 --
--- Keys of one topic, in this order in every script that takes them:
---   KEYS[1] timeline  ZSET  timer_id -> due time in unix seconds; while leased, the lease deadline
---   KEYS[2] payloads  HASH  timer_id -> envelope
---   KEYS[3] leases    HASH  timer_id -> record, written by relays only
+-- Keys of one topic, in this order in every script, which takes as many of them as it needs:
+--   KEYS[1] timeline  ZSET    timer_id -> due time in unix seconds; while leased, the lease deadline
+--   KEYS[2] payloads  HASH    timer_id -> envelope
+--   KEYS[3] leases    HASH    timer_id -> record, written by relays only
+--   KEYS[4] dead      STREAM  one entry a death; see `bury`
+--   KEYS[5] pause     STRING  microseconds since 1970 until which nothing is claimed
 --
 -- Foreign writers (FastStream publishers and workers) know the first two keys and no record.
 -- So a record counts only if it explains the score: it keeps the score that we last wrote, and
 -- every score that we write after a claim is a whole microsecond + 2^-21 s, where no publisher
 -- writes. What a foreign writer meant by any other score, `understand` tells.
 
-local RECORD = '<BBBBBI4I4ddc16c16'
-local VERSION, RECORD_SIZE = 1, 61
+local KINDS = { 'zset', 'hash', 'hash', 'stream', 'string' }
+local RECORD = '<BBBBBI4I4dddc16c16'
+local VERSION, RECORD_SIZE = 2, 69
 local PENDING, LEASED, PARKED = 0, 1, 2
 local NO_NONCE = string.rep('\0', 16)
 local OFF_GRID = 2 ^ -21
@@ -33,27 +36,33 @@ local function own_score(us, due) return math.max(math.floor(us), math.ceil(due 
 
 -- An error reply if a key holds another type than ours.
 local function wrong_type()
-  local want = { 'zset', 'hash', 'hash' }
-  for i = 1, 3 do
+  for i = 1, #KEYS do
     local found = redis.call('TYPE', KEYS[i]).ok
-    if found ~= want[i] and found ~= 'none' then
-      return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. want[i])
+    if found ~= KINDS[i] and found ~= 'none' then
+      return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. KINDS[i])
     end
   end
 end
 
 local function pack(r)
   return struct.pack(RECORD, VERSION, r.state, r.received, r.suspect, r.approximate,
-    math.min(r.attempts, 4294967295), math.min(r.claims, 4294967295), r.score, r.due, r.nonce, r.occurrence)
+    math.min(r.attempts, 4294967295), math.min(r.claims, 4294967295), r.score, r.due, r.expires, r.nonce,
+    r.occurrence)
 end
 
 local function unpack_record(raw)
   if not raw or #raw ~= RECORD_SIZE then return nil end
-  local version, state, received, suspect, approximate, attempts, claims, score, due, nonce, occurrence =
+  local version, state, received, suspect, approximate, attempts, claims, score, due, expires, nonce, occurrence =
     struct.unpack(RECORD, raw)
   if version ~= VERSION then return nil end
   return { state = state, received = received, suspect = suspect, approximate = approximate, attempts = attempts,
-    claims = claims, score = score, due = due, nonce = nonce, occurrence = occurrence }
+    claims = claims, score = score, due = due, expires = expires, nonce = nonce, occurrence = occurrence }
+end
+
+-- The record of a timer that nothing has happened to. `expires` in unix seconds, 0: never.
+local function fresh(score, expires)
+  return { state = PENDING, received = 0, suspect = 0, approximate = 0, attempts = 0, claims = 0, score = score,
+    due = math.max(score, 0), expires = expires, nonce = NO_NONCE, occurrence = NO_NONCE }
 end
 
 -- What a timer's score and record mean together.
@@ -65,8 +74,9 @@ local function understand(score, raw)
   local r = unpack_record(raw)
   if r and r.score == score then return r end
   if not r or whole_us(score) or score < r.due then
-    return { state = PENDING, received = 0, suspect = 0, approximate = whole_us(score) and 0 or 1, attempts = 0,
-      claims = 0, score = score, due = math.max(score, 0), nonce = NO_NONCE, occurrence = NO_NONCE }
+    local new = fresh(score, 0)
+    new.approximate = whole_us(score) and 0 or 1
+    return new
   end
   if r.state == LEASED then r.attempts = r.attempts + r.received end
   r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE
@@ -76,6 +86,59 @@ end
 -- The fence: the lease is the one taken under this nonce, and nobody has written a score since.
 local function holds(r, nonce)
   return r.state == LEASED and r.nonce == nonce
+end
+
+-- A text up to the first semicolon, and what follows it.
+local function cut(text)
+  local at = string.find(text, ';', 1, true)
+  if not at then return text, '' end
+  return string.sub(text, 1, at - 1), string.sub(text, at + 1)
+end
+
+-- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
+-- why not. `condition`: any of 'p' (not while it is leased), 'd' and a score (that is its due time).
+local function refuses(condition, r)
+  if string.sub(condition, 1, 1) == 'p' then
+    if r.state == LEASED then return 'IN_FLIGHT' end
+    condition = string.sub(condition, 2)
+  end
+  if string.sub(condition, 1, 1) == 'd' and tonumber(string.sub(condition, 2)) ~= r.due then return 'UNCHANGED' end
+end
+
+-- What the topic's policy says of timers that fail, seven arguments from ARGV[i] on:
+--   most attempts, most claims, most microseconds from the due time to a further attempt (0: no limit),
+--   '1' to keep the dead and '1' to keep the expired (else ''),
+--   at most so many dead letters, at most so many microseconds old (0: no limit)
+local function read_limits(i)
+  return { attempts = tonumber(ARGV[i]), claims = tonumber(ARGV[i + 1]), age = tonumber(ARGV[i + 2]),
+    keep = ARGV[i + 3] ~= '', keep_expired = ARGV[i + 4] ~= '', length = tonumber(ARGV[i + 5]),
+    retain = tonumber(ARGV[i + 6]) }
+end
+
+-- Why a timer is not to be delivered (again) at an instant; nil if it is.
+local function fate(r, us, limits)
+  if r.attempts >= limits.attempts then return 'attempts' end
+  if r.claims >= limits.claims then return 'claims' end
+  if limits.age > 0 and r.attempts > 0 and us - r.due * 1e6 > limits.age then return 'age' end
+end
+
+-- Keep a dead timer. `text` is the last error. The entry's id tells this death from others of the timer.
+local function bury(id, r, envelope, reason, text, now_us)
+  redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts, 'claims', r.claims,
+    'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence, 'error', text,
+    'envelope', envelope or '')
+end
+
+-- Remove dead letters beyond what the policy keeps; answers how many.
+local function trim(limits, now_us)
+  local removed = 0
+  if limits.retain > 0 then
+    local oldest = string.format('%.0f', math.max(math.floor((now_us - limits.retain) / 1000), 0))
+    removed = redis.call('XTRIM', KEYS[4], 'MINID', oldest)
+  end
+  if limits.length > 0 then removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', limits.length) end
+  if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
+  return removed
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.

@@ -1,40 +1,94 @@
--- schedule.lua: store timers, replacing those of the same id.
+-- schedule.lua: store timers.
 --
 -- KEYS    timeline, payloads, leases
 -- ARGV[1] channel of wake hints
--- ARGV    then four for each timer: timer_id, 'at' | 'in', score | delay in microseconds, envelope
--- Returns { now in microseconds, then for each timer: 'CREATED' | 'REPLACED', score }
+-- ARGV[2] most timers that the topic may hold, 0: no limit
+-- ARGV    then four for each timer: timer_id, when, score | delay in microseconds, envelope
+--           when: 'at' | 'in', and then, if wanted, each behind a semicolon and in this order:
+--             'e' and a score          it expires then
+--             'x' and microseconds     it expires so long after its due time
+--             'c'                      only if there is no such timer
+--             'p', 'd' and a score     only if; see `refuses`
+-- Returns { now in microseconds, then for each timer a word and a score }
+--           'CREATED', 'REPLACED'      its due time
+--           'UNCHANGED', 'IN_FLIGHT'   the due time of the timer that is there; nothing was written
+--           'GONE'                     '': a condition, and no timer to hold it against
+--           'FULL'                     '': the topic is at its limit
 --         error WRONGKEYTYPE; error OUTOFRANGE <index from 0> if a delay ends after 9999;
 --         error OOM from Redis, with nothing written, since ZADD is the first write
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
 --         token is worth nothing and its late ACK can't remove the new intent.
 
+local LATEST = 253402300799
+
 local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
-local ids, scores, stored, reply, seen = {}, {}, {}, {}, {}
-for i = 2, #ARGV, 4 do
-  local n = #ids + 1
-  local score = tonumber(ARGV[i + 2])
-  if ARGV[i + 1] == 'in' then score = (now_us + score) / 1e6 end
-  if score > 253402300799 then return fail('OUTOFRANGE', tostring(n - 1)) end
-  ids[n] = ARGV[i]
-  scores[2 * n - 1], scores[2 * n] = number(score), ARGV[i]
-  stored[2 * n - 1], stored[2 * n] = ARGV[i], ARGV[i + 3]
+local ids = {}
+for i = 3, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local room = tonumber(ARGV[2])
+if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
+local scores, stored, written, kept, reply, latest = {}, {}, {}, {}, {}, {}
+
+-- The timer of the n-th id as it stands: as this call leaves it, if it came before.
+local function standing(n, id)
+  if latest[id] or not found[n] then return latest[id] end
+  return understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
 end
 
-local before = head()
-local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-redis.call('ZADD', KEYS[1], unpack(scores))
-redis.call('HDEL', KEYS[3], unpack(ids))
-redis.call('HSET', KEYS[2], unpack(stored))
-hint(ARGV[1], before, head())
+for n, id in ipairs(ids) do
+  local i = 4 * n - 1
+  local when, score = ARGV[i + 1], tonumber(ARGV[i + 2])
+  if string.sub(when, 1, 2) == 'in' then score = (now_us + score) / 1e6 end
+  if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end
+  local word, expires, there = nil, 0, found[n] or latest[id]
+  if #when > 2 then
+    local option, rest = cut(string.sub(when, 4))
+    while option ~= '' do
+      local kind, value = string.sub(option, 1, 1), tonumber(string.sub(option, 2))
+      if kind == 'e' then
+        expires = value
+      elseif kind == 'x' then
+        expires = math.min(score + value / 1e6, LATEST)
+      elseif kind == 'c' then
+        word = word or (there and 'UNCHANGED')
+      elseif there then
+        word = word or refuses(option, standing(n, id))
+      else
+        word = 'GONE'
+      end
+      option, rest = cut(rest)
+    end
+  end
+  if not word and not there then
+    room = room - 1
+    if room < 0 then word = 'FULL' end
+  end
+  if word then
+    reply[2 * n] = word
+    reply[2 * n + 1] = (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or ''
+  else
+    reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', number(score)
+    latest[id] = fresh(score, expires)
+    scores[#scores + 1], scores[#scores + 2] = number(score), id
+    stored[#stored + 1], stored[#stored + 2] = id, ARGV[i + 3]
+    written[#written + 1] = id
+  end
+end
+
+if #written > 0 then
+  local before = head()
+  redis.call('ZADD', KEYS[1], unpack(scores))
+  redis.call('HDEL', KEYS[3], unpack(written))
+  redis.call('HSET', KEYS[2], unpack(stored))
+  for id, r in pairs(latest) do
+    if r.expires > 0 then kept[#kept + 1], kept[#kept + 2] = id, pack(r) end
+  end
+  if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
+  hint(ARGV[1], before, head())
+end
 
 reply[1] = string.format('%.0f', now_us)
-for n, id in ipairs(ids) do
-  reply[2 * n] = (found[n] or seen[id]) and 'REPLACED' or 'CREATED'
-  reply[2 * n + 1] = scores[2 * n - 1]
-  seen[id] = true
-end
 return reply

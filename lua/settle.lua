@@ -1,23 +1,33 @@
 -- settle.lua: end leases.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline, payloads, leases, dead
 -- ARGV[1] channel of wake hints
+-- ARGV[2] to ARGV[8] the policy's limits, see `read_limits`
 -- ARGV    then four for each timer, each timer once: timer_id, nonce, verb, detail
---           'ack', 'reject'  ''
---           'nack'           microseconds until it is due again, or '': when its lease ends
---           'release'        any of 'r' (it was received: count the attempt), 's' (deliver it alone)
--- Returns { score of the next timer or '', then for each timer 'OK' | 'STALE' | 'GONE' }
+--           'ack'         ''
+--           'nack'        microseconds until it is due again, or '' (when its lease ends); ';'; the error
+--           'release'     any of 'r' (it was received: count the attempt), 's' (deliver it alone), 'u' (it
+--                         was never sent: the claim does not count); ';'; microseconds until it is due again
+--           'reject'      the reason of its death, a word; ';'; the error
+--           'reschedule'  'at' | 'in'; ';'; score | delay in microseconds; ';'; envelope, or '' to keep it
+-- Returns { score of the next timer or '', number of dead letters trimmed,
+--           then for each timer 'OK' | 'STALE' | 'GONE', or the reason of its death: that of 'reject',
+--           'attempts' | 'claims' | 'age' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error BADVERB <verb>
 -- Race    a late ACK after another relay took over, or after a publisher, foreign ones too, gave
 --         the timer a new due time: the fence compares nonce and score before any write.
+-- Race    a relay that dies between the end of a periodic timer's lease and its next period: both are
+--         one step here.
 -- Race    a clock that steps back: no score that is written is before the due time.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
+
+local LATEST = 253402300799
 
 local bad = wrong_type()
 if bad then return bad end
 
 local ids, at, seen = {}, {}, {}
-for i = 2, #ARGV, 4 do
+for i = 9, #ARGV, 4 do
   local id = ARGV[i]
   if seen[id] then return fail('DUPLICATE', id) end
   seen[id] = true
@@ -26,40 +36,82 @@ end
 
 local now_us = time_us()
 local before = head()
+local limits = read_limits(2)
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local records = redis.call('HMGET', KEYS[3], unpack(ids))
-local ended, forgotten, moved, kept, reply = {}, {}, {}, {}, {}
+local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, {}
+
+local function finish(id)
+  ended[#ended + 1] = id
+  forgotten[#forgotten + 1] = id
+  return 'OK'
+end
+
+local function die(id, r, reason, text)
+  finish(id)
+  if limits.keep then dead[#dead + 1] = { id, r, redis.call('HGET', KEYS[2], id), reason, text } end
+  return reason
+end
+
+-- Due again; `text` is what went wrong, if that was an attempt.
+local function again(id, r, text)
+  r.state, r.nonce, r.received = PENDING, NO_NONCE, 0
+  local reason = text and fate(r, r.score * 1e6, limits)
+  if reason then return die(id, r, reason, text) end
+  moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+  kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+  return 'OK'
+end
+
+local verbs = {}
+
+function verbs.ack(id) return finish(id) end
+
+function verbs.nack(id, r, detail)
+  local delay, text = cut(detail)
+  r.attempts = r.attempts + 1
+  r.suspect = 0
+  if delay ~= '' then r.score = own_score(now_us + tonumber(delay), r.due) end
+  return again(id, r, text)
+end
+
+function verbs.release(id, r, detail)
+  local flags, delay = cut(detail)
+  local received = r.received == 1 or string.find(flags, 'r', 1, true)
+  if received then r.attempts = r.attempts + 1 end
+  if string.find(flags, 'u', 1, true) then r.claims = math.max(r.claims - 1, 0) end
+  r.suspect = string.find(flags, 's', 1, true) and 1 or 0
+  r.score = own_score(now_us + (received and tonumber(delay) or 0), r.due)
+  return again(id, r, received and 'the delivery ended without an outcome')
+end
+
+function verbs.reject(id, r, detail)
+  local reason, text = cut(detail)
+  r.attempts = r.attempts + 1
+  return die(id, r, reason, text)
+end
+
+-- A new intent, like that of a publisher: no record, and a score off our grid.
+function verbs.reschedule(id, _, detail)
+  local word, rest = cut(detail)
+  local value, envelope = cut(rest)
+  local score = tonumber(value)
+  if word == 'in' then score = (now_us + score) / 1e6 end
+  forgotten[#forgotten + 1] = id
+  moved[#moved + 1], moved[#moved + 2] = number(math.min(score, LATEST)), id
+  if envelope ~= '' then rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope end
+  return 'OK'
+end
 
 for n, id in ipairs(ids) do
   local nonce, verb, detail = ARGV[at[n] + 1], ARGV[at[n] + 2], ARGV[at[n] + 3]
+  if not verbs[verb] then return fail('BADVERB', verb) end
   if not scores[n] then
-    reply[n + 1] = 'GONE'
+    reply[n + 2] = 'GONE'
     forgotten[#forgotten + 1] = id -- a record without a timer is nobody's
   else
     local r = understand(tonumber(scores[n]), records[n])
-    if not holds(r, nonce) then
-      reply[n + 1] = 'STALE'
-    elseif verb == 'ack' or verb == 'reject' then
-      reply[n + 1] = 'OK'
-      ended[#ended + 1] = id
-      forgotten[#forgotten + 1] = id
-    elseif verb == 'nack' or verb == 'release' then
-      reply[n + 1] = 'OK'
-      if verb == 'nack' then
-        r.attempts = r.attempts + 1
-        r.suspect = 0
-        if detail ~= '' then r.score = own_score(now_us + tonumber(detail), r.due) end
-      else
-        if r.received == 1 or string.find(detail, 'r', 1, true) then r.attempts = r.attempts + 1 end
-        r.suspect = string.find(detail, 's', 1, true) and 1 or 0
-        r.score = own_score(now_us, r.due)
-      end
-      r.state, r.nonce, r.received = PENDING, NO_NONCE, 0
-      moved[#moved + 1], moved[#moved + 2] = number(r.score), id
-      kept[#kept + 1], kept[#kept + 2] = id, pack(r)
-    else
-      return fail('BADVERB', verb)
-    end
+    reply[n + 2] = holds(r, nonce) and verbs[verb](id, r, detail) or 'STALE'
   end
 end
 
@@ -72,12 +124,14 @@ if #ended > 0 then
   redis.call('HDEL', KEYS[2], unpack(ended))
   redis.call('ZREM', KEYS[1], unpack(ended))
 end
-if #moved > 0 then
-  redis.call('ZADD', KEYS[1], unpack(moved))
-  redis.call('HSET', KEYS[3], unpack(kept))
-end
+if #moved > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
+if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
+if #rewritten > 0 then redis.call('HSET', KEYS[2], unpack(rewritten)) end
+local trimmed = 0
+for _, each in ipairs(dead) do bury(each[1], each[2], each[3], each[4], each[5], now_us) end
+if #dead > 0 then trimmed = trim(limits, now_us) end
 
 local after = head()
 hint(ARGV[1], before, after)
-reply[1] = after
+reply[1], reply[2] = after, trimmed
 return reply

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from relay.core.timers import NewTimer
+
 
 class Verb(Enum):
-    """How a lease ends. ACK, NACK and REJECT come from the application, RELEASE from the relay."""
+    """How a lease ends. RELEASE comes from the relay, all others from the application."""
 
     ACK = "ack"
     NACK = "nack"
     REJECT = "reject"
+    RESCHEDULE = "reschedule"
     RELEASE = "release"
 
 
@@ -23,13 +26,54 @@ class Verdict(Enum):
     GONE = "GONE"
 
 
+class Reason(Enum):
+    """Why a timer died: it ran out of attempts, claims or age, or expired; or its application rejected it,
+    or said that another attempt is of no use; or no application can be given it."""
+
+    ATTEMPTS = "attempts"
+    CLAIMS = "claims"
+    AGE = "age"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    UNREADABLE = "unreadable"
+
+
+Settled = Verdict | Reason
+"""What became of a settlement: the verdict on its token, or the reason of the death that it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a topic's policy says of timers that fail. Ages in microseconds; 0: no limit.
+
+    A timer dies of its `max_attempts`-th attempt, of a claim after `max_claims`, and of a further
+    attempt `max_age` after its due time. The dead are kept as dead letters if `keep` says so, the
+    expired if `keep_expired` does; at most `max_dead` of them, at most `max_dead_age` old.
+    """
+
+    max_attempts: int = 4_294_967_295
+    max_claims: int = 4_294_967_295
+    max_age: int = 0
+    keep: bool = False
+    keep_expired: bool = False
+    max_dead: int = 0
+    max_dead_age: int = 0
+
+
+NO_LIMITS = Limits()
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """The end of one lease, to be written by `TimerStore.settle`.
 
-    `retry_after` (microseconds) goes with NACK; None leaves the timer where its lease ends.
-    `received` and `suspect` go with RELEASE: whether the application had received the call, so
-    that the attempt counts, and whether the next delivery is to go alone.
+    `retry_after` (microseconds) goes with NACK, where None leaves the timer where its lease ends, and
+    with a RELEASE that was received. `received`, `suspect` and `unsent` go with RELEASE: whether the
+    application had received the call, so that the attempt counts; whether the next delivery is to go
+    alone; whether it was never sent, so that not even the claim counts. `reason` goes with REJECT,
+    `error` says why, for the dead letter. `again` goes with RESCHEDULE: the new due time or delay, and,
+    if `new_content`, the new payload, headers and content type.
     """
 
     timer_id: str
@@ -38,6 +82,11 @@ class Settlement:
     retry_after: int | None = None
     received: bool = False
     suspect: bool = False
+    unsent: bool = False
+    reason: Reason = Reason.REJECTED
+    error: str = ""
+    again: NewTimer | None = None
+    new_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)

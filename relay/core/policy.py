@@ -4,17 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from relay.core import validate
 from relay.core.errors import InvalidField
+from relay.core.instants import micros
+from relay.core.outcomes import Limits
 
 
 @dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how soon a delivery that failed is made again. Times in seconds, 0: no limit.
+
+    The wait before attempt n+1 is drawn between 0 and `initial` × `multiplier`^(n-1), at most `max`
+    (full jitter, so that timers which failed together do not come together again).
+    """
+
+    max_attempts: int = 25
+    initial: float = 1.0
+    multiplier: float = 2.0
+    max: float = 600.0
+    max_age: float = 0.0
+
+    def delay(self, attempts: int, jitter: float) -> int:
+        """Microseconds to wait after so many failed attempts; `jitter` is a random number in [0, 1)."""
+        longest = min(self.initial * self.multiplier ** min(max(attempts - 1, 0), 1000), self.max)
+        return micros(longest * jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPolicy:
+    """Whether the dead are kept, and the expired too; how many, and for how long (seconds). 0: no limit."""
+
+    keep: bool = True
+    keep_expired: bool = False
+    max_count: int = 0
+    max_age: float = 0.0
+
+
+@dataclass(frozen=True)
 class TopicPolicy:
     """One topic's policy. All times in seconds.
 
     `target` is the application that the relay dials to push the topic's timers; empty where
-    applications dial the relay.
+    applications dial the relay. `max_waiting` is how many timers the topic may hold, 0: any number.
     """
 
     polling_interval: float = 0.05
@@ -26,11 +59,28 @@ class TopicPolicy:
     max_payload_bytes: int = 1 << 20
     max_concurrent: int = 100
     target: str = ""
+    max_claims: int = 1_000
+    max_waiting: int = 0
+    retry: RetryPolicy = RetryPolicy()
+    dead_letters: DeadLetterPolicy = DeadLetterPolicy()
 
     @property
     def lifetime(self) -> float:
         """How long a silent delivery keeps its lease (seconds)."""
         return self.delivery_timeout if self.renew else self.lease_ttl
+
+    @cached_property
+    def limits(self) -> Limits:
+        """The part of it that the store goes by."""
+        return Limits(
+            max_attempts=self.retry.max_attempts,
+            max_claims=self.max_claims,
+            max_age=micros(self.retry.max_age),
+            keep=self.dead_letters.keep,
+            keep_expired=self.dead_letters.keep_expired,
+            max_dead=self.dead_letters.max_count,
+            max_dead_age=micros(self.dead_letters.max_age),
+        )
 
 
 @dataclass(frozen=True, slots=True)

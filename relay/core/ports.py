@@ -8,8 +8,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from relay.core.outcomes import Extension, Settlement, Verdict
-from relay.core.timers import Claim, NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
+from relay.core.timers import (
+    NO_CONDITION,
+    Change,
+    Claim,
+    Condition,
+    DeadLetter,
+    DeadPage,
+    NewTimer,
+    Page,
+    Scheduled,
+    StoredTimer,
+    TimerState,
+    TopicStats,
+)
 
 MAX_PER_CALL = 500
 """At most so many timers go into one store call."""
@@ -30,36 +43,59 @@ class TimerStore(Protocol):
     `StoreFull`, `WrongKeyType` and `StoreRefused` say that it did not.
     """
 
-    async def schedule(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
+    async def schedule(
+        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+    ) -> list[Scheduled]:
         """Store timers, replacing those that live under the same id, whatever their state.
 
         A replaced timer starts anew: attempts 0, and a lease on it is void. Where an id comes
-        twice, the later one stands. Raises `InvalidField` where a delay ends after 9999.
+        twice, the later one stands. A timer with `create` or a `condition` that does not hold is not
+        stored, and neither is a new one in a topic that holds `max_waiting` (0: no limit). Raises
+        `InvalidField` where a delay ends after 9999.
         """
         ...
 
-    async def cancel(self, topic: str, timer_ids: Sequence[str]) -> list[bool]:
-        """Remove timers, whatever their state; answers which were there."""
+    async def cancel(
+        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+    ) -> list[Change]:
+        """Remove timers for which the condition holds: CANCELLED, GONE, IN_FLIGHT or UNCHANGED."""
+        ...
+
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+        """Make timers due now, with the attempts that they had: RUN, GONE or IN_FLIGHT."""
         ...
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """One timer with its payload."""
         ...
 
-    async def claim(self, topic: str, *, limit: int, lease: int, nonce: bytes, max_bytes: int) -> Claim:
+    async def claim(
+        self,
+        topic: str,
+        *,
+        limit: int,
+        lease: int,
+        nonce: bytes,
+        max_bytes: int,
+        limits: Limits = NO_LIMITS,
+    ) -> Claim:
         """Lease up to `limit` timers that can be claimed now, the earliest first.
 
         A timer whose score is not after now can be claimed: a pending one that is due, and one
         whose lease (`lease`: microseconds) has run out. `nonce` has never been used before, not
         even by a try of this call that failed. Payloads sum up to about `max_bytes`; the first
-        timer is taken whatever its size.
+        timer is taken whatever its size. Timers that have expired, or that are beyond the `limits`,
+        die instead. Of a paused topic nothing is taken.
         """
         ...
 
-    async def settle(self, topic: str, settlements: Sequence[Settlement]) -> list[Verdict]:
-        """End leases (see `Settlement`). The timer is removed (ACK, REJECT), due again
-        `retry_after` from now or when its lease would have ended (NACK), or due now (RELEASE);
-        never before its due time. NACK counts an attempt, RELEASE does where a receipt came."""
+    async def settle(
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+    ) -> list[Settled]:
+        """End leases (see `Settlement`). The timer is removed (ACK), dies (REJECT), starts anew with
+        another due time (RESCHEDULE), is due again `retry_after` from now or when its lease would have
+        ended (NACK), or due now (RELEASE); never before its due time. NACK counts an attempt, RELEASE
+        does where a receipt came; who is then beyond the `limits` dies."""
         ...
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
@@ -71,6 +107,66 @@ class TimerStore(Protocol):
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """
+        ...
+
+
+class TopicStore(Protocol):
+    """What people do to topics: look, pause, bring back the dead, repair. Errors as of `TimerStore`."""
+
+    async def register(self, topic: str) -> None:
+        """Note that there is such a topic."""
+        ...
+
+    async def forget(self, topic: str) -> None:
+        """Note that there is no such topic any more."""
+        ...
+
+    async def topics(self) -> list[str]:
+        """All topics that were registered, in the order of their names."""
+        ...
+
+    async def stats(self, topic: str) -> TopicStats:
+        """How the topic stands."""
+        ...
+
+    async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
+        """Claim nothing more until an instant or for so long (microseconds; neither: until `resume`).
+
+        Answers the end of the pause, None if that is past. What is in flight goes on.
+        """
+        ...
+
+    async def resume(self, topic: str) -> None:
+        """End a pause."""
+        ...
+
+    async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
+        """A page of dead letters, without their content. Raises `InvalidField("page_token", …)`."""
+        ...
+
+    async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
+        """One dead letter with its content."""
+        ...
+
+    async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
+        """Bring dead letters back to life, due now: RUN, GONE, or UNCHANGED where a timer of that id lives."""
+        ...
+
+    async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
+        """Remove dead letters for good; answers how many were there."""
+        ...
+
+    async def orphans(self, topic: str, *, limit: int) -> list[str]:
+        """Ids that have a payload or a lease record and no timer, of one part of the topic; the next
+        call looks at the next part. About `limit` entries are looked at."""
+        ...
+
+    async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:
+        """Remove the payloads and lease records of those that still have no timer; answers how many."""
+        ...
+
+    async def lock(self, name: str, *, ttl: int) -> bool:
+        """Take a lock for so long (microseconds); answers whether nobody else has it."""
         ...
 
 

@@ -20,8 +20,24 @@ class TimerState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of a timer for it to be changed: that nobody delivers it, that its due time is `due`."""
+
+    only_pending: bool = False
+    due: int | None = None
+
+
+NO_CONDITION = Condition()
+
+
+@dataclass(frozen=True, slots=True)
 class NewTimer:
-    """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds) is set."""
+    """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds) is set.
+
+    It is never delivered at or after `expires` (an instant), or `expires_after` its due time
+    (microseconds). `create` stores it only if there is none of its id; `condition` only if there is
+    one for which it holds.
+    """
 
     timer_id: str
     payload: bytes
@@ -29,14 +45,40 @@ class NewTimer:
     delay: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
+    expires: int | None = None
+    expires_after: int | None = None
+    create: bool = False
+    condition: Condition = NO_CONDITION
+
+
+class Change(Enum):
+    """What became of a change that was asked for.
+
+    UNCHANGED: there is a timer, and that was not wanted, or its due time is another. IN_FLIGHT: it is
+    being delivered. GONE: there is none. FULL: the topic holds `max_waiting` timers.
+    """
+
+    CREATED = "CREATED"
+    REPLACED = "REPLACED"
+    CANCELLED = "CANCELLED"
+    RUN = "OK"
+    UNCHANGED = "UNCHANGED"
+    IN_FLIGHT = "IN_FLIGHT"
+    GONE = "GONE"
+    FULL = "FULL"
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """What became of a `NewTimer`: its due time, and whether a timer of its id lived before."""
+    """What became of a `NewTimer`, and the due time of the timer that is there now (None: there is none)."""
 
-    due: int
-    replaced: bool
+    due: int | None
+    change: Change
+
+    @property
+    def stored(self) -> bool:
+        """Whether it was stored."""
+        return self.change in (Change.CREATED, Change.REPLACED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +137,9 @@ class Claim:
     `now` is the server's time, `next` the instant at which the topic's first remaining timer can
     be claimed (None: there is none). `deadline` ends the leases of all `timers`. `parked` counts
     timers put aside because their payload is missing, `orphans` names those removed because it
-    still was after the grace period.
+    still was after the grace period. `deaths` names the timers that were due and are not delivered
+    any more. `trimmed` counts dead letters removed because the policy keeps only so many.
+    `paused_until` says that due timers were left since the topic is paused.
     """
 
     timers: list[ClaimedTimer]
@@ -104,3 +148,50 @@ class Claim:
     deadline: int
     parked: int = 0
     orphans: tuple[str, ...] = ()
+    deaths: tuple[tuple[str, str], ...] = ()
+    trimmed: int = 0
+    paused_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead timer. `dead_id` tells this death from others of the timer, and orders by `died`.
+
+    `reason` is the value of a `Reason`, `error` what went wrong last. In a listing payload, headers and
+    content type are left empty.
+    """
+
+    dead_id: str
+    timer_id: str
+    reason: str
+    attempts: int
+    due: int
+    died: int
+    error: str
+    occurrence_id: str
+    payload: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    """One page of dead letters, the oldest death first; `cursor` is empty at the end."""
+
+    letters: list[DeadLetter]
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """How a topic stands: `timers` in all, `due` of them, `first` the next instant of a claim, `dead`
+    letters and the instant of the oldest, `paused_until`."""
+
+    topic: str
+    now: int
+    timers: int
+    due: int
+    first: int | None
+    dead: int
+    oldest_death: int | None
+    paused_until: int | None

@@ -1,0 +1,25 @@
+-- pause.lua: let nothing more of a topic be claimed, until an instant.
+--
+-- KEYS    timeline, payloads, leases, dead, pause
+-- ARGV[1] channel of wake hints
+-- ARGV[2] 'at' | 'in'
+-- ARGV[3] microseconds since 1970 | from now; 'at' and 0: resume
+-- Returns end of the pause in microseconds, '' after a resume
+--         error WRONGKEYTYPE
+-- Race    a claim at the same moment: it reads the key in its own script, so it comes wholly before or
+--         wholly after. What is in flight goes on to its end.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
+if till <= now_us then
+  redis.call('DEL', KEYS[5])
+  local first = head()
+  if first ~= '' then redis.pcall('PUBLISH', ARGV[1], '0') end -- pollers look again at once
+  return ''
+end
+local text = string.format('%.0f', till)
+redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
+return text
