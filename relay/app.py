@@ -68,14 +68,15 @@ async def serve(settings: Settings) -> None:
         payloads=settings.redis.payloads_key,
         leases=settings.redis.leases_key,
         wake=settings.redis.wake_channel,
+        hash_tags=settings.redis.hash_tags,
     )
     timeout = settings.redis.command_timeout
     async with (
         connect(url, connections=CONNECTIONS, timeout=timeout) as redis,
         connect(url, connections=1, timeout=timeout) as listener,
     ):
-        store = RedisStore(redis, keys)
         hints = RedisHints(listener, keys)
+        store = RedisStore(redis, keys, demoted=hints.renew)
         metrics = Metrics()
         engine = Engine(store, hints, store.ping, policies(settings), metrics.instruments)
         server = await fit_server(settings, redis)
@@ -136,7 +137,11 @@ async def fit_server(settings: Settings, redis: Connection) -> str:
     with anyio.move_on_after(settings.redis.start_timeout):
         while True:
             try:
-                return await check_server(redis, allow_eviction=settings.redis.allow_eviction)
+                return await check_server(
+                    redis,
+                    allow_eviction=settings.redis.allow_eviction,
+                    hash_tags=settings.redis.hash_tags,
+                )
             except StoreUnavailable as failure:
                 trouble = str(failure)
                 await anyio.sleep(START_RETRY)
