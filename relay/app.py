@@ -15,7 +15,7 @@ from relay.core.secrets import mask
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.settings import Settings
-from relay.store.connect import Connection, check_server, connect
+from relay.store.connect import Connection, check_server, connect, follow_master
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
@@ -83,6 +83,7 @@ async def serve(settings: Settings) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
+                tasks.start_soon(follow_master, redis, hints.renew)
                 await tasks.start(engine.run)
                 http = await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
                 api = await rpc.start(

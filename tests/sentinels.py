@@ -157,7 +157,7 @@ class Group:
         whoever made them.
         """
         client.set("waited", 1)
-        return cast("int", client.wait(replicas, 500)) >= replicas
+        return client.wait(replicas, 500) >= replicas
 
     def __enter__(self) -> Self:
         return self

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+import anyio
 from redis.asyncio import Redis
 from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from relay.core.errors import UnfitServer
 from relay.core.redis_url import Credentials, RedisLocation, Tls, parse
@@ -20,6 +24,9 @@ from relay.store.pool import MasterPool
 from relay.store.sentinel import MasterConnection, MasterTlsConnection, Sentinels
 
 OLDEST = (6, 2)
+
+FOLLOW = 1.0
+"""Seconds between two questions to Sentinel; so long at most are we behind it."""
 
 Connection = Redis
 """What `connect` answers; only the store speaks through it."""
@@ -45,7 +52,29 @@ def connect(url: str, *, connections: int, timeout: float) -> Redis:
         "encoding_errors": "surrogateescape",
     }
     options |= _login(where.login) | _place(where, timeout)
-    return Redis.from_pool(MasterPool(**options))  # so that its aclose closes the pool
+    pool = MasterPool(**options)
+    if "sentinels" in options:
+        options["sentinels"].moved = pool.renew
+    return Redis.from_pool(pool)  # so that its aclose closes the pool
+
+
+async def follow_master(redis: Redis, moved: Callable[[], None]) -> None:
+    """Ask the Sentinels every `FOLLOW` seconds for the master, and call `moved` when it is another one.
+
+    A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
+    made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
+    """
+    sentinels = redis.connection_pool.connection_kwargs.get("sentinels")
+    if sentinels is None:
+        return
+    known = sentinels.told
+    while True:
+        await anyio.sleep(FOLLOW)
+        with suppress(RedisError):  # commands find out by themselves whether the master is away
+            await sentinels.master()
+        if sentinels.told != known:
+            known = sentinels.told
+            moved()
 
 
 def _login(login: Credentials) -> dict[str, Any]:

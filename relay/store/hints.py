@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from relay.core.instants import from_score
 from relay.core.wakeup import Wakeup
+from relay.store.errors import words
 from relay.store.keys import KeyNames
 
 RETRY = 1.0
@@ -80,7 +81,7 @@ class RedisHints:
                 await self._listen()
             except Exception as failure:  # noqa: BLE001  (hints are a help: whatever breaks them, polling goes on)
                 if not self._deaf:
-                    log.info("wake hints are not heard; polling meanwhile", extra={"reason": repr(failure)})
+                    log.info("wake hints are not heard; polling meanwhile", extra={"reason": words(failure)})
                     self._deaf = True
                 await anyio.sleep(RETRY_REFUSED if isinstance(failure, ResponseError) else RETRY)
 

@@ -38,32 +38,28 @@ async def greet(connection: AbstractConnection) -> None:
 class MasterPool(BlockingConnectionPool):
     """At most `max_connections`; who finds none free waits.
 
-    A master that is made a replica may keep its connections, so whoever sees it refuse a write
-    calls `renew`: from then on no call uses a connection of before.
+    A master that is made a replica may keep its connections, and take writes until it is. So
+    whoever learns that the master is another one calls `renew`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(redis_connect_func=greet, **options)
-        self._lent: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
+        self._made: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._outdated: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
 
-    async def renew(self) -> None:
-        """Drop what is idle now, and what is in use as soon as its call has ended."""
-        self._outdated.update(self._lent)
-        await self.disconnect(inuse_connections=False)
+    def renew(self) -> None:
+        """No call that begins from now on uses a connection of before, idle or in use."""
+        self._outdated.update(self._made)
 
-    async def get_connection(self, *args: Any, **options: Any) -> AbstractConnection:
+    def make_connection(self) -> AbstractConnection:
         """As in redis-py."""
-        connection: AbstractConnection = await super().get_connection(  # type: ignore[no-untyped-call]
-            *args, **options
-        )
-        self._lent.add(connection)
+        connection: AbstractConnection = super().make_connection()  # type: ignore[no-untyped-call]
+        self._made.add(connection)
         return connection
 
-    async def release(self, connection: AbstractConnection) -> None:
-        """As in redis-py."""
-        self._lent.discard(connection)
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        """As in redis-py: called with each connection that is handed out."""
         if connection in self._outdated:
             self._outdated.discard(connection)
             await connection.disconnect(nowait=True)
-        await super().release(connection)
+        await super().ensure_connection(connection)

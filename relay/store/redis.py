@@ -57,15 +57,15 @@ class RedisStore:
                 return await self._scripts[verb](self._redis, self._keys.of(topic), args)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
-                await self._leave()
+                self._leave()
             raise
 
-    async def _leave(self) -> None:
+    def _leave(self) -> None:
         """A master that became a replica may keep its connections: let new ones look for the new master."""
         self._demoted()
         pool = self._redis.connection_pool
         if isinstance(pool, MasterPool):
-            await pool.renew()
+            pool.renew()
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""

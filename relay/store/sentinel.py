@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -26,6 +26,10 @@ class Sentinels:
         self._master = master
         timeouts = {"socket_timeout": SENTINEL_TIMEOUT, "socket_connect_timeout": SENTINEL_TIMEOUT}
         self._options = {**options, **timeouts}
+        self.told: Address | None = None
+        """What they said last."""
+        self.moved: Callable[[], None] = lambda: None
+        """Is called when they name another master than before."""
 
     async def master(self) -> Address:
         """The master's address, by the first Sentinel that knows it; that one is asked first from then on.
@@ -45,6 +49,9 @@ class Sentinels:
                 continue
             self._addresses.remove(address)
             self._addresses.insert(0, address)
+            before, self.told = self.told, found
+            if before not in (None, found):
+                self.moved()
             return found
         raise RedisConnectionError(
             f"no Sentinel tells where the master {self._master!r} is ({'; '.join(reasons)})"

@@ -61,6 +61,8 @@ async def test_a_server_that_cannot_answer_now(words: str) -> None:
         ("OUTOFRANGE 0", InvalidField),
         ("NOPERM this user has no permissions to run the 'evalsha' command", StoreRefused),
         ("ERR unknown command", StoreRefused),
+        ("MOVED 866 127.0.0.1:7001", StoreRefused),
+        ("CROSSSLOT Keys in request don't hash to the same slot", StoreRefused),
     ],
 )
 async def test_a_server_that_refuses(words: str, kind: type[Exception]) -> None:
