@@ -16,13 +16,23 @@ class KeyNames:
     timeline: str = "timers_timeline"
     payloads: str = "timers_payloads"
     leases: str = "timers_leases"
+    dead: str = "timers_dead"
+    pause: str = "timers_pause"
+    topics: str = "timers_topics"
     wake: str = "timers_wake"
     hash_tags: bool = False
 
-    def of(self, topic: str) -> tuple[str, str, str]:
-        """Timeline, payloads and leases, in the order in which every script takes them."""
+    def of(self, topic: str) -> tuple[str, str, str, str, str]:
+        """Timeline, payloads, leases, dead letters and pause: the order in which every script takes as
+        many as it needs."""
         tag = self._tag(topic)
-        return f"{self.timeline}:{tag}", f"{self.payloads}:{tag}", f"{self.leases}:{tag}"
+        return (
+            f"{self.timeline}:{tag}",
+            f"{self.payloads}:{tag}",
+            f"{self.leases}:{tag}",
+            f"{self.dead}:{tag}",
+            f"{self.pause}:{tag}",
+        )
 
     def channel(self, topic: str) -> str:
         """The pub/sub channel of the topic's wake hints."""

@@ -7,8 +7,28 @@ from dataclasses import dataclass
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Extension,
+    Limits,
+    Reason,
+    Settled,
+    Settlement,
+    Verb,
+    Verdict,
+)
+from relay.core.timers import (
+    NO_CONDITION,
+    Change,
+    Claim,
+    ClaimedTimer,
+    Condition,
+    NewTimer,
+    Page,
+    Scheduled,
+    StoredTimer,
+    TimerState,
+)
 
 
 @dataclass(slots=True)
@@ -21,6 +41,8 @@ class _Entry:
     received: bool = False
     suspect: bool = False
     occurrence: bytes | None = None
+    claims: int = 0
+    expires: int | None = None
 
 
 class MemoryStore:
@@ -34,34 +56,86 @@ class MemoryStore:
     async def ping(self) -> None:
         """Always alive."""
 
-    async def schedule(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
+    async def schedule(
+        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+    ) -> list[Scheduled]:
         """See `TimerStore.schedule`."""
         now = self._clock()
         dues = [now + (timer.delay or 0) if timer.due is None else timer.due for timer in timers]
         if any(due > LATEST for due in dues):
             raise InvalidField("delay", "ends after the year 9999; give a shorter one")
-        entries, head = self._entries(topic), self._head(topic)
-        results = []
-        for timer, due in zip(timers, dues, strict=True):
-            results.append(Scheduled(due, timer.timer_id in entries))
-            entries[timer.timer_id] = _Entry(timer, due, due)
+        head = self._head(topic)
+        results = [self._put(topic, timer, due, max_waiting) for timer, due in zip(timers, dues, strict=True)]
         self._hint(topic, head)
         return results
 
-    async def cancel(self, topic: str, timer_ids: Sequence[str]) -> list[bool]:
-        """See `TimerStore.cancel`."""
+    def _put(self, topic: str, timer: NewTimer, due: int, max_waiting: int) -> Scheduled:
         entries = self._entries(topic)
-        return [entries.pop(timer_id, None) is not None for timer_id in timer_ids]
+        there = entries.get(timer.timer_id)
+        if there is not None:
+            change = Change.UNCHANGED if timer.create else _refusal(timer.condition, there)
+            if change is not None:
+                return Scheduled(there.due, change)
+        elif timer.condition != NO_CONDITION:
+            return Scheduled(None, Change.GONE)
+        elif max_waiting and len(entries) >= max_waiting:
+            return Scheduled(None, Change.FULL)
+        expires = timer.expires
+        if timer.expires_after is not None:
+            expires = min(due + timer.expires_after, LATEST)
+        entries[timer.timer_id] = _Entry(timer, due, due, expires=expires)
+        return Scheduled(due, Change.REPLACED if there else Change.CREATED)
+
+    async def cancel(
+        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+    ) -> list[Change]:
+        """See `TimerStore.cancel`."""
+        return [self._cancel(topic, timer_id, condition) for timer_id in timer_ids]
+
+    def _cancel(self, topic: str, timer_id: str, condition: Condition) -> Change:
+        entry = self._entries(topic).get(timer_id)
+        if entry is None:
+            return Change.GONE
+        change = _refusal(condition, entry)
+        if change is None:
+            del self._entries(topic)[timer_id]
+        return change or Change.CANCELLED
+
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+        """See `TimerStore.run`."""
+        head = self._head(topic)
+        changes = [self._run(self._entries(topic).get(timer_id)) for timer_id in timer_ids]
+        self._hint(topic, head)
+        return changes
+
+    def _run(self, entry: _Entry | None) -> Change:
+        if entry is None:
+            return Change.GONE
+        if entry.nonce is not None:
+            return Change.IN_FLIGHT
+        entry.next_claim = self._clock()
+        entry.due = min(entry.due, entry.next_claim)
+        return Change.RUN
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """See `TimerStore.get`."""
         entry = self._entries(topic).get(timer_id)
         return self._stored(entry, content=True) if entry else None
 
-    async def claim(self, topic: str, *, limit: int, lease: int, nonce: bytes, max_bytes: int) -> Claim:
+    async def claim(
+        self,
+        topic: str,
+        *,
+        limit: int,
+        lease: int,
+        nonce: bytes,
+        max_bytes: int,
+        limits: Limits = NO_LIMITS,
+    ) -> Claim:
         """See `TimerStore.claim`."""
         now = self._clock()
         claimed: list[ClaimedTimer] = []
+        deaths: list[tuple[str, str]] = []
         size = 0
         for entry in self._order(topic)[:limit]:
             size += len(entry.timer.payload)
@@ -70,36 +144,64 @@ class MemoryStore:
             if entry.nonce is not None:
                 entry.attempts += entry.received
                 entry.suspect |= entry.received
-            entry.nonce, entry.received, entry.next_claim = nonce, False, now + lease
+            entry.nonce, entry.received = None, False
+            reason = Reason.EXPIRED if _expired(entry, now) else _fate(entry, now, limits)
+            if reason is not None:
+                del self._entries(topic)[entry.timer.timer_id]
+                deaths.append((entry.timer.timer_id, reason.value))
+                continue
+            entry.nonce, entry.next_claim = nonce, now + lease
+            entry.claims += 1
             entry.occurrence = entry.occurrence or nonce
             claimed.append(_claimed(entry))
-        return Claim(claimed, now=now, next=self._head(topic), deadline=now + lease)
+        return Claim(claimed, now=now, next=self._head(topic), deadline=now + lease, deaths=tuple(deaths))
 
-    async def settle(self, topic: str, settlements: Sequence[Settlement]) -> list[Verdict]:
-        """See `TimerStore.settle`."""
+    async def settle(
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+    ) -> list[Settled]:
+        """See `TimerStore.settle`. The dead are not kept."""
         head = self._head(topic)
-        verdicts = [self._settle(topic, settlement) for settlement in settlements]
+        settled = [self._settle(topic, settlement, limits) for settlement in settlements]
         self._hint(topic, head)
-        return verdicts
+        return settled
 
-    def _settle(self, topic: str, settlement: Settlement) -> Verdict:
+    def _settle(self, topic: str, settlement: Settlement, limits: Limits) -> Settled:
         entry, verdict = self._lease(topic, settlement.timer_id, settlement.nonce)
         if entry is None:
             return verdict
-        now = self._clock()
         if settlement.verb in (Verb.ACK, Verb.REJECT):
             del self._entries(topic)[settlement.timer_id]
-        elif settlement.verb is Verb.NACK:
-            entry.attempts += 1
-            entry.suspect = False
-            if settlement.retry_after is not None:
-                entry.next_claim = max(now + settlement.retry_after, entry.due)
+            return settlement.reason if settlement.verb is Verb.REJECT else Verdict.OK
+        if settlement.verb is Verb.RESCHEDULE:
+            self._again(topic, entry, settlement)
+            return Verdict.OK
+        counts = self._retry(entry, settlement)
+        reason = _fate(entry, entry.next_claim, limits) if counts else None
+        if reason is not None:
+            del self._entries(topic)[settlement.timer_id]
+        return reason or Verdict.OK
+
+    def _retry(self, entry: _Entry, settlement: Settlement) -> bool:
+        """Make it due again; answers whether that was an attempt."""
+        now, after = self._clock(), settlement.retry_after
+        if settlement.verb is Verb.NACK:
+            counts, entry.suspect = True, False
+            if after is not None:
+                entry.next_claim = max(now + after, entry.due)
         else:
-            entry.attempts += entry.received or settlement.received
-            entry.suspect = settlement.suspect
-            entry.next_claim = max(now, entry.due)
+            counts, entry.suspect = entry.received or settlement.received, settlement.suspect
+            entry.claims -= settlement.unsent and entry.claims > 0
+            entry.next_claim = max(now + (after or 0 if counts else 0), entry.due)
+        entry.attempts += counts
         entry.nonce, entry.received = None, False
-        return Verdict.OK
+        return counts
+
+    def _again(self, topic: str, entry: _Entry, settlement: Settlement) -> None:
+        again = settlement.again
+        assert again is not None, "RESCHEDULE without a timer"
+        due = again.due if again.due is not None else self._clock() + (again.delay or 0)
+        timer = again if settlement.new_content else entry.timer
+        self._entries(topic)[settlement.timer_id] = _Entry(timer, min(due, LATEST), min(due, LATEST))
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`."""
@@ -164,6 +266,26 @@ class MemoryStore:
         timers = [timer for timer in map(self._stored, page) if state in (None, timer.state)]
         last = page[-1] if len(order) > limit else None
         return Page(timers, f"{last.next_claim} {last.timer.timer_id}" if last else "")
+
+
+def _refusal(condition: Condition, entry: _Entry) -> Change | None:
+    if condition.only_pending and entry.nonce is not None:
+        return Change.IN_FLIGHT
+    return Change.UNCHANGED if condition.due not in (None, entry.due) else None
+
+
+def _expired(entry: _Entry, now: int) -> bool:
+    return entry.expires is not None and now >= entry.expires
+
+
+def _fate(entry: _Entry, instant: int, limits: Limits) -> Reason | None:
+    """Why it is not to be delivered at an instant."""
+    if entry.attempts >= limits.max_attempts:
+        return Reason.ATTEMPTS
+    if entry.claims >= limits.max_claims:
+        return Reason.CLAIMS
+    too_old = limits.max_age and entry.attempts and instant - entry.due > limits.max_age
+    return Reason.AGE if too_old else None
 
 
 def _place(entry: _Entry) -> tuple[int, bytes]:

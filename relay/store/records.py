@@ -5,14 +5,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-_RECORD = Struct("<BBBBBIIdd16s16s")
+_RECORD = Struct("<BBBBBIIddd16s16s")
 NONCE_SIZE = 16
 NO_NONCE = bytes(NONCE_SIZE)
 PENDING, LEASED, PARKED = 0, 1, 2
 
 
 class Record(NamedTuple):
-    """One lease record. `score` and `due` are unix seconds."""
+    """One lease record. `score`, `due` and `expires` (0: never) are unix seconds."""
 
     version: int
     state: int
@@ -23,6 +23,7 @@ class Record(NamedTuple):
     claims: int
     score: float
     due: float
+    expires: float
     nonce: bytes
     occurrence: bytes
 
@@ -30,3 +31,11 @@ class Record(NamedTuple):
 def read(raw: bytes) -> Record:
     """Unpack a record that a script returned."""
     return Record._make(_RECORD.unpack(raw))
+
+
+def text_of(raw: bytes) -> tuple[str, bool]:
+    """A timer_id, and whether it is UTF-8; foreign writers are free to use anything."""
+    try:
+        return raw.decode(), True
+    except UnicodeDecodeError:
+        return raw.decode(errors="surrogateescape"), False

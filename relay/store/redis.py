@@ -9,24 +9,43 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from redis.asyncio import Redis
 
-from relay.core.errors import InvalidField, StoreUnavailable
+from relay.core.errors import InvalidField
 from relay.core.instants import SECOND, from_score, to_score
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Extension,
+    Limits,
+    Reason,
+    Settled,
+    Settlement,
+    Verb,
+    Verdict,
+)
+from relay.core.timers import (
+    NO_CONDITION,
+    Change,
+    Claim,
+    ClaimedTimer,
+    Condition,
+    NewTimer,
+    Page,
+    Scheduled,
+    StoredTimer,
+    TimerState,
+)
 from relay.store import envelope, records
-from relay.store.errors import says_readonly, translated_errors
+from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
-from relay.store.pool import MasterPool
-from relay.store.scripts import Script
+from relay.store.records import text_of
+from relay.store.scripts import Scripts
 
 PARK_GRACE = 60 * SECOND
 """How long a timer whose payload is missing is kept before it is removed as an orphan."""
 
-VERBS = ("schedule", "cancel", "get", "list", "claim", "settle", "extend")
+VERBS = ("schedule", "cancel", "run", "get", "list", "claim", "settle", "extend")
 
 
 class RedisStore:
@@ -48,48 +67,39 @@ class RedisStore:
         self._redis = redis
         self._keys = keys or KeyNames()
         self._park_grace = park_grace
-        self._demoted = demoted
-        self._scripts = {verb: Script(verb, (texts or {}).get(verb)) for verb in VERBS}
-
-    async def _run(self, verb: str, topic: str, *args: bytes | str | int) -> Any:
-        try:
-            async with translated_errors():
-                return await self._scripts[verb](self._redis, self._keys.of(topic), args)
-        except StoreUnavailable as failure:
-            if says_readonly(failure.__cause__):
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        """A master that became a replica may keep its connections: let new ones look for the new master."""
-        self._demoted()
-        pool = self._redis.connection_pool
-        if isinstance(pool, MasterPool):
-            pool.renew()
+        self._run = Scripts(redis, self._keys, VERBS, demoted=demoted, texts=texts).run
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""
         async with translated_errors():
             await self._redis.ping()
 
-    async def schedule(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
+    async def schedule(
+        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+    ) -> list[Scheduled]:
         """See `TimerStore.schedule`. One script call."""
-        args: list[bytes | str | int] = [self._keys.channel(topic)]
+        args: list[bytes | str | int] = [self._keys.channel(topic), max_waiting]
         for timer in timers:
-            if timer.due is not None:
-                args += (timer.timer_id, "at", repr(to_score(timer.due)))
-            else:
-                args += (timer.timer_id, "in", timer.delay or 0)
+            args += (timer.timer_id, *_when(timer))
             args.append(envelope.encode(timer.payload, timer.headers, timer.content_type))
         reply = await self._run("schedule", topic, *args)
         return [
-            Scheduled(from_score(float(reply[i + 1])), reply[i] == b"REPLACED")
+            Scheduled(from_score(float(reply[i + 1])) if reply[i + 1] else None, _CHANGES[reply[i]])
             for i in range(1, len(reply), 2)
         ]
 
-    async def cancel(self, topic: str, timer_ids: Sequence[str]) -> list[bool]:
+    async def cancel(
+        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+    ) -> list[Change]:
         """See `TimerStore.cancel`. One script call."""
-        return [word == b"CANCELLED" for word in await self._run("cancel", topic, *timer_ids)]
+        word = _condition(condition)
+        args = [part for timer_id in timer_ids for part in (timer_id, word)]
+        return [_CHANGES[reply] for reply in await self._run("cancel", topic, *args)]
+
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+        """See `TimerStore.run`. One script call."""
+        reply = await self._run("run", topic, self._keys.channel(topic), *timer_ids)
+        return [_CHANGES[word] for word in reply]
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """See `TimerStore.get`. One script call."""
@@ -99,26 +109,42 @@ class RedisStore:
         score, record, stored = reply
         return _stored(timer_id, float(score), record, envelope.decode(stored))
 
-    async def claim(self, topic: str, *, limit: int, lease: int, nonce: bytes, max_bytes: int) -> Claim:
+    async def claim(
+        self,
+        topic: str,
+        *,
+        limit: int,
+        lease: int,
+        nonce: bytes,
+        max_bytes: int,
+        limits: Limits = NO_LIMITS,
+    ) -> Claim:
         """See `TimerStore.claim`. One script call."""
-        reply = await self._run("claim", topic, limit, lease, nonce, max_bytes, self._park_grace)
-        now, following, deadline, parked, orphans, flat = reply
+        reply = await self._run(
+            "claim", topic, limit, lease, nonce, max_bytes, self._park_grace, *_limits(limits)
+        )
+        now, following, deadline, parked, orphans, flat, deaths, trimmed, paused = reply
         return Claim(
             timers=[_claimed(*flat[i : i + 3]) for i in range(0, len(flat), 3)],
             now=int(now),
             next=from_score(float(following)) if following else None,
             deadline=from_score(float(deadline)),
             parked=parked,
-            orphans=tuple(_name(raw)[0] for raw in orphans),
+            orphans=tuple(text_of(raw)[0] for raw in orphans),
+            deaths=tuple((text_of(deaths[i])[0], deaths[i + 1].decode()) for i in range(0, len(deaths), 2)),
+            trimmed=trimmed,
+            paused_until=int(paused) if paused else None,
         )
 
-    async def settle(self, topic: str, settlements: Sequence[Settlement]) -> list[Verdict]:
+    async def settle(
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+    ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
-        args: list[bytes | str | int] = [self._keys.channel(topic)]
+        args: list[bytes | str | int] = [self._keys.channel(topic), *_limits(limits)]
         for settlement in settlements:
             args += (settlement.timer_id, settlement.nonce, settlement.verb.value, _detail(settlement))
         reply = await self._run("settle", topic, *args)
-        return [_VERDICTS[word] for word in reply[1:]]
+        return [_SETTLED[word] for word in reply[2:]]
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`. One script call."""
@@ -133,7 +159,7 @@ class RedisStore:
         last_score, last_id = _read_cursor(cursor)
         more, *entries = await self._run("list", topic, limit, last_score, last_id)
         timers = [
-            _stored(_name(entries[i])[0], float(entries[i + 1]), entries[i + 2])
+            _stored(text_of(entries[i])[0], float(entries[i + 1]), entries[i + 2])
             for i in range(0, len(entries), 3)
         ]
         if state is not None:
@@ -142,26 +168,62 @@ class RedisStore:
 
 
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
+_SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
+_CHANGES = {change.value.encode(): change for change in Change}
 
 
-def _detail(settlement: Settlement) -> str | int:
-    if settlement.verb is Verb.NACK and settlement.retry_after is not None:
-        return settlement.retry_after
-    if settlement.verb is Verb.RELEASE:
-        return ("r" if settlement.received else "") + ("s" if settlement.suspect else "")
+def _limits(limits: Limits) -> tuple[str | int, ...]:
+    """As the scripts' `read_limits` takes them."""
+    return (
+        limits.max_attempts,
+        limits.max_claims,
+        limits.max_age,
+        "1" if limits.keep else "",
+        "1" if limits.keep_expired else "",
+        limits.max_dead,
+        limits.max_dead_age,
+    )
+
+
+def _when(timer: NewTimer) -> tuple[str, str | int]:
+    """The two arguments that say when, and on what terms."""
+    word, value = ("at", repr(to_score(timer.due))) if timer.due is not None else ("in", timer.delay or 0)
+    if timer.expires is not None:
+        word += f";e{to_score(timer.expires)!r}"
+    elif timer.expires_after is not None:
+        word += f";x{timer.expires_after}"
+    if timer.create:
+        word += ";c"
+    if timer.condition is not NO_CONDITION:
+        word += f";{_condition(timer.condition)}"
+    return word, value
+
+
+def _condition(condition: Condition) -> str:
+    """As the scripts' `refuses` takes it."""
+    due = "" if condition.due is None else f"d{to_score(condition.due)!r}"
+    return ("p" if condition.only_pending else "") + due
+
+
+def _detail(settlement: Settlement) -> str | bytes:
+    """The last argument of a settlement; see `settle.lua`."""
+    verb, retry_after = settlement.verb, settlement.retry_after
+    if verb is Verb.NACK:
+        return f"{'' if retry_after is None else retry_after};{settlement.error}"
+    if verb is Verb.RELEASE:
+        flags = (settlement.received, "r"), (settlement.suspect, "s"), (settlement.unsent, "u")
+        return f"{''.join(letter for is_set, letter in flags if is_set)};{retry_after or 0}"
+    if verb is Verb.REJECT:
+        return f"{settlement.reason.value};{settlement.error}"
+    if verb is Verb.RESCHEDULE and settlement.again is not None:
+        again = settlement.again
+        stored = envelope.encode(again.payload, again.headers, again.content_type)
+        return ";".join((*map(str, _when(again)), "")).encode() + (stored if settlement.new_content else b"")
     return ""
 
 
-def _name(raw: bytes) -> tuple[str, bool]:
-    """A timer_id, and whether it is UTF-8; foreign writers are free to use anything."""
-    try:
-        return raw.decode(), True
-    except UnicodeDecodeError:
-        return raw.decode(errors="surrogateescape"), False
-
-
 def _claimed(raw_id: bytes, raw_record: bytes, stored: bytes) -> ClaimedTimer:
-    timer_id, readable = _name(raw_id)
+    timer_id, readable = text_of(raw_id)
     record = records.read(raw_record)
     content = envelope.decode(stored)
     return ClaimedTimer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +11,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
+
+from relay.core.errors import StoreUnavailable
+from relay.store.errors import says_readonly, translated_errors
+from relay.store.keys import KeyNames
+from relay.store.pool import MasterPool
 
 Argument = bytes | str | int
 
@@ -23,6 +28,10 @@ def source(verb: str) -> str:
     return "\n".join((folder / f"{name}.lua").read_text(encoding="utf-8") for name in ("prelude", verb))
 
 
+KEYS = {"claim": 5, "settle": 4, "redrive": 4, "purge": 4, "stats": 5, "pause": 5}
+"""How many of a topic's keys a script takes, if not the first three."""
+
+
 class Script:
     """One verb's script.
 
@@ -32,12 +41,53 @@ class Script:
 
     def __init__(self, verb: str, text: str | None = None) -> None:
         self.verb = verb
+        self.keys = KEYS.get(verb, 3)
         self.text = source(verb) if text is None else text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     async def __call__(self, redis: Redis, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run it; raises what redis-py raises."""
+        """Run it on the first of a topic's `keys`; raises what redis-py raises."""
+        keys = keys[: self.keys]
         try:
             return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
         except NoScriptError:
             return await redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
+
+
+class Scripts:
+    """The scripts of some verbs on one server, with redis-py's errors translated.
+
+    `demoted` is called when the server turns out to be a replica now. `texts` replaces scripts by
+    other text, for tests that break them on purpose.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: KeyNames,
+        verbs: Sequence[str],
+        *,
+        demoted: Callable[[], None] = lambda: None,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._demoted = demoted
+        self._scripts = {verb: Script(verb, (texts or {}).get(verb)) for verb in verbs}
+
+    async def run(self, verb: str, topic: str, *args: Argument) -> Any:
+        """Run one; raises `StoreError`."""
+        try:
+            async with translated_errors():
+                return await self._scripts[verb](self._redis, self._keys.of(topic), args)
+        except StoreUnavailable as failure:
+            if says_readonly(failure.__cause__):
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """A master that became a replica may keep its connections: let new ones look for the new master."""
+        self._demoted()
+        pool = self._redis.connection_pool
+        if isinstance(pool, MasterPool):
+            pool.renew()

@@ -1,0 +1,14 @@
+-- purge.lua: remove dead letters for good.
+--
+-- KEYS    timeline, payloads, leases, dead
+-- ARGV    the entries' ids
+-- Returns how many were there
+--         error WRONGKEYTYPE
+-- Race    a death while the last letter goes: the stream is deleted only if it is empty in this step.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local removed = redis.call('XDEL', KEYS[4], unpack(ARGV))
+if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
+return removed

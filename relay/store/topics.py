@@ -1,0 +1,171 @@
+"""What people do to topics, in Redis: the contract is that of `relay.core.ports.TopicStore`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from redis.asyncio import Redis
+
+from relay.core.errors import InvalidField
+from relay.core.instants import LATEST, from_score
+from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
+from relay.store import envelope
+from relay.store.errors import translated_errors
+from relay.store.keys import KeyNames
+from relay.store.records import text_of
+from relay.store.scripts import Scripts
+
+VERBS = ("redrive", "purge", "stats", "pause", "sweep", "repair")
+CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+"""An entry of a stream: its id and its fields."""
+
+_ENTRY = re.compile(r"\d{1,20}-\d{1,20}")
+
+
+class RedisTopics:
+    """A `TopicStore` on a Redis or Valkey server; arguments as of `RedisStore`."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: KeyNames | None = None,
+        *,
+        demoted: Callable[[], None] = lambda: None,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        self._redis = redis
+        self._keys = keys or KeyNames()
+        self._run = Scripts(redis, self._keys, VERBS, demoted=demoted, texts=texts).run
+        self._places: dict[str, tuple[str, bytes | str]] = {}
+        """Where the search for orphans goes on in each topic: which hash, and its cursor."""
+
+    async def register(self, topic: str) -> None:
+        """See `TopicStore.register`. One SADD."""
+        async with translated_errors():
+            await self._redis.execute_command("SADD", self._keys.topics, topic)
+
+    async def forget(self, topic: str) -> None:
+        """See `TopicStore.forget`. One SREM."""
+        async with translated_errors():
+            await self._redis.execute_command("SREM", self._keys.topics, topic)
+
+    async def topics(self) -> list[str]:
+        """See `TopicStore.topics`. SSCAN in steps of a thousand."""
+        found: set[str] = set()
+        cursor = 0
+        while True:
+            async with translated_errors():
+                cursor, names = await self._redis.execute_command(
+                    "SSCAN", self._keys.topics, cursor, "COUNT", 1000
+                )
+            found |= {text_of(name)[0] for name in names}
+            if cursor == 0:
+                return sorted(found)
+
+    async def stats(self, topic: str) -> TopicStats:
+        """See `TopicStore.stats`. One script call."""
+        now, timers, due, first, _, dead, oldest, paused = await self._run("stats", topic)
+        return TopicStats(
+            topic=topic,
+            now=int(now),
+            timers=timers,
+            due=due,
+            first=from_score(float(first)) if first else None,
+            dead=dead,
+            oldest_death=int(oldest.partition(b"-")[0]) * 1000 if oldest else None,
+            paused_until=int(paused) if paused else None,
+        )
+
+    async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
+        """See `TopicStore.pause`. One script call."""
+        word, value = ("in", duration) if duration is not None else ("at", LATEST if until is None else until)
+        reply = await self._run("pause", topic, self._keys.channel(topic), word, value)
+        return int(reply) if reply else None
+
+    async def resume(self, topic: str) -> None:
+        """See `TopicStore.resume`. One script call."""
+        await self._run("pause", topic, self._keys.channel(topic), "at", 0)
+
+    async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
+        """See `TopicStore.dead_page`. One XRANGE of one entry more than asked for."""
+        if cursor and not _ENTRY.fullmatch(cursor):
+            raise InvalidField("page_token", "is not one that a page gave; start without one")
+        start = f"({cursor}" if cursor else "-"
+        entries = await self._entries(topic, start, "+", limit + 1)
+        letters = [_letter(name, fields, content=False) for name, fields in entries[:limit]]
+        return DeadPage(letters, letters[-1].dead_id if len(entries) > limit else "")
+
+    async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
+        """See `TopicStore.dead_letter`. One XRANGE."""
+        _check(dead_id)
+        entries = await self._entries(topic, dead_id, dead_id, 1)
+        return _letter(*entries[0], content=True) if entries else None
+
+    async def _entries(self, topic: str, start: str, end: str, count: int) -> list[Entry]:
+        async with translated_errors():
+            found: list[Entry] = await self._redis.execute_command(
+                "XRANGE", self._keys.of(topic)[3], start, end, "COUNT", count
+            )
+        return found
+
+    async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
+        """See `TopicStore.redrive`. One script call."""
+        for dead_id in dead_ids:
+            _check(dead_id)
+        reply = await self._run("redrive", topic, self._keys.channel(topic), *dead_ids)
+        return [CHANGES[word] for word in reply[::2]]
+
+    async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
+        """See `TopicStore.purge`. One script call."""
+        for dead_id in dead_ids:
+            _check(dead_id)
+        removed: int = await self._run("purge", topic, *dead_ids)
+        return removed
+
+    async def orphans(self, topic: str, *, limit: int) -> list[str]:
+        """See `TopicStore.orphans`. One script call; payloads and lease records in turn."""
+        which, cursor = self._places.get(topic, ("payloads", "0"))
+        cursor, *found = await self._run("sweep", topic, which, cursor, limit)
+        if int(cursor) == 0:
+            which = "leases" if which == "payloads" else "payloads"
+        self._places[topic] = (which, cursor)
+        return [text_of(name)[0] for name in found]
+
+    async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:
+        """See `TopicStore.repair`. One script call."""
+        payloads, leases = await self._run("repair", topic, *timer_ids)
+        return payloads, leases
+
+    async def lock(self, name: str, *, ttl: int) -> bool:
+        """See `TopicStore.lock`. One SET NX."""
+        async with translated_errors():
+            reply = await self._redis.execute_command(
+                "SET", f"{self._keys.topics}:{name}", "1", "NX", "PX", max(ttl // 1000, 1)
+            )
+        return reply is not None
+
+
+def _check(dead_id: str) -> None:
+    if not _ENTRY.fullmatch(dead_id):
+        raise InvalidField("dead_id", "is none that a listing gave, such as 1767225600000-0")
+
+
+def _letter(name: bytes, fields: Mapping[bytes, bytes], *, content: bool) -> DeadLetter:
+    timer_id = text_of(fields[b"timer_id"])[0]
+    held = envelope.decode(fields[b"envelope"]) if content else envelope.Content(b"", {}, "")
+    return DeadLetter(
+        dead_id=name.decode(),
+        timer_id=timer_id,
+        reason=fields[b"reason"].decode(),
+        attempts=int(fields[b"attempts"]),
+        due=from_score(float(fields[b"due"])),
+        died=int(fields[b"died"]),
+        error=fields[b"error"].decode(errors="replace"),
+        occurrence_id=f"{timer_id}/{fields[b'occurrence'].hex()}",
+        payload=held.payload,
+        headers=held.headers,
+        content_type=held.content_type,
+    )
