@@ -6,12 +6,11 @@
 -- ARGV[3] nonce, 16 bytes, never used before
 -- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
 -- ARGV[5] grace in microseconds for a timer without payload
--- ARGV[6] to ARGV[12] the policy's limits, see `read_limits`
+-- ARGV[6] to ARGV[10] the policy's limits, see `read_limits`
 -- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
 --           number parked, { ids removed as orphans },
 --           { timer_id, record, envelope, and so on },
 --           { timer_id, 'attempts' | 'claims' | 'age' | 'expired', and so on, of those that died },
---           number of dead letters trimmed,
 --           end of the pause in microseconds if that is why due timers were left, else '' }
 --         error WRONGKEYTYPE
 -- Race    two relays claim at once: a script is atomic, and the score moves to the lease's end,
@@ -39,7 +38,7 @@ for i = 1, #due, 2 do
   ids[#ids + 1] = due[i]
   scores[#scores + 1] = tonumber(due[i + 1])
 end
-local orphans, timers, deaths, parked, trimmed = {}, {}, {}, 0, 0
+local orphans, timers, deaths, parked = {}, {}, {}, 0
 local deadline = own_score(now_us + tonumber(ARGV[2]), 0)
 
 if #ids > 0 then
@@ -95,7 +94,6 @@ if #ids > 0 then
     redis.call('HSET', KEYS[3], unpack(kept))
   end
   for _, each in ipairs(dead) do bury(each[1], each[2], each[3], each[4], '', now_us) end
-  if #dead > 0 then trimmed = trim(limits, now_us) end
 end
 
-return { string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers, deaths, trimmed, paused }
+return { string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers, deaths, paused }

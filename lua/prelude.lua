@@ -105,14 +105,12 @@ local function refuses(condition, r)
   if string.sub(condition, 1, 1) == 'd' and tonumber(string.sub(condition, 2)) ~= r.due then return 'UNCHANGED' end
 end
 
--- What the topic's policy says of timers that fail, seven arguments from ARGV[i] on:
+-- What the topic's policy says of timers that fail, five arguments from ARGV[i] on:
 --   most attempts, most claims, most microseconds from the due time to a further attempt (0: no limit),
---   '1' to keep the dead and '1' to keep the expired (else ''),
---   at most so many dead letters, at most so many microseconds old (0: no limit)
+--   '1' to keep the dead and '1' to keep the expired (else '')
 local function read_limits(i)
   return { attempts = tonumber(ARGV[i]), claims = tonumber(ARGV[i + 1]), age = tonumber(ARGV[i + 2]),
-    keep = ARGV[i + 3] ~= '', keep_expired = ARGV[i + 4] ~= '', length = tonumber(ARGV[i + 5]),
-    retain = tonumber(ARGV[i + 6]) }
+    keep = ARGV[i + 3] ~= '', keep_expired = ARGV[i + 4] ~= '' }
 end
 
 -- Why a timer is not to be delivered (again) at an instant; nil if it is.
@@ -127,18 +125,6 @@ local function bury(id, r, envelope, reason, text, now_us)
   redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts, 'claims', r.claims,
     'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence, 'error', text,
     'envelope', envelope or '')
-end
-
--- Remove dead letters beyond what the policy keeps; answers how many.
-local function trim(limits, now_us)
-  local removed = 0
-  if limits.retain > 0 then
-    local oldest = string.format('%.0f', math.max(math.floor((now_us - limits.retain) / 1000), 0))
-    removed = redis.call('XTRIM', KEYS[4], 'MINID', oldest)
-  end
-  if limits.length > 0 then removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', limits.length) end
-  if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
-  return removed
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.

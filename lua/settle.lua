@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline, payloads, leases, dead
 -- ARGV[1] channel of wake hints
--- ARGV[2] to ARGV[8] the policy's limits, see `read_limits`
+-- ARGV[2] to ARGV[6] the policy's limits, see `read_limits`
 -- ARGV    then four for each timer, each timer once: timer_id, nonce, verb, detail
 --           'ack'         ''
 --           'nack'        microseconds until it is due again, or '' (when its lease ends); ';'; the error
@@ -10,9 +10,8 @@
 --                         was never sent: the claim does not count); ';'; microseconds until it is due again
 --           'reject'      the reason of its death, a word; ';'; the error
 --           'reschedule'  'at' | 'in'; ';'; score | delay in microseconds; ';'; envelope, or '' to keep it
--- Returns { score of the next timer or '', number of dead letters trimmed,
---           then for each timer 'OK' | 'STALE' | 'GONE', or the reason of its death: that of 'reject',
---           'attempts' | 'claims' | 'age' }
+-- Returns { score of the next timer or '', then for each timer 'OK' | 'STALE' | 'GONE', or the reason of
+--           its death: that of 'reject', 'attempts' | 'claims' | 'age' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error BADVERB <verb>
 -- Race    a late ACK after another relay took over, or after a publisher, foreign ones too, gave
 --         the timer a new due time: the fence compares nonce and score before any write.
@@ -27,7 +26,7 @@ local bad = wrong_type()
 if bad then return bad end
 
 local ids, at, seen = {}, {}, {}
-for i = 9, #ARGV, 4 do
+for i = 7, #ARGV, 4 do
   local id = ARGV[i]
   if seen[id] then return fail('DUPLICATE', id) end
   seen[id] = true
@@ -107,11 +106,11 @@ for n, id in ipairs(ids) do
   local nonce, verb, detail = ARGV[at[n] + 1], ARGV[at[n] + 2], ARGV[at[n] + 3]
   if not verbs[verb] then return fail('BADVERB', verb) end
   if not scores[n] then
-    reply[n + 2] = 'GONE'
+    reply[n + 1] = 'GONE'
     forgotten[#forgotten + 1] = id -- a record without a timer is nobody's
   else
     local r = understand(tonumber(scores[n]), records[n])
-    reply[n + 2] = holds(r, nonce) and verbs[verb](id, r, detail) or 'STALE'
+    reply[n + 1] = holds(r, nonce) and verbs[verb](id, r, detail) or 'STALE'
   end
 end
 
@@ -127,11 +126,9 @@ end
 if #moved > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
 if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
 if #rewritten > 0 then redis.call('HSET', KEYS[2], unpack(rewritten)) end
-local trimmed = 0
 for _, each in ipairs(dead) do bury(each[1], each[2], each[3], each[4], each[5], now_us) end
-if #dead > 0 then trimmed = trim(limits, now_us) end
 
 local after = head()
 hint(ARGV[1], before, after)
-reply[1], reply[2] = after, trimmed
+reply[1] = after
 return reply

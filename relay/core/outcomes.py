@@ -49,7 +49,7 @@ class Limits:
 
     A timer dies of its `max_attempts`-th attempt, of a claim after `max_claims`, and of a further
     attempt `max_age` after its due time. The dead are kept as dead letters if `keep` says so, the
-    expired if `keep_expired` does; at most `max_dead` of them, at most `max_dead_age` old.
+    expired if `keep_expired` does too.
     """
 
     max_attempts: int = 4_294_967_295
@@ -57,8 +57,6 @@ class Limits:
     max_age: int = 0
     keep: bool = False
     keep_expired: bool = False
-    max_dead: int = 0
-    max_dead_age: int = 0
 
 
 NO_LIMITS = Limits()

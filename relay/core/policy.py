@@ -78,8 +78,6 @@ class TopicPolicy:
             max_age=micros(self.retry.max_age),
             keep=self.dead_letters.keep,
             keep_expired=self.dead_letters.keep_expired,
-            max_dead=self.dead_letters.max_count,
-            max_dead_age=micros(self.dead_letters.max_age),
         )
 
 

@@ -156,6 +156,11 @@ class TopicStore(Protocol):
         """Remove dead letters for good; answers how many were there."""
         ...
 
+    async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
+        """Remove the oldest dead letters, so that at most so many stay, at most so old (microseconds; 0:
+        no limit); answers how many were removed."""
+        ...
+
     async def orphans(self, topic: str, *, limit: int) -> list[str]:
         """Ids that have a payload or a lease record and no timer, of one part of the topic; the next
         call looks at the next part. About `limit` entries are looked at."""

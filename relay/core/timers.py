@@ -138,8 +138,7 @@ class Claim:
     be claimed (None: there is none). `deadline` ends the leases of all `timers`. `parked` counts
     timers put aside because their payload is missing, `orphans` names those removed because it
     still was after the grace period. `deaths` names the timers that were due and are not delivered
-    any more. `trimmed` counts dead letters removed because the policy keeps only so many.
-    `paused_until` says that due timers were left since the topic is paused.
+    any more. `paused_until` says that due timers were left since the topic is paused.
     """
 
     timers: list[ClaimedTimer]
@@ -149,7 +148,6 @@ class Claim:
     parked: int = 0
     orphans: tuple[str, ...] = ()
     deaths: tuple[tuple[str, str], ...] = ()
-    trimmed: int = 0
     paused_until: int | None = None
 
 

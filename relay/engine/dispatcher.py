@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from random import random
 
-from relay.core.outcomes import Settlement, Verb
+from relay.core.outcomes import Reason, Settlement, Verb
+from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim
 from relay.engine.clock import Clock
@@ -24,8 +26,17 @@ log = logging.getLogger(__name__)
 class Dispatcher:
     """Hands claimed timers to sessions, and takes back what a session leaves behind."""
 
-    def __init__(self, settler: Settler, clock: Clock, instruments: Instruments) -> None:
+    def __init__(
+        self,
+        settler: Settler,
+        policy: Callable[[str], TopicPolicy],
+        clock: Clock,
+        instruments: Instruments,
+        jitter: Jitter = random,
+    ) -> None:
         self._settler = settler
+        self._policy = policy
+        self._jitter = jitter
         self._clock = clock
         self._instruments = instruments
         self._sessions: dict[str, list[Session]] = {}
@@ -159,26 +170,43 @@ class Dispatcher:
             placed += len(part)
         return placed
 
-    def release(self, lease: Lease, *, suspect: bool) -> None:
-        """Give a lease back: its timer is due again at once."""
+    def release(self, lease: Lease, *, suspect: bool, began: bool = True) -> None:
+        """Give a lease back: its timer is due again at once, or after a wait if that was an attempt.
+
+        `began` is false where the application could not even be called.
+        """
         self._settler.settle(
             lease,
             Settlement(
-                lease.timer.timer_id, lease.nonce, Verb.RELEASE, received=lease.received, suspect=suspect
+                lease.timer.timer_id,
+                lease.nonce,
+                Verb.RELEASE,
+                retry_after=self.wait(lease) if lease.received else None,
+                received=lease.received,
+                suspect=suspect,
+                unsent=not (lease.sent and began),
             ),
         )
 
+    def wait(self, lease: Lease) -> int:
+        """Microseconds until a timer whose delivery has failed is delivered again."""
+        return self._policy(lease.topic).retry.delay(lease.timer.attempt, self._jitter())
+
     def _set_aside(self, lease: Lease) -> None:
-        """A timer whose id is not UTF-8 can't be named to an application; keep it and say so."""
+        """A timer whose id is not UTF-8 can't be named to an application: it is dead, and kept as a dead
+        letter. Where these are off it stays where it is, so that nothing is lost unseen."""
         log.error(
             "timer can't be delivered: its id is not UTF-8; cancel it or schedule it under another id",
             extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},
         )
         self._instruments.undeliverable(lease.topic, 1)
-        self._settler.settle(
-            lease,
-            Settlement(lease.timer.timer_id, lease.nonce, Verb.NACK, retry_after=UNREADABLE_RETRY),
-        )
+        name, nonce = lease.timer.timer_id, lease.nonce
+        if self._policy(lease.topic).dead_letters.keep:
+            dead = Settlement(name, nonce, Verb.REJECT, reason=Reason.UNREADABLE, error="the id is not UTF-8")
+            self._settler.settle(lease, dead)
+        else:
+            aside = Settlement(name, nonce, Verb.NACK, retry_after=UNREADABLE_RETRY)
+            self._settler.settle(lease, aside)
 
     def _changed(self, session: Session) -> None:
         for topic in session.turns:

@@ -17,12 +17,16 @@ from relay.core.ports import TimerStore
 from relay.core.timers import Claim
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
+from relay.engine.deaths import report_deaths
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.link import Link
 from relay.telemetry.instruments import Instruments
 
 CLAIM_BYTES = 2 << 20
 """Payload bytes that one claim call returns at most, roughly."""
+
+PAUSED_POLL = 0.9
+"""Seconds between two looks at a topic that is paused and has timers due."""
 
 REFUSED_WAIT = 5.0
 """Seconds to wait after Redis refused a claim, such as for a key of the wrong type."""
@@ -114,13 +118,15 @@ class Poller:
                     lease=micros(self._policy.lease_ttl),
                     nonce=nonce,
                     max_bytes=CLAIM_BYTES,
+                    limits=self._policy.limits,
                 )
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._next_poll = sent
             return failure
         self._link.worked()
         self._refused = False
-        self._plan(claim, sent, lost=not claim.timers and awaited is not None and awaited <= claim.now)
+        nothing = not (claim.timers or claim.deaths or claim.paused_until is not None)
+        self._plan(claim, sent, lost=nothing and awaited is not None and awaited <= claim.now)
         self._report(claim)
         if claim.timers:
             self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, policy=self._policy)
@@ -131,7 +137,11 @@ class Poller:
         # The server read its clock somewhere between; the middle halves the error.
         self._server_time = (claim.now, (sent + here) / 2)
         until_next = seconds_until(claim.next, claim.now)
-        wait = self._pacing.after_claim(taken=bool(claim.timers), lost=lost, until_next=until_next)
+        wait = self._pacing.after_claim(
+            taken=bool(claim.timers or claim.deaths), lost=lost, until_next=until_next
+        )
+        if claim.paused_until is not None:  # by whoever paused it, it may be resumed without a hint to us
+            wait = min(PAUSED_POLL, seconds_until(claim.paused_until, claim.now))
         planned = (sent + here) / 2 + wait
         if planned < self._next_poll:
             self._next_poll = planned
@@ -140,6 +150,8 @@ class Poller:
             self._awaited = claim.next if known and wait >= until_next else None
 
     def _report(self, claim: Claim) -> None:
+        if claim.deaths:
+            report_deaths(self._topic, claim.deaths, self._instruments)
         if claim.parked:
             log.warning(
                 "timers without payload are put aside", extra={"topic": self._topic, "count": claim.parked}

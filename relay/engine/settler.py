@@ -10,10 +10,11 @@ from itertools import islice
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
-from relay.core.outcomes import Extension, Settlement, Verdict
+from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TimerStore
 from relay.core.wakeup import Wakeup
+from relay.engine.deaths import report_deaths
 from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.session import Problem, Session
@@ -108,7 +109,9 @@ class Settler:
     async def _write_ends(self, topic: str) -> None:
         batch = self._take(topic)
         try:
-            verdicts = await self._store.settle(topic, [waiting.settlement for waiting in batch])
+            results = await self._store.settle(
+                topic, [waiting.settlement for waiting in batch], limits=self._policy(topic).limits
+            )
         except StoreUnavailable:
             for waiting in batch:
                 waiting.tried = True
@@ -119,7 +122,7 @@ class Settler:
             self._drop(topic, len(batch), failure)
         else:
             self._link.worked()
-            self._report(topic, batch, verdicts)
+            self._report(topic, batch, results)
         finally:
             self._writing = 0
         for waiting in batch:
@@ -142,17 +145,21 @@ class Settler:
         self._writing = len(batch)
         return list(batch.values())
 
-    def _report(self, topic: str, batch: list[_Waiting], verdicts: list[Verdict]) -> None:
+    def _report(self, topic: str, batch: list[_Waiting], results: list[Settled]) -> None:
         counts: Counter[str] = Counter()
-        for waiting, verdict in zip(batch, verdicts, strict=True):
+        deaths: list[tuple[str, str]] = []
+        for waiting, result in zip(batch, results, strict=True):
             # After a try whose reply was lost, "gone" or "stale" may be its own doing.
-            if verdict is Verdict.OK or waiting.tried:
+            if isinstance(result, Reason) or result is Verdict.OK or waiting.tried:
                 counts[waiting.settlement.verb.value] += 1
             elif waiting.session is not None:
-                waiting.session.complain(waiting.lease.token, PROBLEMS[verdict])
+                waiting.session.complain(waiting.lease.token, PROBLEMS[result])
+            if isinstance(result, Reason):
+                deaths.append((waiting.settlement.timer_id, result.value))
         for outcome, count in counts.items():
             self._instruments.settled(topic, outcome, count)
         self._instruments.stale(topic, len(batch) - counts.total())
+        report_deaths(topic, deaths, self._instruments)
 
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]

@@ -123,7 +123,7 @@ class RedisStore:
         reply = await self._run(
             "claim", topic, limit, lease, nonce, max_bytes, self._park_grace, *_limits(limits)
         )
-        now, following, deadline, parked, orphans, flat, deaths, trimmed, paused = reply
+        now, following, deadline, parked, orphans, flat, deaths, paused = reply
         return Claim(
             timers=[_claimed(*flat[i : i + 3]) for i in range(0, len(flat), 3)],
             now=int(now),
@@ -132,7 +132,6 @@ class RedisStore:
             parked=parked,
             orphans=tuple(text_of(raw)[0] for raw in orphans),
             deaths=tuple((text_of(deaths[i])[0], deaths[i + 1].decode()) for i in range(0, len(deaths), 2)),
-            trimmed=trimmed,
             paused_until=int(paused) if paused else None,
         )
 
@@ -144,7 +143,7 @@ class RedisStore:
         for settlement in settlements:
             args += (settlement.timer_id, settlement.nonce, settlement.verb.value, _detail(settlement))
         reply = await self._run("settle", topic, *args)
-        return [_SETTLED[word] for word in reply[2:]]
+        return [_SETTLED[word] for word in reply[1:]]
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`. One script call."""
@@ -180,8 +179,6 @@ def _limits(limits: Limits) -> tuple[str | int, ...]:
         limits.max_age,
         "1" if limits.keep else "",
         "1" if limits.keep_expired else "",
-        limits.max_dead,
-        limits.max_dead_age,
     )
 
 

@@ -16,7 +16,7 @@ from relay.store.keys import KeyNames
 from relay.store.records import text_of
 from relay.store.scripts import Scripts
 
-VERBS = ("redrive", "purge", "stats", "pause", "sweep", "repair")
+VERBS = ("redrive", "purge", "trim", "stats", "pause", "sweep", "repair")
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
 
 Entry = tuple[bytes, dict[bytes, bytes]]
@@ -123,6 +123,11 @@ class RedisTopics:
         for dead_id in dead_ids:
             _check(dead_id)
         removed: int = await self._run("purge", topic, *dead_ids)
+        return removed
+
+    async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
+        """See `TopicStore.trim`. One script call."""
+        removed: int = await self._run("trim", topic, max_count, max_age)
         return removed
 
     async def orphans(self, topic: str, *, limit: int) -> list[str]:

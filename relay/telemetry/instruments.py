@@ -57,6 +57,13 @@ SILENT = InstrumentSpec(
     "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout."
 )
 RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
+DEAD = InstrumentSpec("relay.timers.dead", "{timer}", "Timers that died, by reason.")
+TRIMMED = InstrumentSpec(
+    "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
+)
+REPAIRED = InstrumentSpec(
+    "relay.timers.repaired", "{entry}", "Payloads and lease records removed that had no timer, by kind."
+)
 ORPHANS = InstrumentSpec(
     "relay.timers.orphans", "{timer}", "Entries removed since their payload was missing."
 )
@@ -75,6 +82,9 @@ COUNTERS = (
     STALE,
     SILENT,
     RELEASED,
+    DEAD,
+    TRIMMED,
+    REPAIRED,
     ORPHANS,
     UNDELIVERABLE,
     STORE_ERRORS,
@@ -112,7 +122,7 @@ class Instruments:
         self._add(DELIVERED, count, topic)
 
     def settled(self, topic: str, outcome: str, count: int) -> None:
-        """Leases were ended by an outcome: ack, nack or reject; or by `release`, which counts apart."""
+        """Leases were ended by an outcome; or by `release`, which counts apart."""
         if outcome == RELEASE:
             self._add(RELEASED, count, topic)
         else:
@@ -125,6 +135,18 @@ class Instruments:
     def silent(self, topic: str, count: int) -> None:
         """Deliveries were given up."""
         self._add(SILENT, count, topic)
+
+    def dead(self, topic: str, reason: str, count: int) -> None:
+        """Timers died."""
+        self._add(DEAD, count, topic, reason=reason)
+
+    def trimmed(self, topic: str, count: int) -> None:
+        """Dead letters were removed by the policy."""
+        self._add(TRIMMED, count, topic)
+
+    def repaired(self, topic: str, kind: str, count: int) -> None:
+        """Orphans were removed: `payload` or `lease`."""
+        self._add(REPAIRED, count, topic, kind=kind)
 
     def orphans(self, topic: str, count: int) -> None:
         """Entries without payload were removed."""
