@@ -19,6 +19,7 @@ from relay.store.connect import Connection, check_server, connect, follow_master
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
+from relay.store.topics import RedisTopics
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.provider import Metrics
 from relay.web.probes import probes
@@ -67,6 +68,9 @@ async def serve(settings: Settings) -> None:
         timeline=settings.redis.timeline_key,
         payloads=settings.redis.payloads_key,
         leases=settings.redis.leases_key,
+        dead=settings.redis.dead_key,
+        pause=settings.redis.pause_key,
+        topics=settings.redis.topics_key,
         wake=settings.redis.wake_channel,
         hash_tags=settings.redis.hash_tags,
     )
@@ -79,7 +83,8 @@ async def serve(settings: Settings) -> None:
         store = RedisStore(redis, keys, demoted=hints.renew)
         metrics = Metrics()
         policies = settings.policies()
-        engine = Engine(store, hints, store.ping, policies, metrics.instruments)
+        topics = RedisTopics(redis, keys, demoted=hints.renew)
+        engine = Engine(store, topics, hints, store.ping, policies, metrics.instruments)
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:

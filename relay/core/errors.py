@@ -3,6 +3,7 @@
     RelayError
     ├── InvalidField           bad input; names the field and says what to do
     ├── TimerNotFound          no such timer
+    ├── TopicFull              the topic holds as many timers as it may
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
@@ -34,6 +35,10 @@ class InvalidField(RelayError):
 
 class TimerNotFound(RelayError):
     """There is no such timer."""
+
+
+class TopicFull(RelayError):
+    """The topic holds as many timers as it may."""
 
 
 class StoreError(RelayError):

@@ -88,6 +88,33 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """A new due time (`due`, or `delay` in microseconds from now) and, if it is not None, a new payload."""
+
+    due: int | None = None
+    delay: int | None = None
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What an application says of a delivery as its handler is done.
+
+    `retry_after` (microseconds) goes with NACK; None leaves it to the topic's retry policy. `reason`
+    goes with REJECT, `error` with NACK and REJECT, `again` with RESCHEDULE.
+    """
+
+    verb: Verb
+    retry_after: int | None = None
+    reason: Reason = Reason.REJECTED
+    error: str = ""
+    again: Again | None = None
+
+
+ACKED = Ending(Verb.ACK)
+
+
+@dataclass(frozen=True, slots=True)
 class Extension:
     """A lease to be renewed; `received` records the application's receipt in the same step."""
 

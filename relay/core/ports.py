@@ -149,7 +149,7 @@ class TopicStore(Protocol):
         ...
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
-        """Bring dead letters back to life, due now: RUN, GONE, or UNCHANGED where a timer of that id lives."""
+        """Bring dead letters back to life, due now: RUN, GONE, or UNCHANGED where a timer of the id lives."""
         ...
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
@@ -161,9 +161,10 @@ class TopicStore(Protocol):
         no limit); answers how many were removed."""
         ...
 
-    async def orphans(self, topic: str, *, limit: int) -> list[str]:
+    async def orphans(self, topic: str, *, limit: int) -> tuple[list[str], bool]:
         """Ids that have a payload or a lease record and no timer, of one part of the topic; the next
-        call looks at the next part. About `limit` entries are looked at."""
+        call looks at the next part, and the answer's second half says that all have been seen. About
+        `limit` entries are looked at."""
         ...
 
     async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:

@@ -41,12 +41,10 @@ def _size(field: str, text: str) -> int:
         raise InvalidField(field, "contains half a character; give valid Unicode text") from None
 
 
-def payload(value: bytes, limit: int) -> bytes:
+def payload(value: bytes, limit: int, field: str = "payload") -> bytes:
     """At most `limit` bytes."""
     if len(value) > limit:
-        raise InvalidField(
-            "payload", f"is {len(value)} bytes long; max_payload_bytes of this topic is {limit}"
-        )
+        raise InvalidField(field, f"is {len(value)} bytes long; max_payload_bytes of this topic is {limit}")
     return value
 
 
@@ -64,21 +62,21 @@ def headers(value: Mapping[str, str]) -> Mapping[str, str]:
     return value
 
 
-def due(value: int) -> int:
+def due(value: int, field: str = "due_time") -> int:
     """Microseconds since 1970, until the year 9999."""
     if value < 0:
-        raise InvalidField("due_time", "is before 1970; give a time from 1970 to 9999")
+        raise InvalidField(field, "is before 1970; give a time from 1970 to 9999")
     if value > LATEST:
-        raise InvalidField("due_time", "is after 9999; give a time from 1970 to 9999")
+        raise InvalidField(field, "is after 9999; give a time from 1970 to 9999")
     return value
 
 
-def delay(value: int) -> int:
+def delay(value: int, field: str = "delay") -> int:
     """Microseconds, not negative, not past the year 9999."""
     if value < 0:
-        raise InvalidField("delay", "is negative; give 0 or more, or a due_time that is past")
+        raise InvalidField(field, "is negative; give 0 or more, or a due_time that is past")
     if value > LATEST:
-        raise InvalidField("delay", "ends after the year 9999; give a shorter one")
+        raise InvalidField(field, "ends after the year 9999; give a shorter one")
     return value
 
 

@@ -9,19 +9,30 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from relay.core.errors import RelayError, StoreUnavailable
+from relay.core.errors import RelayError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
-from relay.core.outcomes import Settlement, Verb
+from relay.core.outcomes import Again, Ending, Settlement, Verb
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import Probe, TimerStore, WakeHints
-from relay.core.timers import NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.core.ports import Probe, TimerStore, TopicStore, WakeHints
+from relay.core.timers import (
+    NO_CONDITION,
+    Change,
+    Condition,
+    NewTimer,
+    Page,
+    Scheduled,
+    StoredTimer,
+    TimerState,
+)
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Item, Result
 from relay.engine.dispatcher import Dispatcher
+from relay.engine.janitor import Janitor
 from relay.engine.keeper import LeaseKeeper
 from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.poller import Poller
+from relay.engine.registry import Registry
 from relay.engine.session import Session
 from relay.engine.settler import Settler
 from relay.telemetry.instruments import Instruments
@@ -41,6 +52,7 @@ class Engine:
     def __init__(
         self,
         store: TimerStore,
+        topics: TopicStore,
         hints: WakeHints,
         ping: Probe,
         policies: Policies,
@@ -48,6 +60,7 @@ class Engine:
         clock: Clock | None = None,
     ) -> None:
         self._store = store
+        self._topics = topics
         self._hints = hints
         self._policies = policies
         self._instruments = instruments
@@ -55,13 +68,15 @@ class Engine:
         self._nonce = nonces()
         self._link = Link(ping, self._clock, instruments)
         self._settler = Settler(store, policies, self._link, instruments)
-        self._dispatcher = Dispatcher(self._settler, self._clock, instruments)
+        self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(store, self._dispatcher, policies, self._link, self._clock, instruments)
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            partial(self._told, store.schedule), _stored_bytes
+            partial(self._told, self._write), _stored_bytes
         )
-        self._cancels: Coalescer[str, bool] = Coalescer(partial(self._told, store.cancel), len)
+        self._registry = Registry(topics)
+        self._janitor = Janitor(topics, policies, self._clock, instruments)
+        self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
         self._draining = False
@@ -78,6 +93,8 @@ class Engine:
                     self._keeper.run,
                     self._schedules.run,
                     self._cancels.run,
+                    self._registry.run,
+                    self._janitor.run,
                 ):
                     tasks.start_soon(loop)
                 task_status.started()
@@ -98,6 +115,8 @@ class Engine:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
         result = await self._schedules.submit(topic, timer)
         self._scheduled(topic, [result])
+        if result.change is Change.FULL:
+            raise self._full(topic)
         return result
 
     async def schedule_many(self, timers: Sequence[tuple[str, NewTimer]]) -> list[Scheduled | RelayError]:
@@ -109,15 +128,38 @@ class Engine:
                 by_topic.setdefault(topic, []).append(result)
         for topic, scheduled in by_topic.items():
             self._scheduled(topic, scheduled)
-        return results
+        return [
+            self._full(topic) if isinstance(result, Scheduled) and result.change is Change.FULL else result
+            for (topic, _), result in zip(timers, results, strict=True)
+        ]
+
+    async def _write(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
+        return await self._store.schedule(topic, timers, max_waiting=self._policies(topic).max_waiting)
 
     def _scheduled(self, topic: str, results: list[Scheduled]) -> None:
-        self._instruments.scheduled(topic, len(results))
-        self._wake_at(topic, min(result.due for result in results))
+        dues = [result.due for result in results if result.stored and result.due is not None]
+        if dues:
+            self._instruments.scheduled(topic, len(dues))
+            self._wake_at(topic, min(dues))
+            self._registry.note(topic)
 
-    async def cancel(self, topic: str, timer_id: str) -> bool:
-        """Remove a timer; answers whether there was one."""
-        return await self._cancels.submit(topic, timer_id)
+    def _full(self, topic: str) -> TopicFull:
+        limit = self._policies(topic).max_waiting
+        return TopicFull(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
+
+    async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Change:
+        """Remove a timer for which the condition holds; see `TimerStore.cancel`."""
+        if condition == NO_CONDITION:
+            return await self._cancels.submit(topic, timer_id)
+        (change,) = await self._told(partial(self._store.cancel, condition=condition), topic, [timer_id])
+        return change
+
+    async def run_timer(self, topic: str, timer_id: str) -> Change:
+        """Make a timer due now; see `TimerStore.run`."""
+        (change,) = await self._told(self._store.run, topic, [timer_id])
+        if change is Change.RUN:
+            self._wake_at(topic, 0)
+        return change
 
     async def _told(
         self,
@@ -137,6 +179,11 @@ class Engine:
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """Read a timer."""
         return await self._store.get(topic, timer_id)
+
+    @property
+    def topics(self) -> TopicStore:
+        """What people do to topics."""
+        return self._topics
 
     async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """Read a page of a topic."""
@@ -158,6 +205,7 @@ class Engine:
         fresh = self._dispatcher.attach(session)
         for topic in fresh:
             self._start_poller(topic, self._tasks)
+            self._registry.note(topic)
         self._keeper.wake()
         self._tasks.start_soon(self._watch, fresh)
 
@@ -182,16 +230,19 @@ class Engine:
         """Seconds until a delivery without a sign of life is given up."""
         return lease.silent_until - self._clock.now()
 
-    def give_back(self, session: Session, token: bytes, *, received: bool, suspect: bool) -> None:
-        """Release a delivery that the application did not settle: due again at once.
+    def give_back(
+        self, session: Session, token: bytes, *, received: bool, suspect: bool, began: bool = True
+    ) -> None:
+        """Release a delivery that the application did not settle.
 
         `received`: it had come to the application, so that the attempt counts. `suspect`: it may be
-        what broke the connection, so that it goes alone the next time.
+        what broke the connection, so that it goes alone the next time. `began` is false where the
+        application could not be called at all.
         """
         lease = session.end(token)
         if lease is not None:
             lease.received |= received
-            self._dispatcher.release(lease, suspect=suspect)
+            self._dispatcher.release(lease, suspect=suspect, began=began)
 
     def quiesce(self, session: Session) -> None:
         """The application wants nothing new: release at once what has not been sent to it."""
@@ -209,20 +260,36 @@ class Engine:
         if lease is not None:
             self._keeper.extend(lease)
 
-    def end(
-        self, session: Session, token: bytes, verb: Verb, *, retry_after: int | None = None, reason: str = ""
-    ) -> None:
-        """A handler is done; `retry_after` in microseconds, with NACK."""
+    def payload_limit(self, session: Session, token: bytes) -> int:
+        """The limit of the topic of a delivery; 0 where there is no such delivery."""
+        lease = session.leases.get(token)
+        return 0 if lease is None else self.max_payload_bytes(lease.topic)
+
+    def end(self, session: Session, token: bytes, ending: Ending) -> None:
+        """A handler is done."""
         lease = session.end(token)
         if lease is None:
             return
-        if verb is not Verb.ACK:
+        verb, retry_after = ending.verb, ending.retry_after
+        if verb in (Verb.NACK, Verb.REJECT):
             log.log(
                 logging.WARNING if verb is Verb.REJECT else logging.DEBUG,
                 "timer rejected by its application" if verb is Verb.REJECT else "delivery failed",
-                extra={"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": reason},
+                extra={"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error},
             )
-        self._settler.settle(lease, Settlement(lease.timer.timer_id, lease.nonce, verb, retry_after), session)
+        if verb is Verb.NACK and retry_after is None:
+            retry_after = self._dispatcher.wait(lease)
+        settlement = Settlement(
+            lease.timer.timer_id,
+            lease.nonce,
+            verb,
+            retry_after,
+            reason=ending.reason,
+            error=ending.error,
+            again=None if ending.again is None else _renewed(lease, ending.again),
+            new_content=ending.again is not None and ending.again.payload is not None,
+        )
+        self._settler.settle(lease, settlement, session)
 
     async def flush(self, session: Session) -> None:
         """Until all that the session has settled is in Redis."""
@@ -294,6 +361,10 @@ class Engine:
                 else:
                     await self._hints.unwatch(topic)
 
+    def wake(self, topic: str) -> None:
+        """Look for due timers of the topic now."""
+        self._wake_at(topic, 0)
+
     def _capacity_changed(self, topic: str) -> None:
         if topic in self._pollers:
             self._pollers[topic][0].wake()
@@ -306,3 +377,16 @@ class Engine:
 def _stored_bytes(timer: NewTimer) -> int:
     """About how much of it goes to Redis."""
     return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())
+
+
+def _renewed(lease: Lease, again: Again) -> NewTimer:
+    """The timer of a lease under its new due time; what is not given anew stays."""
+    old = lease.timer
+    return NewTimer(
+        old.timer_id,
+        old.payload if again.payload is None else again.payload,
+        again.due,
+        again.delay,
+        old.headers,
+        old.content_type,
+    )

@@ -34,8 +34,12 @@ class Problem(Enum):
     DUPLICATE = "the delivery was settled before"
     STALE = "the lease is lost: the timer was rescheduled, or is delivered elsewhere"
     GONE = "the timer is no longer there"
-    INVALID_OUTCOME = "outcome: is missing or unknown; send ACK, NACK, REJECT or EXTEND"
+    INVALID_OUTCOME = "outcome: is missing or unknown; send ACK, NACK, REJECT, RESCHEDULE or EXTEND"
     INVALID_RETRY_AFTER = "retry_after: is negative, too long or no duration; send 0 or more"
+    INVALID_RESCHEDULE = (
+        "reschedule: goes with RESCHEDULE only; give a due_time or a delay until 9999, "
+        "and a payload within the topic's limit or none"
+    )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from grpc.aio import ServicerContext
 
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.outcomes import Verb
+from relay.core.outcomes import ACKED
 from relay.engine.engine import Engine
 from relay.engine.session import Outgoing, Problem, Session
 from relay.rpc import translate
@@ -24,7 +24,8 @@ Context = ServicerContext[Any, Any]
 MAX_TOPICS = 1_000
 """On one stream; each has a poller of its own."""
 
-ENDS = {pb.OUTCOME_ACK: Verb.ACK, pb.OUTCOME_NACK: Verb.NACK, pb.OUTCOME_REJECT: Verb.REJECT}
+WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
+"""By the field of a settlement that is wrong."""
 
 PROBLEMS = {
     Problem.UNKNOWN_TOKEN: pb.PROBLEM_REASON_UNKNOWN_TOKEN,
@@ -33,6 +34,7 @@ PROBLEMS = {
     Problem.GONE: pb.PROBLEM_REASON_GONE,
     Problem.INVALID_OUTCOME: pb.PROBLEM_REASON_INVALID,
     Problem.INVALID_RETRY_AFTER: pb.PROBLEM_REASON_INVALID,
+    Problem.INVALID_RESCHEDULE: pb.PROBLEM_REASON_INVALID,
 }
 
 
@@ -120,25 +122,18 @@ class DeliveryService(base.DeliveryServiceServicer):
             self._settle_one(session, settlement)
 
     def _settle_one(self, session: Session, settlement: pb.Settlement) -> None:
-        outcome = settlement.outcome
-        if outcome == pb.OUTCOME_ACK:
-            self._engine.end(session, settlement.token, Verb.ACK)
-        elif outcome == pb.OUTCOME_EXTEND:
-            self._engine.extend(session, settlement.token)
-        elif outcome not in ENDS:
-            session.complain(settlement.token, Problem.INVALID_OUTCOME)
+        token = settlement.token
+        if settlement.outcome == pb.OUTCOME_ACK:
+            self._engine.end(session, token, ACKED)
+        elif settlement.outcome == pb.OUTCOME_EXTEND:
+            self._engine.extend(session, token)
         else:
             try:
-                retry_after = (
-                    validate.delay(translate.length("retry_after", settlement.retry_after))
-                    if settlement.HasField("retry_after")
-                    else None
-                )
-            except InvalidField:
-                session.complain(settlement.token, Problem.INVALID_RETRY_AFTER)
+                ending = translate.ending(settlement, self._engine.payload_limit(session, token))
+            except InvalidField as failure:
+                session.complain(token, WRONG.get(failure.field, Problem.INVALID_RESCHEDULE))
                 return
-            reason = translate.shortened(settlement.reason, validate.MAX_REASON_BYTES)
-            self._engine.end(session, settlement.token, ENDS[outcome], retry_after=retry_after, reason=reason)
+            self._engine.end(session, token, ending)
 
 
 async def _hear(context: Context) -> Any:

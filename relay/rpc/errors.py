@@ -20,6 +20,7 @@ from relay.core.errors import (
     StoreFull,
     StoreUnavailable,
     TimerNotFound,
+    TopicFull,
     WrongKeyType,
 )
 
@@ -30,6 +31,7 @@ RETRY_AFTER = Duration(seconds=1)
 CODES: dict[type[RelayError], StatusCode] = {
     InvalidField: StatusCode.INVALID_ARGUMENT,
     TimerNotFound: StatusCode.NOT_FOUND,
+    TopicFull: StatusCode.RESOURCE_EXHAUSTED,
     StoreUnavailable: StatusCode.UNAVAILABLE,
     StoreFull: StatusCode.RESOURCE_EXHAUSTED,
     WrongKeyType: StatusCode.FAILED_PRECONDITION,

@@ -19,7 +19,7 @@ import grpc
 
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.outcomes import Verb
+from relay.core.outcomes import Ending, Verb
 from relay.core.pacing import Backoff, Jitter
 from relay.core.wakeup import Wakeup
 from relay.engine.engine import Engine
@@ -40,13 +40,6 @@ STATE_LAG = 0.05
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
-
-ENDS = {
-    delivery.OUTCOME_UNSPECIFIED: Verb.ACK,
-    delivery.OUTCOME_ACK: Verb.ACK,
-    delivery.OUTCOME_NACK: Verb.NACK,
-    delivery.OUTCOME_REJECT: Verb.REJECT,
-}
 
 log = logging.getLogger(__name__)
 
@@ -158,17 +151,14 @@ class Pusher:
             self._engine.resize(self._session, self._capacity)
 
     def _answered(self, lease: Lease, answer: pb.TimerHandlerDeliverResponse) -> None:
-        verb = ENDS.get(answer.outcome)
-        if verb is None:
-            self._nack(lease, f"outcome: {answer.outcome} is none for a call; answer ACK, NACK or REJECT")
-            return
-        retry_after = None
-        if answer.HasField("retry_after"):
-            try:
-                retry_after = validate.delay(translate.length("retry_after", answer.retry_after))
-            except InvalidField as failure:
-                log.warning("an answer is wrong", extra={"topic": self._topic, "reason": str(failure)})
-        self._end(lease, verb, answer.reason, retry_after)
+        if answer.outcome == delivery.OUTCOME_UNSPECIFIED:
+            answer.outcome = delivery.OUTCOME_ACK
+        try:
+            ending = translate.ending(answer, self._engine.max_payload_bytes(self._topic))
+        except InvalidField as failure:
+            log.warning("an answer is wrong", extra={"topic": self._topic, "reason": str(failure)})
+            ending = Ending(Verb.NACK, error=str(failure))
+        self._engine.end(self._session, lease.token, ending)
 
     async def _failed(
         self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
@@ -177,12 +167,13 @@ class Pusher:
         if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):
             await anyio.sleep(STATE_LAG)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
-            self._end(lease, Verb.REJECT, words)
+            error = translate.shortened(words, validate.MAX_REASON_BYTES)
+            self._engine.end(self._session, lease.token, Ending(Verb.REJECT, error=error))
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             self._bar(lease, words)
         elif self._application.never_began(failure) or self._application.stopped(failure, connection):
             # It counts if there was a receipt: the engine knows.
-            self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
+            self._give_back(lease)
         elif self._application.broke(failure, connection):
             # The handler may have been what broke it; unless it is known not to have started.
             received = receipted or not self._application.sends_receipts
@@ -191,7 +182,7 @@ class Pusher:
             self._nack(lease, f"{code.name}: {words}")
 
     def _bar(self, lease: Lease, words: str) -> None:
-        self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
+        self._give_back(lease)
         if not self._barred:
             self._engine.resize(self._session, 0)
             log.error(
@@ -201,12 +192,14 @@ class Pusher:
             self._barred = True
             self._look.set()
 
-    def _nack(self, lease: Lease, reason: str) -> None:
-        self._end(lease, Verb.NACK, reason)
+    def _give_back(self, lease: Lease) -> None:
+        """The call did not come to a handler."""
+        suspect = lease.timer.suspect
+        self._engine.give_back(self._session, lease.token, received=False, suspect=suspect, began=False)
 
-    def _end(self, lease: Lease, verb: Verb, reason: str, retry_after: int | None = None) -> None:
-        reason = translate.shortened(reason, validate.MAX_REASON_BYTES)
-        self._engine.end(self._session, lease.token, verb, retry_after=retry_after, reason=reason)
+    def _nack(self, lease: Lease, error: str) -> None:
+        error = translate.shortened(error, validate.MAX_REASON_BYTES)
+        self._engine.end(self._session, lease.token, Ending(Verb.NACK, error=error))
 
 
 def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:

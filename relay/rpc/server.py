@@ -16,13 +16,16 @@ from relay.core.errors import RelayError
 from relay.engine.engine import Engine
 from relay.rpc.delivery_service import DeliveryService
 from relay.rpc.timer_service import TimerService
-from relay.v1 import delivery_service_pb2, timer_service_pb2
+from relay.rpc.topic_service import TopicService
+from relay.v1 import delivery_service_pb2, timer_service_pb2, topic_service_pb2
 from relay.v1 import delivery_service_pb2_grpc as delivery_base
 from relay.v1 import timer_service_pb2_grpc as timer_base
+from relay.v1 import topic_service_pb2_grpc as topic_base
 
 SERVICES = (
     timer_service_pb2.DESCRIPTOR.services_by_name["TimerService"].full_name,
     delivery_service_pb2.DESCRIPTOR.services_by_name["DeliveryService"].full_name,
+    topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"].full_name,
 )
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -64,6 +67,7 @@ async def start(engine: Engine, *, listen: str, socket_mode: int, max_message_by
     )
     timer_base.add_TimerServiceServicer_to_server(TimerService(engine), server)
     delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), server)
+    topic_base.add_TopicServiceServicer_to_server(TopicService(engine), server)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

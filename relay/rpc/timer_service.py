@@ -11,7 +11,7 @@ from grpc.aio import ServicerContext
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import NewTimer, Scheduled, TimerState
+from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Scheduled, TimerState
 from relay.engine.engine import Engine
 from relay.rpc import translate
 from relay.rpc.errors import answering_errors, code
@@ -41,8 +41,18 @@ class TimerService(base.TimerServiceServicer):
     async def Schedule(self, request: service.ScheduleRequest, context: Context) -> service.ScheduleResponse:
         """Store one timer."""
         async with answering_errors(context):
-            topic, timer = self._new_timer(request.timer, _trace_context(context))
+            create = _create(request.mode)
+            condition = translate.condition(request.condition)
+            if create and condition != NO_CONDITION:
+                raise InvalidField(
+                    "condition", "is set with CREATE, where there is no timer to hold it against"
+                )
+            topic, timer = self._new_timer(
+                request.timer, _trace_context(context), create=create, condition=condition
+            )
             result = await self._engine.schedule(topic, timer)
+            if result.change is Change.GONE:
+                raise _not_found(topic, timer.timer_id)
             return translate.scheduled(topic, timer.timer_id, result)
         raise AssertionError("unreachable")
 
@@ -55,16 +65,17 @@ class TimerService(base.TimerServiceServicer):
                 raise InvalidField(
                     "timers", f"has {len(request.timers)} entries; at most {MAX_BATCH} are allowed in a call"
                 )
-            return await self._schedule_batch(request.timers, _trace_context(context))
+            create = _create(request.mode)
+            return await self._schedule_batch(request.timers, _trace_context(context), create=create)
         raise AssertionError("unreachable")
 
     async def _schedule_batch(
-        self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str]
+        self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str], *, create: bool
     ) -> service.ScheduleBatchResponse:
         outcomes: list[tuple[str, NewTimer] | RelayError] = []
         for spec in specs:
             try:
-                outcomes.append(self._new_timer(spec, trace))
+                outcomes.append(self._new_timer(spec, trace, create=create))
             except InvalidField as failure:
                 outcomes.append(failure)
         good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
@@ -80,7 +91,20 @@ class TimerService(base.TimerServiceServicer):
         """Remove a timer."""
         async with answering_errors(context):
             topic, timer_id = self._names(request.topic, request.timer_id)
-            return service.CancelResponse(cancelled=await self._engine.cancel(topic, timer_id))
+            change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
+            return service.CancelResponse(
+                cancelled=change is Change.CANCELLED, result=translate.RESULTS[change]
+            )
+        raise AssertionError("unreachable")
+
+    async def RunTimer(self, request: service.RunTimerRequest, context: Context) -> service.RunTimerResponse:
+        """Make one timer due now."""
+        async with answering_errors(context):
+            topic, timer_id = self._names(request.topic, request.timer_id)
+            change = await self._engine.run_timer(topic, timer_id)
+            if change is Change.GONE:
+                raise _not_found(topic, timer_id)
+            return service.RunTimerResponse(result=translate.RESULTS[change])
         raise AssertionError("unreachable")
 
     async def GetTimer(self, request: service.GetTimerRequest, context: Context) -> service.GetTimerResponse:
@@ -89,7 +113,7 @@ class TimerService(base.TimerServiceServicer):
             topic, timer_id = self._names(request.topic, request.timer_id)
             stored = await self._engine.get(topic, timer_id)
             if stored is None:
-                raise TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")
+                raise _not_found(topic, timer_id)
             return service.GetTimerResponse(timer=translate.timer(topic, stored))
         raise AssertionError("unreachable")
 
@@ -115,13 +139,35 @@ class TimerService(base.TimerServiceServicer):
             )
         raise AssertionError("unreachable")
 
-    def _new_timer(self, spec: pb.TimerSpec, trace: Mapping[str, str]) -> tuple[str, NewTimer]:
+    def _new_timer(
+        self,
+        spec: pb.TimerSpec,
+        trace: Mapping[str, str],
+        *,
+        create: bool = False,
+        condition: Condition = NO_CONDITION,
+    ) -> tuple[str, NewTimer]:
         topic = self._engine.admit("topic", spec.topic)
         timer_id = spec.timer_id or uuid.uuid4().hex
-        return topic, translate.new_timer(spec, timer_id, self._engine.max_payload_bytes(topic), trace)
+        limit = self._engine.max_payload_bytes(topic)
+        return topic, translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
 
     def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
         return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
+
+
+def _create(mode: service.ScheduleMode) -> bool:
+    if mode not in (
+        service.SCHEDULE_MODE_UNSPECIFIED,
+        service.SCHEDULE_MODE_REPLACE,
+        service.SCHEDULE_MODE_CREATE,
+    ):
+        raise InvalidField("mode", f"{mode} is not a mode; send REPLACE or CREATE")
+    return mode == service.SCHEDULE_MODE_CREATE
+
+
+def _not_found(topic: str, timer_id: str) -> TimerNotFound:
+    return TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")
 
 
 def _result(topic: str, timer: NewTimer, outcome: Scheduled | RelayError) -> service.ScheduleResult:

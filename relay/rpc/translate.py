@@ -10,13 +10,37 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
-from relay.core.timers import NewTimer, Scheduled, StoredTimer, TimerState
+from relay.core.outcomes import ACKED, Again, Ending, Reason, Verb
+from relay.core.timers import (
+    NO_CONDITION,
+    Change,
+    Condition,
+    NewTimer,
+    Scheduled,
+    StoredTimer,
+    TimerState,
+)
 from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
+RESULTS = {
+    Change.CREATED: pb.CHANGE_RESULT_CREATED,
+    Change.REPLACED: pb.CHANGE_RESULT_REPLACED,
+    Change.UNCHANGED: pb.CHANGE_RESULT_UNCHANGED,
+    Change.IN_FLIGHT: pb.CHANGE_RESULT_IN_FLIGHT,
+    Change.CANCELLED: pb.CHANGE_RESULT_CANCELLED,
+    Change.GONE: pb.CHANGE_RESULT_NOT_FOUND,
+    Change.RUN: pb.CHANGE_RESULT_RUN,
+}
+ENDS = {
+    delivery.OUTCOME_ACK: Verb.ACK,
+    delivery.OUTCOME_NACK: Verb.NACK,
+    delivery.OUTCOME_REJECT: Verb.REJECT,
+    delivery.OUTCOME_RESCHEDULE: Verb.RESCHEDULE,
+}
 STATES = {TimerState.PENDING: pb.TIMER_STATE_PENDING, TimerState.LEASED: pb.TIMER_STATE_LEASED}
 
 
@@ -43,7 +67,13 @@ def length(field: str, message: Duration) -> int:
 
 
 def new_timer(
-    spec: pb.TimerSpec, timer_id: str, max_payload_bytes: int, trace: Mapping[str, str]
+    spec: pb.TimerSpec,
+    timer_id: str,
+    max_payload_bytes: int,
+    trace: Mapping[str, str],
+    *,
+    create: bool = False,
+    condition: Condition = NO_CONDITION,
 ) -> NewTimer:
     """A validated timer; raises `InvalidField`. `trace` is the caller's trace context."""
     validate.name("timer_id", timer_id)
@@ -59,6 +89,7 @@ def new_timer(
     headers: Mapping[str, str] = validate.headers(dict(spec.headers)) if spec.headers else {}
     if trace and "traceparent" not in headers:  # a tracestate belongs to its own traceparent
         headers = {**trace, **headers}
+    expires, expires_after = expiry(spec, due)
     return NewTimer(
         timer_id,
         validate.payload(spec.payload, max_payload_bytes),
@@ -66,21 +97,84 @@ def new_timer(
         delay,
         headers,
         validate.content_type(spec.content_type),
+        expires,
+        expires_after,
+        create,
+        condition,
     )
+
+
+def expiry(spec: pb.TimerSpec, due: int | None) -> tuple[int | None, int | None]:
+    """When a timer expires: an instant, or a distance from its due time; at most one is not None."""
+    if spec.HasField("expire_time"):
+        if spec.HasField("expire_after"):
+            raise InvalidField("expire_time", "is set beside expire_after; set at most one of the two")
+        expires = validate.due(instant("expire_time", spec.expire_time), "expire_time")
+        if due is not None and expires <= due:
+            raise InvalidField("expire_time", "is not after due_time; give a later one, or none")
+        return expires, None
+    if spec.HasField("expire_after"):
+        after = validate.delay(length("expire_after", spec.expire_after), "expire_after")
+        if not after:
+            raise InvalidField("expire_after", "is 0; give more, or leave it out")
+        return None, after
+    return None, None
+
+
+def condition(message: pb.Condition) -> Condition:
+    """What must hold for a change."""
+    due = instant("condition.due_time", message.due_time) if message.HasField("due_time") else None
+    return Condition(message.only_if_pending, due)
+
+
+Ended = delivery.Settlement | handler.TimerHandlerDeliverResponse
+
+
+def ending(message: Ended, max_payload_bytes: int) -> Ending:
+    """What an application says of a delivery; raises `InvalidField`."""
+    if message.outcome == delivery.OUTCOME_ACK:
+        return ACKED
+    verb = ENDS.get(message.outcome)
+    if verb is None:
+        raise InvalidField("outcome", f"{message.outcome} is no end; send ACK, NACK, REJECT or RESCHEDULE")
+    if (verb is Verb.RESCHEDULE) is not message.HasField("reschedule"):
+        raise InvalidField("reschedule", "goes with RESCHEDULE, and with nothing else")
+    error = shortened(message.reason, validate.MAX_REASON_BYTES)
+    if verb is Verb.RESCHEDULE:
+        return Ending(verb, again=_again(message.reschedule, max_payload_bytes))
+    if verb is Verb.NACK and message.HasField("retryable") and not message.retryable:
+        return Ending(Verb.REJECT, reason=Reason.FAILED, error=error)
+    retry_after = None
+    if message.HasField("retry_after"):
+        retry_after = validate.delay(length("retry_after", message.retry_after), "retry_after")
+    return Ending(verb, retry_after, error=error)
+
+
+def _again(message: delivery.Reschedule, max_payload_bytes: int) -> Again:
+    when = message.WhichOneof("when")
+    due = delay = None
+    if when == "due_time":
+        due = validate.due(instant("reschedule.due_time", message.due_time), "reschedule.due_time")
+    elif when == "delay":
+        delay = validate.delay(length("reschedule.delay", message.delay), "reschedule.delay")
+    else:
+        raise InvalidField("reschedule", "has neither due_time nor delay; set one of the two")
+    payload = None
+    if message.HasField("payload"):
+        payload = validate.payload(message.payload, max_payload_bytes, "reschedule.payload")
+    return Again(due, delay, payload)
 
 
 def scheduled(topic: str, timer_id: str, result: Scheduled) -> service.ScheduleResponse:
     """The answer to Schedule."""
-    due = timestamp(result.due)
+    due = timestamp(result.due or 0)
+    stored = pb.Timer(topic=topic, timer_id=timer_id, due_time=due)
+    if result.stored:
+        stored.next_claim_time.CopyFrom(due)
+    if result.change is not Change.UNCHANGED:
+        stored.state = STATES[TimerState.LEASED if result.change is Change.IN_FLIGHT else TimerState.PENDING]
     return service.ScheduleResponse(
-        timer=pb.Timer(
-            topic=topic,
-            timer_id=timer_id,
-            due_time=due,
-            next_claim_time=due,
-            state=pb.TIMER_STATE_PENDING,
-        ),
-        replaced=result.replaced,
+        timer=stored, replaced=result.change is Change.REPLACED, result=RESULTS[result.change]
     )
 
 
@@ -88,7 +182,7 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
     """A timer as it stands."""
     return pb.Timer(
         topic=topic,
-        timer_id=_text(stored.timer_id),
+        timer_id=text(stored.timer_id),
         due_time=timestamp(stored.due),
         payload=stored.payload,
         headers=stored.headers,
@@ -137,6 +231,6 @@ def shortened(text: str, limit: int) -> str:
     return text if 4 * len(text) <= limit else text.encode()[:limit].decode(errors="ignore")
 
 
-def _text(name: str) -> str:
+def text(name: str) -> str:
     """A name that protobuf takes; one that is not UTF-8 is shown escaped."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")

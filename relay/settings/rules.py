@@ -86,6 +86,11 @@ def listen_or_socket(value: str) -> str:
     return value
 
 
+def on_or_off(value: Any) -> Any:
+    """A section of which `off` switches its `keep` off, and `on` leaves all as it is."""
+    return {"keep": value} if isinstance(value, bool) else value
+
+
 def target(value: str) -> str:
     """Empty, or an address to dial."""
     if value and listen_or_socket(value).endswith(":0"):

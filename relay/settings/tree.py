@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from relay.core.policy import Policies, TopicPolicy
+from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
 from relay.core.secrets import mask
 from relay.settings import rules
 
@@ -70,6 +70,9 @@ class RedisSettings(Section):
     timeline_key: Prefix = field("timers_timeline", "", "Prefix of the sorted sets of due times.")
     payloads_key: Prefix = field("timers_payloads", "", "Prefix of the hashes of payloads.")
     leases_key: Prefix = field("timers_leases", "", "Prefix of the hashes of leases.")
+    dead_key: Prefix = field("timers_dead", "", "Prefix of the streams of dead letters.")
+    pause_key: Prefix = field("timers_pause", "", "Prefix of the keys that pause a topic.")
+    topics_key: Prefix = field("timers_topics", "", "The set of all topics, and the prefix of its locks.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
     hash_tags: bool = field(
         False,
@@ -81,7 +84,12 @@ class RedisSettings(Section):
     @model_validator(mode="after")
     def _prefixes_differ(self) -> Self:
         rules.distinct_prefixes(
-            timeline_key=self.timeline_key, payloads_key=self.payloads_key, leases_key=self.leases_key
+            timeline_key=self.timeline_key,
+            payloads_key=self.payloads_key,
+            leases_key=self.leases_key,
+            dead_key=self.dead_key,
+            pause_key=self.pause_key,
+            topics_key=self.topics_key,
         )
         return self
 
@@ -146,6 +154,56 @@ class DeliverySettings(Section):
         return self
 
 
+class RetrySettings(Section):
+    """How often and how soon a delivery that failed is made again.
+
+    The wait before attempt n+1 is drawn between 0 and `initial` × `multiplier`^(n-1), at most `max`.
+    """
+
+    max_attempts: Whole = field(
+        25, "attempts", "A timer is dead after so many failed attempts.", ge=1, le=1_000_000
+    )
+    initial: Number = field(1.0, "seconds", "The longest wait after the first attempt.", ge=0, le=86_400)
+    multiplier: Number = field(
+        2.0, "times", "By how much the longest wait grows with each further attempt.", ge=1, le=100
+    )
+    max: Number = field(600.0, "seconds", "The longest wait of all.", ge=0, le=604_800)
+    max_age: Number = field(
+        0.0,
+        "seconds",
+        "A timer that has failed is dead if its next attempt would come so long after its due time. 0: never.",
+        ge=0,
+        le=31_536_000,
+    )
+
+    def to_policy(self) -> RetryPolicy:
+        """The same as the engine wants it."""
+        return RetryPolicy(**self.model_dump())
+
+
+class DeadLetterSettings(Section):
+    """What becomes of the dead. `dead_letters: off` is short for `keep: false`."""
+
+    keep: bool = field(
+        True, "", "Keep timers that died, to be looked at and redriven. If not, they are gone."
+    )
+    keep_expired: bool = field(False, "", "Keep expired ones too.")
+    max_count: Whole = field(
+        0,
+        "dead letters",
+        "Beyond so many the oldest are removed, counted and logged, every few minutes. 0: none ever.",
+        ge=0,
+        le=100_000_000,
+    )
+    max_age: Number = field(
+        0.0, "seconds", "Older ones are removed in the same way. 0: none ever.", ge=0, le=3_153_600_000
+    )
+
+    def to_policy(self) -> DeadLetterPolicy:
+        """The same as the engine wants it."""
+        return DeadLetterPolicy(**self.model_dump())
+
+
 class PolicySettings(Section):
     """How the timers of a topic are treated."""
 
@@ -184,7 +242,23 @@ class PolicySettings(Section):
         ge=1,
         le=10_000,
     )
+    max_claims: Whole = field(
+        1_000,
+        "deliveries",
+        "A timer is dead after so many deliveries that were sent, whether or not they counted as attempts.",
+        ge=1,
+        le=1_000_000,
+    )
+    max_waiting: Whole = field(
+        0,
+        "timers",
+        "Schedule refuses a new timer while the topic holds so many. 0: no limit.",
+        ge=0,
+        le=1_000_000_000,
+    )
     delivery: DeliverySettings = DeliverySettings()
+    retry: RetrySettings = RetrySettings()
+    dead_letters: Annotated[DeadLetterSettings, BeforeValidator(rules.on_or_off)] = DeadLetterSettings()
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
@@ -193,7 +267,12 @@ class PolicySettings(Section):
 
     def to_policy(self) -> TopicPolicy:
         """The same as the engine wants it."""
-        return TopicPolicy(**self.model_dump(exclude={"delivery"}), target=self.delivery.target)
+        return TopicPolicy(
+            **self.model_dump(exclude={"delivery", "retry", "dead_letters"}),
+            target=self.delivery.target,
+            retry=self.retry.to_policy(),
+            dead_letters=self.dead_letters.to_policy(),
+        )
 
 
 class Settings(BaseSettings):

@@ -130,14 +130,16 @@ class RedisTopics:
         removed: int = await self._run("trim", topic, max_count, max_age)
         return removed
 
-    async def orphans(self, topic: str, *, limit: int) -> list[str]:
+    async def orphans(self, topic: str, *, limit: int) -> tuple[list[str], bool]:
         """See `TopicStore.orphans`. One script call; payloads and lease records in turn."""
         which, cursor = self._places.get(topic, ("payloads", "0"))
         cursor, *found = await self._run("sweep", topic, which, cursor, limit)
+        done = False
         if int(cursor) == 0:
-            which = "leases" if which == "payloads" else "payloads"
+            done = which == "leases"
+            which = "payloads" if done else "leases"
         self._places[topic] = (which, cursor)
-        return [text_of(name)[0] for name in found]
+        return [text_of(name)[0] for name in found], done
 
     async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:
         """See `TopicStore.repair`. One script call."""

@@ -18,6 +18,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_NACK: _ClassVar[Outcome]
     OUTCOME_REJECT: _ClassVar[Outcome]
     OUTCOME_EXTEND: _ClassVar[Outcome]
+    OUTCOME_RESCHEDULE: _ClassVar[Outcome]
 
 class ProblemReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -32,6 +33,7 @@ OUTCOME_ACK: Outcome
 OUTCOME_NACK: Outcome
 OUTCOME_REJECT: Outcome
 OUTCOME_EXTEND: Outcome
+OUTCOME_RESCHEDULE: Outcome
 PROBLEM_REASON_UNSPECIFIED: ProblemReason
 PROBLEM_REASON_UNKNOWN_TOKEN: ProblemReason
 PROBLEM_REASON_DUPLICATE: ProblemReason
@@ -125,16 +127,30 @@ class Settle(_message.Message):
     def __init__(self, received: _Optional[_Iterable[bytes]] = ..., settlements: _Optional[_Iterable[_Union[Settlement, _Mapping]]] = ...) -> None: ...
 
 class Settlement(_message.Message):
-    __slots__ = ("token", "outcome", "retry_after", "reason")
+    __slots__ = ("token", "outcome", "retry_after", "reason", "retryable", "reschedule")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    RESCHEDULE_FIELD_NUMBER: _ClassVar[int]
     token: bytes
     outcome: Outcome
     retry_after: _duration_pb2.Duration
     reason: str
-    def __init__(self, token: _Optional[bytes] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    retryable: bool
+    reschedule: Reschedule
+    def __init__(self, token: _Optional[bytes] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ..., retryable: bool = ..., reschedule: _Optional[_Union[Reschedule, _Mapping]] = ...) -> None: ...
+
+class Reschedule(_message.Message):
+    __slots__ = ("due_time", "delay", "payload")
+    DUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    due_time: _timestamp_pb2.Timestamp
+    delay: _duration_pb2.Duration
+    payload: bytes
+    def __init__(self, due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class Problems(_message.Message):
     __slots__ = ("problems",)

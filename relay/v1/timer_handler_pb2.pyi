@@ -16,11 +16,15 @@ class TimerHandlerDeliverRequest(_message.Message):
     def __init__(self, delivery: _Optional[_Union[_delivery_service_pb2.Delivery, _Mapping]] = ...) -> None: ...
 
 class TimerHandlerDeliverResponse(_message.Message):
-    __slots__ = ("outcome", "retry_after", "reason")
+    __slots__ = ("outcome", "retry_after", "reason", "retryable", "reschedule")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    RESCHEDULE_FIELD_NUMBER: _ClassVar[int]
     outcome: _delivery_service_pb2.Outcome
     retry_after: _duration_pb2.Duration
     reason: str
-    def __init__(self, outcome: _Optional[_Union[_delivery_service_pb2.Outcome, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    retryable: bool
+    reschedule: _delivery_service_pb2.Reschedule
+    def __init__(self, outcome: _Optional[_Union[_delivery_service_pb2.Outcome, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ..., retryable: bool = ..., reschedule: _Optional[_Union[_delivery_service_pb2.Reschedule, _Mapping]] = ...) -> None: ...

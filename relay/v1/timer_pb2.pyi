@@ -11,17 +11,36 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ChangeResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHANGE_RESULT_UNSPECIFIED: _ClassVar[ChangeResult]
+    CHANGE_RESULT_CREATED: _ClassVar[ChangeResult]
+    CHANGE_RESULT_REPLACED: _ClassVar[ChangeResult]
+    CHANGE_RESULT_UNCHANGED: _ClassVar[ChangeResult]
+    CHANGE_RESULT_IN_FLIGHT: _ClassVar[ChangeResult]
+    CHANGE_RESULT_CANCELLED: _ClassVar[ChangeResult]
+    CHANGE_RESULT_NOT_FOUND: _ClassVar[ChangeResult]
+    CHANGE_RESULT_RUN: _ClassVar[ChangeResult]
+
 class TimerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TIMER_STATE_UNSPECIFIED: _ClassVar[TimerState]
     TIMER_STATE_PENDING: _ClassVar[TimerState]
     TIMER_STATE_LEASED: _ClassVar[TimerState]
+CHANGE_RESULT_UNSPECIFIED: ChangeResult
+CHANGE_RESULT_CREATED: ChangeResult
+CHANGE_RESULT_REPLACED: ChangeResult
+CHANGE_RESULT_UNCHANGED: ChangeResult
+CHANGE_RESULT_IN_FLIGHT: ChangeResult
+CHANGE_RESULT_CANCELLED: ChangeResult
+CHANGE_RESULT_NOT_FOUND: ChangeResult
+CHANGE_RESULT_RUN: ChangeResult
 TIMER_STATE_UNSPECIFIED: TimerState
 TIMER_STATE_PENDING: TimerState
 TIMER_STATE_LEASED: TimerState
 
 class TimerSpec(_message.Message):
-    __slots__ = ("topic", "timer_id", "due_time", "delay", "payload", "headers", "content_type")
+    __slots__ = ("topic", "timer_id", "due_time", "delay", "payload", "headers", "content_type", "expire_time", "expire_after")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +55,8 @@ class TimerSpec(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_AFTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     due_time: _timestamp_pb2.Timestamp
@@ -43,7 +64,17 @@ class TimerSpec(_message.Message):
     payload: bytes
     headers: _containers.ScalarMap[str, str]
     content_type: str
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ...) -> None: ...
+    expire_time: _timestamp_pb2.Timestamp
+    expire_after: _duration_pb2.Duration
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("only_if_pending", "due_time")
+    ONLY_IF_PENDING_FIELD_NUMBER: _ClassVar[int]
+    DUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    only_if_pending: bool
+    due_time: _timestamp_pb2.Timestamp
+    def __init__(self, only_if_pending: bool = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Timer(_message.Message):
     __slots__ = ("topic", "timer_id", "due_time", "payload", "headers", "content_type", "state", "attempts", "next_claim_time")

@@ -1,5 +1,6 @@
 from relay.v1 import timer_pb2 as _timer_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,25 +8,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ScheduleMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEDULE_MODE_UNSPECIFIED: _ClassVar[ScheduleMode]
+    SCHEDULE_MODE_REPLACE: _ClassVar[ScheduleMode]
+    SCHEDULE_MODE_CREATE: _ClassVar[ScheduleMode]
+SCHEDULE_MODE_UNSPECIFIED: ScheduleMode
+SCHEDULE_MODE_REPLACE: ScheduleMode
+SCHEDULE_MODE_CREATE: ScheduleMode
+
 class ScheduleRequest(_message.Message):
-    __slots__ = ("timer",)
+    __slots__ = ("timer", "mode", "condition")
     TIMER_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.TimerSpec
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ...) -> None: ...
+    mode: ScheduleMode
+    condition: _timer_pb2.Condition
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
 
 class ScheduleResponse(_message.Message):
-    __slots__ = ("timer", "replaced")
+    __slots__ = ("timer", "replaced", "result")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.Timer
     replaced: bool
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ...) -> None: ...
+    result: _timer_pb2.ChangeResult
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ...) -> None: ...
 
 class ScheduleBatchRequest(_message.Message):
-    __slots__ = ("timers",)
+    __slots__ = ("timers", "mode")
     TIMERS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     timers: _containers.RepeatedCompositeFieldContainer[_timer_pb2.TimerSpec]
-    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ...) -> None: ...
+    mode: ScheduleMode
+    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ...) -> None: ...
 
 class ScheduleBatchResponse(_message.Message):
     __slots__ = ("results",)
@@ -52,6 +70,24 @@ class ItemError(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
+    __slots__ = ("topic", "timer_id", "condition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timer_id: str
+    condition: _timer_pb2.Condition
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
+    __slots__ = ("cancelled", "result")
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    cancelled: bool
+    result: _timer_pb2.ChangeResult
+    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ...) -> None: ...
+
+class RunTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -59,11 +95,11 @@ class CancelRequest(_message.Message):
     timer_id: str
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ...) -> None: ...
 
-class CancelResponse(_message.Message):
-    __slots__ = ("cancelled",)
-    CANCELLED_FIELD_NUMBER: _ClassVar[int]
-    cancelled: bool
-    def __init__(self, cancelled: bool = ...) -> None: ...
+class RunTimerResponse(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: _timer_pb2.ChangeResult
+    def __init__(self, result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ...) -> None: ...
 
 class GetTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")

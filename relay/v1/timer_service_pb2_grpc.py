@@ -31,6 +31,7 @@ class TimerServiceStub(object):
     Errors: INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status
     details, and as the first word of the message). UNAVAILABLE with google.rpc.RetryInfo
     says that Redis is away: nothing is known to be stored, retry under the same timer_id.
+    RESOURCE_EXHAUSTED says that the topic holds `max_waiting` timers, or that Redis is full.
     """
 
     def __init__(self, channel):
@@ -48,6 +49,11 @@ class TimerServiceStub(object):
                 '/relay.v1.TimerService/ScheduleBatch',
                 request_serializer=relay_dot_v1_dot_timer__service__pb2.ScheduleBatchRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_timer__service__pb2.ScheduleBatchResponse.FromString,
+                _registered_method=True)
+        self.RunTimer = channel.unary_unary(
+                '/relay.v1.TimerService/RunTimer',
+                request_serializer=relay_dot_v1_dot_timer__service__pb2.RunTimerRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_timer__service__pb2.RunTimerResponse.FromString,
                 _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/relay.v1.TimerService/Cancel',
@@ -72,6 +78,7 @@ class TimerServiceServicer(object):
     Errors: INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status
     details, and as the first word of the message). UNAVAILABLE with google.rpc.RetryInfo
     says that Redis is away: nothing is known to be stored, retry under the same timer_id.
+    RESOURCE_EXHAUSTED says that the topic holds `max_waiting` timers, or that Redis is full.
     """
 
     def Schedule(self, request, context):
@@ -85,6 +92,14 @@ class TimerServiceServicer(object):
     def ScheduleBatch(self, request, context):
         """ScheduleBatch stores many timers in few round trips; each has a result of its own, in the
         order of the request. Where one id comes twice, the later one stands.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunTimer(self, request, context):
+        """RunTimer makes a waiting timer due now, also one that waits for its next attempt, with the
+        attempts that it had.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +140,11 @@ def add_TimerServiceServicer_to_server(servicer, server):
                     request_deserializer=relay_dot_v1_dot_timer__service__pb2.ScheduleBatchRequest.FromString,
                     response_serializer=relay_dot_v1_dot_timer__service__pb2.ScheduleBatchResponse.SerializeToString,
             ),
+            'RunTimer': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunTimer,
+                    request_deserializer=relay_dot_v1_dot_timer__service__pb2.RunTimerRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_timer__service__pb2.RunTimerResponse.SerializeToString,
+            ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
                     request_deserializer=relay_dot_v1_dot_timer__service__pb2.CancelRequest.FromString,
@@ -154,6 +174,7 @@ class TimerService(object):
     Errors: INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status
     details, and as the first word of the message). UNAVAILABLE with google.rpc.RetryInfo
     says that Redis is away: nothing is known to be stored, retry under the same timer_id.
+    RESOURCE_EXHAUSTED says that the topic holds `max_waiting` timers, or that Redis is full.
     """
 
     @staticmethod
@@ -200,6 +221,33 @@ class TimerService(object):
             '/relay.v1.TimerService/ScheduleBatch',
             relay_dot_v1_dot_timer__service__pb2.ScheduleBatchRequest.SerializeToString,
             relay_dot_v1_dot_timer__service__pb2.ScheduleBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunTimer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.TimerService/RunTimer',
+            relay_dot_v1_dot_timer__service__pb2.RunTimerRequest.SerializeToString,
+            relay_dot_v1_dot_timer__service__pb2.RunTimerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,50 @@
+"""Writes down which topics there are, so that nobody has to search Redis for them."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+
+from relay.core.errors import StoreError
+from relay.core.ports import TopicStore
+from relay.core.wakeup import Wakeup
+
+RETRY = 5.0
+"""Seconds until a failed try is made again."""
+
+log = logging.getLogger(__name__)
+
+
+class Registry:
+    """Registers each topic once in the life of a relay, beside the calls and not before them."""
+
+    def __init__(self, topics: TopicStore) -> None:
+        self._topics = topics
+        self._known: set[str] = set()
+        self._fresh: list[str] = []
+        self._wakeup = Wakeup()
+
+    def note(self, topic: str) -> None:
+        """There is such a topic."""
+        if topic not in self._known:
+            self._known.add(topic)
+            self._fresh.append(topic)
+            self._wakeup.set()
+
+    async def run(self) -> None:
+        """Register for ever."""
+        while True:
+            await self._wakeup.wait()
+            while self._fresh:
+                await self.step()
+
+    async def step(self) -> None:
+        """Register one topic; what fails is tried again later."""
+        try:
+            await self._topics.register(self._fresh[0])
+        except StoreError as failure:
+            log.debug("a topic could not be registered", extra={"reason": str(failure)})
+            await anyio.sleep(RETRY)
+        else:
+            self._fresh.pop(0)
