@@ -171,7 +171,7 @@ class RetrySettings(Section):
     max_age: Number = field(
         0.0,
         "seconds",
-        "A timer that has failed is dead if its next attempt would come so long after its due time. 0: never.",
+        "A timer is dead if a further attempt would come so long after its due time. 0: never.",
         ge=0,
         le=31_536_000,
     )
@@ -185,7 +185,7 @@ class DeadLetterSettings(Section):
     """What becomes of the dead. `dead_letters: off` is short for `keep: false`."""
 
     keep: bool = field(
-        True, "", "Keep timers that died, to be looked at and redriven. If not, they are gone."
+        True, "", "Keep timers that died, to be looked at and redriven."
     )
     keep_expired: bool = field(False, "", "Keep expired ones too.")
     max_count: Whole = field(
