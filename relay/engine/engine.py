@@ -24,6 +24,7 @@ from relay.engine.poller import Poller
 from relay.engine.session import Session
 from relay.engine.settler import Settler
 from relay.telemetry.instruments import Instruments
+from relay.telemetry.traces import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +46,18 @@ class Engine:
         policy: Callable[[str], TopicPolicy],
         instruments: Instruments,
         clock: Clock | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
         self._hints = hints
         self._policy = policy
         self._instruments = instruments
         self._clock = clock or SystemClock()
+        self._tracing = tracing or Tracing()
         self._nonce = nonces()
         self._link = Link(ping, self._clock, instruments)
-        self._settler = Settler(store, policy, self._link, instruments)
-        self._dispatcher = Dispatcher(self._settler, self._clock, instruments)
+        self._settler = Settler(store, policy, self._link, instruments, self._tracing)
+        self._dispatcher = Dispatcher(self._settler, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(store, self._dispatcher, policy, self._link, self._clock, instruments)
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
@@ -91,13 +94,20 @@ class Engine:
 
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
-        result = await self._schedules.submit(topic, timer)
+        ((_, timer),), spans = self._tracing.schedule([(topic, timer)])
+        with spans:
+            result = await self._schedules.submit(topic, timer)
         self._scheduled(topic, [result])
         return result
 
     async def schedule_many(self, timers: Sequence[tuple[str, NewTimer]]) -> list[Scheduled | RelayError]:
         """Store many; each has a result or an error of its own."""
-        results = await self._schedules.submit_many(timers)
+        timers, spans = self._tracing.schedule(timers, batch=True)
+        with spans:
+            results = await self._schedules.submit_many(timers)
+            for index, result in enumerate(results):
+                if isinstance(result, RelayError):
+                    spans.refused(index, result)
         by_topic: dict[str, list[Scheduled]] = {}
         for (topic, _), result in zip(timers, results, strict=True):
             if isinstance(result, Scheduled):
@@ -188,6 +198,8 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
+        if lease.trace is not None:
+            lease.trace.reason = reason
         if verb is not Verb.ACK:
             log.log(
                 logging.WARNING if verb is Verb.REJECT else logging.DEBUG,

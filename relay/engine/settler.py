@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.session import Problem, Session
 from relay.telemetry.instruments import Instruments
+from relay.telemetry.traces import DeliveryTrace, Tracing
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +50,13 @@ class Settler:
         policy: Callable[[str], TopicPolicy],
         link: Link,
         instruments: Instruments,
+        tracing: Tracing,
     ) -> None:
         self._store = store
         self._policy = policy
         self._link = link
         self._instruments = instruments
+        self._tracing = tracing
         self._ends: dict[str, dict[bytes, _Waiting]] = {}
         self._receipts: dict[str, dict[bytes, tuple[Lease, Session]]] = {}
         self._wakeup = Wakeup()
@@ -107,6 +111,7 @@ class Settler:
 
     async def _write_ends(self, topic: str) -> None:
         batch = self._take(topic)
+        began = time.time_ns()
         try:
             verdicts = await self._store.settle(topic, [waiting.settlement for waiting in batch])
         except StoreUnavailable:
@@ -117,9 +122,12 @@ class Settler:
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
+            unwritten = [Verdict.STALE] * len(batch)
+            self._trace(topic, batch, unwritten, began, error=type(failure).__name__)
         else:
             self._link.worked()
             self._report(topic, batch, verdicts)
+            self._trace(topic, batch, verdicts, began)
         finally:
             self._writing = 0
         for waiting in batch:
@@ -153,6 +161,17 @@ class Settler:
         for outcome, count in counts.items():
             self._instruments.settled(topic, outcome, count)
         self._instruments.stale(topic, len(batch) - counts.total())
+
+    def _trace(
+        self, topic: str, batch: list[_Waiting], verdicts: list[Verdict], began: int, error: str = ""
+    ) -> None:
+        ends: list[tuple[DeliveryTrace, Settlement, Verdict]] = [
+            (waiting.lease.trace, waiting.settlement, Verdict.OK if waiting.tried else verdict)
+            for waiting, verdict in zip(batch, verdicts, strict=True)
+            if waiting.lease.trace is not None
+        ]
+        if ends:
+            self._tracing.settled(topic, began, ends, count=len(batch), error=error)
 
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]
