@@ -198,13 +198,15 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
+        where = {"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": reason}
         if lease.trace is not None:
             lease.trace.reason = reason
+            where["trace_id"] = lease.trace.trace_id
         if verb is not Verb.ACK:
             log.log(
                 logging.WARNING if verb is Verb.REJECT else logging.DEBUG,
                 "timer rejected by its application" if verb is Verb.REJECT else "delivery failed",
-                extra={"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": reason},
+                extra=where,
             )
         self._settler.settle(lease, Settlement(lease.timer.timer_id, lease.nonce, verb, retry_after), session)
 

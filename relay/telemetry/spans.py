@@ -69,6 +69,11 @@ class DeliveryTrace:
         """The application's words for its outcome."""
         self.span: Span | None = None
 
+    @property
+    def trace_id(self) -> str:
+        """In hex, as it stands in logs; empty if nothing is recorded."""
+        return "" if self.span is None else f"{self.span.get_span_context().trace_id:032x}"
+
     def late(self, seconds: float) -> None:
         """It is a first delivery, late by so much."""
         self._attributes[LATENESS] = round(seconds, 6)

@@ -83,8 +83,16 @@ def linked(span: ReadableSpan) -> Sequence[int]:
     [(Verb.ACK, None, "commit"), (Verb.NACK, "nack", "nack"), (Verb.REJECT, "reject", "reject")],
 )
 async def test_outcomes(
-    world: World, engine: Engine, spans: Spans, verb: Verb, error: str | None, call: str
+    world: World,
+    engine: Engine,
+    spans: Spans,
+    caplog: pytest.LogCaptureFixture,
+    verb: Verb,
+    error: str | None,
+    call: str,
 ) -> None:
+    """An error names the outcome and says the application's words; the log names the trace."""
+    caplog.set_level("DEBUG", "relay")
     await put(world, "1")
     application = await app(world, engine)
     lease = application.one()
@@ -97,6 +105,8 @@ async def test_outcomes(
     assert deliver.status.description == ("busy" if error else None)
     assert parent(spans.one(call)) == deliver.context.span_id
     assert parent(deliver) == parent(spans.one("claim")) == int("b" * 16, 16)
+    traces = [record.__dict__["trace_id"] for record in caplog.records if hasattr(record, "trace_id")]
+    assert traces == (["a" * 32] if error else [])
 
 
 async def test_a_stream_that_breaks(world: World, engine: Engine, spans: Spans) -> None:
