@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision, StaticSampler
 from opentelemetry.trace import StatusCode
 
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable
-from relay.core.outcomes import Verb
-from relay.core.timers import NewTimer
+from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.timers import Claim, ClaimedTimer, NewTimer
 from relay.engine.engine import Engine
+from relay.engine.lease import Lease
 from relay.telemetry.otlp import LinksDecide
 from relay.telemetry.traces import LONG, Tracing
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, App, World
 
 SAMPLED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
-UNSAMPLED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-00"}
+UNSAMPLED = {"traceparent": f"00-{'e' * 32}-{'f' * 16}-00"}
 
 
 class Spans:
@@ -169,6 +171,7 @@ async def test_a_settlement_that_waits_for_redis(world: World, engine: Engine, s
     assert spans.named("deliver") == []
     await world.advance(10)
     assert said(spans.one("deliver")) == (None, "ack", StatusCode.UNSET)
+    assert "relay.verdict" not in (spans.one("deliver").attributes or {})
     assert len(spans.named("commit")) == 1
 
 
@@ -285,3 +288,44 @@ async def test_without_a_provider(world: World) -> None:
     lease = application.one()
     assert lease.trace is None
     assert lease.timer.headers == SAMPLED
+
+
+class Asked(StaticSampler):
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(Decision.DROP)
+        self.names: list[str] = []
+
+    def should_sample(self, parent_context: Any, trace_id: int, name: str, *rest: Any, **more: Any) -> Any:
+        self.names.append(name.split(maxsplit=1)[0])
+        return super().should_sample(parent_context, trace_id, name, *rest, **more)
+
+
+@pytest.mark.parametrize(("by_flag", "asked"), [(True, []), (False, ["schedule", "claim", "deliver"])])
+async def test_the_flag_decides_alone(world: World, by_flag: bool, asked: list[str]) -> None:
+    """A timer without it costs no call into the SDK, unless the sampler is one that wants to be asked."""
+    sampler = Asked()
+    provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    engine = await world.relay(tracing=Tracing(provider, by_flag=by_flag))
+    await engine.schedule(TOPIC, NewTimer("1", b"x", delay=0, headers=UNSAMPLED))
+    application = await app(world, engine)
+    await world.advance(0.1)
+    lease = application.one()
+    assert lease.timer.headers == UNSAMPLED
+    application.end(lease)
+    await settle()
+    assert sampler.names == asked
+
+
+def test_calls_have_their_true_start(spans: Spans) -> None:
+    """Their spans are made when they have come back."""
+    tracing = Tracing(spans.provider)
+    timer = ClaimedTimer("1", b"", SAMPLED, "", due=0, attempt=1, occurrence_id="o")
+    lease = Lease(TOPIC, timer, b"", b"", 0.0, 0, 0.0)
+    tracing.claimed(TOPIC, Claim([timer], 1, None, 2), [lease], began=1_000)
+    assert lease.trace is not None
+    lease.trace.start(timer)
+    end = lease.trace, Settlement("1", b"", Verb.ACK), Verdict.OK
+    tracing.settled(TOPIC, 2_000, [end], count=1)
+    assert (spans.one("claim").start_time, spans.one("commit").start_time) == (1_000, 2_000)
