@@ -21,7 +21,7 @@ import grpc
 from opentelemetry.sdk.metrics import MeterProvider
 
 from relay.core.outcomes import Verb
-from relay.core.policy import TopicPolicy
+from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
 from relay.engine.session import Session
@@ -61,7 +61,7 @@ async def drain(tracing: Tracing, percent: int | None) -> tuple[float, float]:
     store = MemoryStore(lambda: time.time_ns() // 1000)
     policy = TopicPolicy()
     engine = Engine(
-        store, NoHints(), store.ping, lambda _: policy, Instruments(MeterProvider()), tracing=tracing
+        store, NoHints(), store.ping, Policies(policy), Instruments(MeterProvider()), tracing=tracing
     )
     for start in range(0, TIMERS, BATCH):
         numbers = range(start, start + BATCH)

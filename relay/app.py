@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
 
 from relay import __version__
 from relay.core.errors import RelayError, StoreUnavailable, UnfitServer
-from relay.core.policy import TopicPolicy
 from relay.core.secrets import mask
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
+from relay.rpc.push import push
 from relay.settings import Settings
 from relay.store.connect import Connection, check_server, connect
 from relay.store.hints import RedisHints
@@ -82,7 +82,8 @@ async def serve(settings: Settings) -> None:
         store = RedisStore(redis, keys)
         hints = RedisHints(listener, keys)
         metrics = Metrics()
-        engine = Engine(store, hints, store.ping, policies(settings), metrics.instruments, tracing=tracing)
+        policies = settings.policies()
+        engine = Engine(store, hints, store.ping, policies, metrics.instruments, tracing=tracing)
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:
@@ -96,6 +97,7 @@ async def serve(settings: Settings) -> None:
                     max_message_bytes=settings.grpc.max_message_bytes,
                 )
                 tasks.start_soon(tell_health, engine, api)
+                tasks.start_soon(push, engine)
                 log.info(
                     "relay is serving",
                     extra={"version": __version__, "grpc": api.address, "http": http, "redis": server},
@@ -144,13 +146,6 @@ async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope
     """A second signal ends the wait for applications: what is still leased is released at once."""
     log.warning("drain cut short", extra={"signal": (await anext(signals)).name})
     drain.cancel()
-
-
-def policies(settings: Settings) -> Callable[[str], TopicPolicy]:
-    """The policy of each topic, made once: loops ask for it at every step."""
-    default = settings.defaults.to_policy()
-    own = {topic: policy.to_policy() for topic, policy in settings.topics.items()}
-    return lambda topic: own.get(topic, default)
 
 
 async def fit_server(settings: Settings, redis: Connection) -> str:

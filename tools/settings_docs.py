@@ -69,7 +69,7 @@ def page() -> str:
     """The whole of docs/settings.md."""
     daemon = [row for row in fields() if row.path[0] not in ("defaults", "topics")]
     policy = [row for row in fields() if row.path[0] == "defaults"]
-    same = ", ".join(f"`{row.path[-1]}`" for row in fields() if ANY_TOPIC in row.path)
+    same = ", ".join(f"`{'.'.join(row.path[2:])}`" for row in fields() if ANY_TOPIC in row.path)
     return (
         f"{HEAD}\n## The daemon\n\n{table(daemon)}\n\n## Topics\n\n{table(policy)}\n\n"
         f"`topics.{ANY_TOPIC}` takes the same fields ({same}), each as `RELAY_TOPICS__{ANY_TOPIC}__…`; "

@@ -59,13 +59,19 @@ class Dispatcher:
                     del self._sessions[topic]
                     idle.append(topic)
         for lease in session.close():
-            self._release(lease, suspect=broken if lease.sent else lease.timer.suspect)
+            self.release(lease, suspect=broken if lease.sent else lease.timer.suspect)
         return idle
 
     def drain(self, session: Session, *, say: bool) -> None:
         """Send it nothing more, and release at once what has not been sent."""
         for lease in session.drain(say=say):
-            self._release(lease, suspect=lease.timer.suspect)
+            self.release(lease, suspect=lease.timer.suspect)
+
+    def resize(self, session: Session, capacity: int) -> None:
+        """Let it hold so many deliveries; with none, release at once what has not been sent."""
+        for lease in session.resize(capacity):
+            self.release(lease, suspect=lease.timer.suspect)
+        self._changed(session)
 
     def sessions(self) -> set[Session]:
         """All of them."""
@@ -130,7 +136,7 @@ class Dispatcher:
         self._tracing.claimed(topic, claim, leases, began)
         placed = self._place(topic, leases)
         for lease in leases[placed:]:
-            self._release(lease, suspect=lease.timer.suspect)
+            self.release(lease, suspect=lease.timer.suspect)
         self._instruments.claimed(topic, len(claim.timers))
         self._instruments.delivered(topic, placed)
         self._instruments.lateness(
@@ -159,7 +165,8 @@ class Dispatcher:
             placed += len(part)
         return placed
 
-    def _release(self, lease: Lease, *, suspect: bool) -> None:
+    def release(self, lease: Lease, *, suspect: bool) -> None:
+        """Give a lease back: its timer is due again at once."""
         self._settler.settle(
             lease,
             Settlement(

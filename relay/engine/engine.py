@@ -12,13 +12,14 @@ from anyio.abc import TaskGroup, TaskStatus
 from relay.core.errors import RelayError, StoreUnavailable
 from relay.core.nonce import nonces
 from relay.core.outcomes import Settlement, Verb
-from relay.core.policy import TopicPolicy
+from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import Probe, TimerStore, WakeHints
 from relay.core.timers import NewTimer, Page, Scheduled, StoredTimer, TimerState
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Item, Result
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.keeper import LeaseKeeper
+from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.poller import Poller
 from relay.engine.session import Session
@@ -43,23 +44,23 @@ class Engine:
         store: TimerStore,
         hints: WakeHints,
         ping: Probe,
-        policy: Callable[[str], TopicPolicy],
+        policies: Policies,
         instruments: Instruments,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._store = store
         self._hints = hints
-        self._policy = policy
+        self._policies = policies
         self._instruments = instruments
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
         self._link = Link(ping, self._clock, instruments)
-        self._settler = Settler(store, policy, self._link, instruments, self._tracing)
+        self._settler = Settler(store, policies, self._link, instruments, self._tracing)
         self._dispatcher = Dispatcher(self._settler, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
-        self._keeper = LeaseKeeper(store, self._dispatcher, policy, self._link, self._clock, instruments)
+        self._keeper = LeaseKeeper(store, self._dispatcher, policies, self._link, self._clock, instruments)
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
             partial(self._told, store.schedule), _stored_bytes
         )
@@ -88,9 +89,13 @@ class Engine:
 
     # What producers ask for
 
+    def admit(self, field: str, topic: str) -> str:
+        """The topic's name, if there may be such a topic; raises `InvalidField`."""
+        return self._policies.admit(field, topic)
+
     def max_payload_bytes(self, topic: str) -> int:
         """The topic's limit."""
-        return self._policy(topic).max_payload_bytes
+        return self._policies(topic).max_payload_bytes
 
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
@@ -175,6 +180,29 @@ class Engine:
         if self._tasks is not None:
             self._tasks.start_soon(self._watch, idle)
 
+    def pushed(self) -> dict[str, TopicPolicy]:
+        """The topics that the relay pushes to their application, instead of waiting for its stream."""
+        return self._policies.pushed()
+
+    def resize(self, session: Session, capacity: int) -> None:
+        """Let the session hold so many deliveries from now on; release at once what can't be sent."""
+        self._dispatcher.resize(session, capacity)
+
+    def time_left(self, lease: Lease) -> float:
+        """Seconds until a delivery without a sign of life is given up."""
+        return lease.silent_until - self._clock.now()
+
+    def give_back(self, session: Session, token: bytes, *, received: bool, suspect: bool) -> None:
+        """Release a delivery that the application did not settle: due again at once.
+
+        `received`: it had come to the application, so that the attempt counts. `suspect`: it may be
+        what broke the connection, so that it goes alone the next time.
+        """
+        lease = session.end(token)
+        if lease is not None:
+            lease.received |= received
+            self._dispatcher.release(lease, suspect=suspect)
+
     def quiesce(self, session: Session) -> None:
         """The application wants nothing new: release at once what has not been sent to it."""
         self._dispatcher.drain(session, say=False)
@@ -250,7 +278,7 @@ class Engine:
     def _start_poller(self, topic: str, tasks: TaskGroup) -> None:
         poller = Poller(
             topic,
-            self._policy(topic),
+            self._policies(topic),
             self._store,
             self._dispatcher,
             self._link,

@@ -138,6 +138,12 @@ class Session:
         self._problems.append((token, problem))
         self._wakeup.set()
 
+    def resize(self, capacity: int) -> list[Lease]:
+        """Hold at most so many from now on, or nothing: then it answers what has not been sent, and is
+        the session's no longer."""
+        self.max_outstanding = capacity
+        return [] if capacity else self._unsend()
+
     def drain(self, *, say: bool) -> list[Lease]:
         """Send nothing more; `say` so to the application if it was not its own wish.
 
@@ -145,12 +151,7 @@ class Session:
         """
         self.draining = True
         self._say_drain |= say
-        unsent = list(self._outbox)
-        self._outbox.clear()
-        for lease in unsent:
-            del self.leases[lease.token]
-        self._wakeup.set()
-        return unsent
+        return self._unsend()
 
     def close(self) -> list[Lease]:
         """End it; answers what was unsettled."""
@@ -231,6 +232,14 @@ class Session:
                 self._hold_until = now + HOLD
             return now >= self._hold_until
         return True
+
+    def _unsend(self) -> list[Lease]:
+        unsent = list(self._outbox)
+        self._outbox.clear()
+        for lease in unsent:
+            del self.leases[lease.token]
+        self._wakeup.set()
+        return unsent
 
     def _unusable(self, token: bytes) -> None:
         self.complain(token, self._ended.get(token, Problem.UNKNOWN_TOKEN))

@@ -89,8 +89,11 @@ class DeliveryService(base.DeliveryServiceServicer):
         topics = list(request.open.topics)
         if not 1 <= len(topics) <= MAX_TOPICS:
             raise InvalidField("topics", f"has {len(topics)} names; give 1 to {MAX_TOPICS:,}")
+        pushed = self._engine.pushed()
         for topic in topics:
-            validate.name("topics", topic)
+            self._engine.admit("topics", topic)
+            if topic in pushed:
+                raise InvalidField("topics", f"{topic!r} is pushed; set its delivery.mode to stream first")
         limit = request.open.max_outstanding
         if not 1 <= limit <= validate.MAX_OUTSTANDING:
             raise InvalidField("max_outstanding", f"is {limit}; give 1 to {validate.MAX_OUTSTANDING}")

@@ -79,14 +79,14 @@ class TimerService(base.TimerServiceServicer):
     async def Cancel(self, request: service.CancelRequest, context: Context) -> service.CancelResponse:
         """Remove a timer."""
         async with answering_errors(context):
-            topic, timer_id = _names(request.topic, request.timer_id)
+            topic, timer_id = self._names(request.topic, request.timer_id)
             return service.CancelResponse(cancelled=await self._engine.cancel(topic, timer_id))
         raise AssertionError("unreachable")
 
     async def GetTimer(self, request: service.GetTimerRequest, context: Context) -> service.GetTimerResponse:
         """Read one timer."""
         async with answering_errors(context):
-            topic, timer_id = _names(request.topic, request.timer_id)
+            topic, timer_id = self._names(request.topic, request.timer_id)
             stored = await self._engine.get(topic, timer_id)
             if stored is None:
                 raise TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")
@@ -98,7 +98,7 @@ class TimerService(base.TimerServiceServicer):
     ) -> service.ListTimersResponse:
         """Read one page."""
         async with answering_errors(context):
-            topic = validate.name("topic", request.topic)
+            topic = self._engine.admit("topic", request.topic)
             if request.state not in FILTERS:
                 raise InvalidField("state", f"{request.state} is not a state")
             if not 0 <= request.page_size <= MAX_PER_CALL:
@@ -116,13 +116,12 @@ class TimerService(base.TimerServiceServicer):
         raise AssertionError("unreachable")
 
     def _new_timer(self, spec: pb.TimerSpec, trace: Mapping[str, str]) -> tuple[str, NewTimer]:
-        topic = validate.name("topic", spec.topic)
+        topic = self._engine.admit("topic", spec.topic)
         timer_id = spec.timer_id or uuid.uuid4().hex
         return topic, translate.new_timer(spec, timer_id, self._engine.max_payload_bytes(topic), trace)
 
-
-def _names(topic: str, timer_id: str) -> tuple[str, str]:
-    return validate.name("topic", topic), validate.name("timer_id", timer_id)
+    def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
+        return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
 
 
 def _result(topic: str, timer: NewTimer, outcome: Scheduled | RelayError) -> service.ScheduleResult:

@@ -13,6 +13,7 @@ from relay.core.instants import SECOND
 from relay.core.timers import NewTimer, Scheduled, StoredTimer, TimerState
 from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as delivery
+from relay.v1 import timer_handler_pb2 as handler
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
@@ -123,6 +124,12 @@ def deliveries(leases: list[Lease]) -> delivery.DeliverResponse:
         if item.approximate:
             message.due_time_approximate = True
     return response
+
+
+def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:
+    """A call to the application's `TimerHandler`."""
+    (delivered,) = deliveries([lease]).deliveries.deliveries
+    return handler.TimerHandlerDeliverRequest(delivery=delivered)
 
 
 def shortened(text: str, limit: int) -> str:

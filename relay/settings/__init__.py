@@ -1,7 +1,7 @@
 """What can be set, from where, and with what bounds.
 
     settings = load(Path("relay.yaml"))     # environment over file over defaults
-    settings.policy("invoices").lease_ttl   # topics: over defaults:
+    settings.policies()("invoices").lease_ttl  # topics: over defaults:
 
 `docs/settings.md` lists every field; `python tools/settings_docs.py` writes it.
 """

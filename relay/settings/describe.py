@@ -97,14 +97,15 @@ def _describe(info: FieldInfo, path: tuple[str, ...]) -> Described:
 
 def find(path: tuple[str, ...]) -> Described | None:
     """The field at `path`, which may name a real topic."""
-    if path[0] == "topics" and len(path) == 3:
-        path = ("topics", ANY_TOPIC, path[2])
+    path = _of_any_topic(path)
     return next((field for field in fields() if field.path == path), None)
 
 
 def siblings(path: tuple[str, ...]) -> list[str]:
     """The names that are allowed where the last part of `path` stands."""
-    if path[0] == "topics" and len(path) == 3:
-        path = ("topics", ANY_TOPIC, path[2])
-    level = path[:-1]
+    level = _of_any_topic(path)[:-1]
     return list(dict.fromkeys(f.path[len(level)] for f in fields() if f.path[: len(level)] == level))
+
+
+def _of_any_topic(path: tuple[str, ...]) -> tuple[str, ...]:
+    return ("topics", ANY_TOPIC, *path[2:]) if path[0] == "topics" and len(path) > 2 else path

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from relay.settings.describe import ANY_TOPIC, find
 from relay.settings.document import read_document
 from relay.settings.problems import Origins, SettingsError, sentences
 from relay.settings.tree import Settings
@@ -53,7 +54,7 @@ def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: 
         if not variable.startswith(PREFIX):
             continue
         path = _path(variable.removeprefix(PREFIX).split(SEPARATOR))
-        if path[0] in Settings.model_fields and (len(path) > 1 or path[0] == "drain_timeout"):
+        if path[0] in Settings.model_fields and (len(path) > 1 or find(path) is not None):
             origins[path] = variable
             _put(tree, path, value)
         elif path[0] in Settings.model_fields:
@@ -70,7 +71,10 @@ def _path(parts: list[str]) -> tuple[str, ...]:
     """The parts of a variable's name as a path; a topic keeps its case and may contain `__`."""
     first, *rest = parts
     if first.lower() == "topics" and len(rest) > 1:
-        return "topics", SEPARATOR.join(rest[:-1]), rest[-1].lower()
+        nested = tuple(part.lower() for part in rest[-2:])
+        own = 2 if len(rest) > 2 and find(("topics", ANY_TOPIC, *nested)) is not None else 1
+        setting = (part.lower() for part in rest[-own:])
+        return "topics", SEPARATOR.join(rest[:-own]), *setting
     return tuple(part.lower() for part in parts)
 
 

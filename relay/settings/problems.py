@@ -55,7 +55,7 @@ def _split(field: str) -> tuple[str, ...]:
 
 def _is_inherited(path: tuple[str, ...], tree: Mapping[str, Any]) -> bool:
     """Whether a topic's entry leaves all policy to `defaults`, or this field of it."""
-    if path[0] != "topics" or len(path) != 3:
+    if path[0] != "topics" or len(path) < 3:
         return False
     own = tree["topics"].get(path[1], {})
     if not isinstance(own, Mapping):

@@ -114,6 +114,21 @@ def listen_or_socket(value: str) -> str:
     return value
 
 
+def target(value: str) -> str:
+    """Empty, or an address to dial."""
+    if value and listen_or_socket(value).endswith(":0"):
+        raise ValueError(f"must name a port to dial, got {value!r}")
+    return value
+
+
+def target_fits(mode: str, target: str) -> None:
+    """Push has a target, and nothing else has."""
+    if mode == "push" and not target:
+        raise Misfit("target", "must say whom to dial, as in 127.0.0.1:50051, since delivery.mode is push")
+    if mode != "push" and target:
+        raise Misfit("target", f"has no effect while delivery.mode is {mode}; set it to push")
+
+
 def octal_mode(value: Any) -> Any:
     """Octal digits as text: YAML reads a bare 0660 as the number 432, and a bare 660 as 660."""
     if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):

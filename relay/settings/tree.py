@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from relay.core.policy import TopicPolicy
+from relay.core.policy import Policies, TopicPolicy
 from relay.core.secrets import mask
 from relay.settings import rules
 
@@ -120,6 +120,25 @@ class LogSettings(Section):
     )
 
 
+class DeliverySettings(Section):
+    """Which way the timers of a topic reach the application."""
+
+    mode: Literal["stream", "push"] = field(
+        "stream",
+        "",
+        "`stream`: applications dial the relay (`DeliveryService`). `push`: the relay dials `target`, which "
+        "serves `TimerHandler`.",
+    )
+    target: Annotated[str, AfterValidator(rules.target)] = field(
+        "", "", "The application that is dialled: `host:port` or `unix:/path`. With `push` only."
+    )
+
+    @model_validator(mode="after")
+    def _target_fits(self) -> Self:
+        rules.target_fits(self.mode, self.target)
+        return self
+
+
 class PolicySettings(Section):
     """How the timers of a topic are treated."""
 
@@ -151,6 +170,14 @@ class PolicySettings(Section):
     )
     claim_batch: Whole = field(300, "timers", "At most so many timers are claimed in one call.", ge=1, le=500)
     max_payload_bytes: Whole = field(MIB, "bytes", "The largest payload that is accepted.", ge=0, le=64 * MIB)
+    max_concurrent: Whole = field(
+        100,
+        "deliveries",
+        "At most so many calls to a pushed application are under way. A stream says its own limit.",
+        ge=1,
+        le=10_000,
+    )
+    delivery: DeliverySettings = DeliverySettings()
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
@@ -159,7 +186,7 @@ class PolicySettings(Section):
 
     def to_policy(self) -> TopicPolicy:
         """The same as the engine wants it."""
-        return TopicPolicy(**self.model_dump())
+        return TopicPolicy(**self.model_dump(exclude={"delivery"}), target=self.delivery.target)
 
 
 class Settings(BaseSettings):
@@ -179,6 +206,9 @@ class Settings(BaseSettings):
     defaults: PolicySettings = PolicySettings()
     topics: dict[Topic, PolicySettings] = Field(
         default_factory=dict, description="Overrides `defaults`, field by field."
+    )
+    topics_closed: bool = field(
+        False, "", "Refuse every topic that has no entry in `topics`; a misspelt name is told at once."
     )
 
     @classmethod
@@ -202,8 +232,17 @@ class Settings(BaseSettings):
             defaults = defaults.model_dump()
         if not isinstance(defaults, dict) or not isinstance(topics, dict):
             return data
-        filled = {name: {**defaults, **own} if isinstance(own, dict) else own for name, own in topics.items()}
+        filled = {
+            topic: _filled(defaults, own) if isinstance(own, dict) else own for topic, own in topics.items()
+        }
         return {**data, "topics": filled}
+
+    @model_validator(mode="after")
+    def _push_is_per_topic(self) -> Self:
+        # Nobody would know which topics to poll: those that are pushed must be named.
+        if self.defaults.delivery.mode == "push":
+            raise rules.Misfit("defaults.delivery.mode", "must be stream: name each pushed topic in topics")
+        return self
 
     @model_validator(mode="after")
     def _payloads_fit(self) -> Self:
@@ -220,6 +259,16 @@ class Settings(BaseSettings):
                 )
         return self
 
-    def policy(self, topic: str) -> TopicPolicy:
-        """The policy of a topic; topics need no entry of their own."""
-        return self.topics.get(topic, self.defaults).to_policy()
+    def policies(self) -> Policies:
+        """The policies of all topics as the engine wants them."""
+        own = {topic: policy.to_policy() for topic, policy in self.topics.items()}
+        return Policies(self.defaults.to_policy(), own, self.topics_closed)
+
+
+def _filled(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """`own`, filled up from `defaults`, level by level."""
+    filled = {**defaults, **own}
+    for name, inner in defaults.items():
+        if isinstance(inner, dict) and isinstance(own.get(name), dict):
+            filled[name] = _filled(inner, own[name])
+    return filled

@@ -10,6 +10,7 @@ import pytest
 
 from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.outcomes import Verb
+from relay.core.policy import Policies
 from relay.core.timers import NewTimer, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
@@ -194,7 +195,7 @@ async def test_an_engine_that_does_not_run_takes_no_application(world: World) ->
     """And has nothing to clean up afterwards."""
     engine = world.engine
     stopped = type(engine)(
-        world.store, world.hints, world.store.ping, lambda _: world.policy, world.counts, world.clock
+        world.store, world.hints, world.store.ping, Policies(world.policy), world.counts, world.clock
     )
     session = stopped.open([TOPIC], 1)
     with pytest.raises(RuntimeError, match="not running"):

@@ -9,7 +9,7 @@ from typing import Any
 from anyio.abc import TaskGroup
 
 from relay.core.outcomes import Verb
-from relay.core.policy import TopicPolicy
+from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
@@ -100,7 +100,7 @@ class World:
             self.store,
             hints or Hints(),
             self.store.ping,
-            lambda topic: self.policies.get(topic, self.policy),
+            Policies(self.policy, self.policies),
             self.counts,
             self.clock,
             tracing,

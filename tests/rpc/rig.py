@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
-from relay.core.policy import TopicPolicy
+from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TimerStore, WakeHints
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
@@ -171,15 +171,16 @@ async def served(
     *,
     listen: str = "127.0.0.1:0",
     channel_options: Sequence[tuple[str, Any]] = (),
+    closed: bool = False,
 ) -> AsyncIterator[Relay]:
-    """Serve an engine on a store, in memory if none is given."""
+    """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     gated = memory()
     policies: dict[str, TopicPolicy] = {}
     engine = Engine(
         store or gated,
         hints or gated.inner,
         gated.ping,
-        lambda topic: policies.get(topic, TopicPolicy()),
+        Policies(own=policies, closed=closed),
         Counts(),
     )
     async with anyio.create_task_group() as tasks:

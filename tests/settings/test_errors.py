@@ -19,6 +19,9 @@ def faults(tmp_path: Path, content: str = "", environ: dict[str, str] | None = N
     return [problem.replace(str(config), "FILE") for problem in caught.value.problems]
 
 
+NO_TARGET = "must say whom to dial, as in 127.0.0.1:50051, since delivery.mode is push"
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -55,6 +58,19 @@ MODE = 'must be three octal digits in quotes, such as "0660"'
         ("drain_timeout: -1", "drain_timeout: must be a number of seconds from 0 to 3600, got -1"),
         ("grpc: 5", "grpc: must be a mapping of settings, got 5"),
         ("topics: [a]", "topics: must be a mapping of settings, got a list"),
+        (
+            "topics: {a: {delivery: {mode: shove}}}",
+            "topics.a.delivery.mode: must be one of stream, push, got 'shove'",
+        ),
+        ("topics: {a: {delivery: push}}", "topics.a.delivery: must be a mapping of settings, got 'push'"),
+        (
+            "topics: {a: {delivery: {mode: push, target: here}}}",
+            "topics.a.delivery.target: must be host:port with a port from 0 to 65535, got 'here'",
+        ),
+        (
+            "topics: {a: {delivery: {mode: push, target: 'here:0'}}}",
+            "topics.a.delivery.target: must name a port to dial, got 'here:0'",
+        ),
         ("topics: {a: 5}", "topics.a: must be a mapping of settings, got 5"),
         ("topics: {a: {lease_ttl: x}}", f"topics.a.lease_ttl: {SECONDS}, got 'x'"),
         ("http: {listen: here}", f"http.listen: {LISTEN}, got 'here'"),
@@ -78,6 +94,10 @@ def test_a_wrong_value(tmp_path: Path, content: str, expected: str) -> None:
         ("topics: {a.b: {lease_tll: 3}}", "topics.a.b.lease_tll: is not a setting; did you mean lease_ttl?"),
         ("rediss: {}", "rediss: is not a setting; did you mean redis?"),
         ("redis: {xyzzy: 1}", "redis.xyzzy: is not a setting"),
+        (
+            "topics: {a: {delivery: {taget: x}}}",
+            "topics.a.delivery.taget: is not a setting; did you mean target?",
+        ),
     ],
 )
 def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
@@ -90,6 +110,18 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
         (
             "defaults: {polling_interval: 6}",
             "defaults.polling_interval: must be at most max_polling_interval, got 6 over 5 seconds",
+        ),
+        (
+            "topics: {a.b: {delivery: {mode: push}}}",
+            f"topics.a.b.delivery.target: {NO_TARGET}",
+        ),
+        (
+            "topics: {a.b: {delivery: {target: 'here:1'}}}",
+            "topics.a.b.delivery.target: has no effect while delivery.mode is stream; set it to push",
+        ),
+        (
+            "defaults: {delivery: {mode: push, target: 'here:1'}}",
+            "defaults.delivery.mode: must be stream: name each pushed topic in topics",
         ),
         (
             "topics: {a.b: {lease_ttl: 700}}",

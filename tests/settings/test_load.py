@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 from relay.settings import Settings, SettingsError, load
 from relay.store.keys import KeyNames
@@ -21,7 +22,7 @@ def config(tmp_path: Path) -> Path:
 def test_without_anything_the_defaults_hold() -> None:
     """They are those of the core and of the store, which tests and tools use without settings."""
     settings = load(environ={})
-    assert settings.policy("any") == TopicPolicy()
+    assert settings.policies()("any") == TopicPolicy()
     redis = settings.redis
     names = KeyNames(redis.timeline_key, redis.payloads_key, redis.leases_key, redis.wake_channel)
     assert names == KeyNames()
@@ -52,18 +53,49 @@ def test_a_topic_overrides_the_defaults_field_by_field(config: Path) -> None:
         "topics:\n  invoices: {claim_batch: 20}\n  a.b: {renew: no}\n  plain:\n"
     )
     settings = load(config, environ={})
-    invoices = settings.policy("invoices")
+    invoices = settings.policies()("invoices")
     assert (invoices.lease_ttl, invoices.claim_batch, invoices.delivery_timeout) == (60, 20, 600)
-    assert settings.policy("a.b").renew is False
-    assert settings.policy("plain") == settings.policy("unheard of")
-    assert settings.policy("plain").claim_batch == 10
+    assert settings.policies()("a.b").renew is False
+    assert settings.policies()("plain") == settings.policies()("unheard of")
+    assert settings.policies()("plain").claim_batch == 10
 
 
 def test_a_topic_set_in_the_environment_keeps_its_case_and_inherits(config: Path) -> None:
     config.write_text("defaults: {claim_batch: 10}\n")
     environ = {"RELAY_TOPICS__My__Topic__LEASE_TTL": "60", "RELAY_DEFAULTS__RENEW": "false"}
-    policy = load(config, environ=environ).policy("My__Topic")
+    policy = load(config, environ=environ).policies()("My__Topic")
     assert asdict(policy) == {**asdict(TopicPolicy()), "lease_ttl": 60, "claim_batch": 10, "renew": False}
+
+
+def test_a_pushed_topic(config: Path) -> None:
+    """`delivery` is a level of its own, which inherits like any other."""
+    config.write_text(
+        "topics:\n  mails: {delivery: {mode: push, target: 'mailer:50051'}, max_concurrent: 7}\n  plain:\n"
+    )
+    policies = load(config, environ={}).policies()
+    assert (policies("mails").target, policies("mails").max_concurrent) == ("mailer:50051", 7)
+    assert policies.pushed() == {"mails": policies("mails")}
+    assert policies("plain").target == policies("unheard of").target == ""
+
+
+@pytest.mark.parametrize("name", ["mails", "My__mails", "delivery"])
+def test_a_topic_pushed_by_the_environment(name: str) -> None:
+    environ = {
+        f"RELAY_TOPICS__{name}__DELIVERY__MODE": "push",
+        f"RELAY_TOPICS__{name}__DELIVERY__TARGET": "unix:/run/app.sock",
+        f"RELAY_TOPICS__{name}__LEASE_TTL": "60",
+    }
+    policies = load(environ=environ).policies()
+    assert (policies(name).target, policies(name).lease_ttl) == ("unix:/run/app.sock", 60)
+
+
+def test_closed_topics_admit_those_that_are_configured() -> None:
+    policies = load(environ={"RELAY_TOPICS_CLOSED": "true", "RELAY_TOPICS__a__LEASE_TTL": "60"}).policies()
+    assert policies.admit("topic", "a") == "a"
+    with pytest.raises(InvalidField, match="topics_closed") as caught:
+        policies.admit("topic", "b")
+    assert caught.value.field == "topic"
+    assert load(environ={}).policies().admit("topic", "b") == "b"
 
 
 def test_a_level_without_content_counts_as_left_out(config: Path) -> None:

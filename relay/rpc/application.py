@@ -1,0 +1,125 @@
+"""The application that the relay dials: one channel, and whether it can be called now."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc import ChannelConnectivity, StatusCode
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from relay.v1 import timer_handler_pb2 as pb
+
+METHOD = f"/{pb.DESCRIPTOR.services_by_name['TimerHandler'].full_name}/Deliver"
+
+# gRPC's own client-side health checking: the channel is ready only while it is connected and the
+# server's grpc.health.v1 says SERVING; a server without that service counts as serving. It works
+# with round_robin, which also spreads calls over all addresses of a headless Service.
+SERVICE_CONFIG = {"healthCheckConfig": {"serviceName": ""}, "loadBalancingConfig": [{"round_robin": {}}]}
+
+OPTIONS = (
+    ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+NEVER_BEGAN = ("connections to all backends failing", "failed to connect to all addresses")
+"""How gRPC's details begin where a call found no connection; a test holds them to the library."""
+
+REASON_TIMEOUT = 0.5
+"""Seconds to find out why the application can't be called."""
+
+log = logging.getLogger(__name__)
+
+
+class Application:
+    """A channel to `target`, watched."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.connection = 0
+        """Counts how often the application has become ready."""
+        self.sends_receipts = False
+        """Whether a handler has sent a receipt on this connection; see `timer_handler.proto`."""
+        self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        # As a stream of one answer: only so gRPC gives the initial metadata before the end.
+        self._deliver: Any = self._channel.unary_stream(
+            METHOD,
+            request_serializer=pb.TimerHandlerDeliverRequest.SerializeToString,
+            response_deserializer=pb.TimerHandlerDeliverResponse.FromString,
+        )
+        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
+        self.ready = False
+        self.changed: list[Callable[[], None]] = []
+        """Called when `ready` has changed."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._channel.close()
+
+    async def run(self) -> None:
+        """Watch the channel for ever; connect whenever it is not connected."""
+        said = None
+        while True:
+            state = self._channel.get_state(try_to_connect=True)
+            ready = state is ChannelConnectivity.READY
+            if ready is not self.ready:
+                self._turn(ready=ready)
+            settled = ready or state is ChannelConnectivity.TRANSIENT_FAILURE
+            if settled and ready is not said:
+                said = ready
+                await self._tell(ready=ready)
+            await self._channel.wait_for_state_change(state)
+
+    def _turn(self, *, ready: bool) -> None:
+        if ready:
+            self.connection += 1
+            self.sends_receipts = False
+        self.ready = ready
+        for tell in self.changed:
+            tell()
+
+    async def _tell(self, *, ready: bool) -> None:
+        if ready:
+            log.info("the application can be called", extra={"target": self.target})
+            return
+        reason = "no answer"
+        try:  # to learn why: the channel's state does not tell, and a call fails at once
+            await self._health.Check(health_pb2.HealthCheckRequest(), timeout=REASON_TIMEOUT)
+        except grpc.aio.AioRpcError as failure:
+            reason = failure.details() or failure.code().name
+        log.warning(
+            "the application can't be called; its timers wait",
+            extra={"target": self.target, "reason": reason},
+        )
+
+    def call(self, request: pb.TimerHandlerDeliverRequest, *, timeout: float, metadata: Any) -> Any:
+        """Begin a call; it fails at once where the application can't be reached."""
+        return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
+
+    def never_began(self, failure: grpc.aio.AioRpcError) -> bool:
+        """Whether a call failed for want of a connection."""
+        return failure.code() is StatusCode.UNAVAILABLE and (failure.details() or "").startswith(NEVER_BEGAN)
+
+    def broke(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
+        """Whether the connection of a call broke, rather than that the application said so itself."""
+        return failure.code() is StatusCode.UNAVAILABLE and not self._still(connection)
+
+    def stopped(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
+        """Whether the application stopped in order, and cut the call off or took it no more: gRPC's Python
+        server answers so what comes in between."""
+        return failure.code() is StatusCode.CANCELLED and not self._still(connection)
+
+    def _still(self, connection: int) -> bool:
+        return self._channel.get_state() is ChannelConnectivity.READY and connection == self.connection

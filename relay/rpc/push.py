@@ -1,0 +1,219 @@
+"""Push: for topics that say so, the relay dials the application's `TimerHandler`.
+
+One `Pusher` a topic has a session with the engine, as a stream has, and turns its deliveries into
+calls. It holds no timers while the application can't take them: the session's capacity is 0 while
+the channel is not ready, 1 until the first sign of life on a new connection, then `max_concurrent`.
+
+What a call's end says about the attempt is in `proto/relay/v1/timer_handler.proto`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from random import random
+
+import anyio
+import grpc
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.outcomes import Verb
+from relay.core.pacing import Backoff, Jitter
+from relay.core.wakeup import Wakeup
+from relay.engine.engine import Engine
+from relay.engine.lease import Lease
+from relay.rpc import translate
+from relay.rpc.application import Application
+from relay.v1 import delivery_service_pb2 as delivery
+from relay.v1 import timer_handler_pb2 as pb
+
+RECEIPT = "relay-receipt"
+"""Key of the initial metadata by which an application says that its handler has started."""
+
+RECEIPT_AFTER = 0.5
+"""Seconds after which a call that is still open on a ready channel counts as received."""
+
+STATE_LAG = 0.05
+"""Seconds by which a channel's state may come after the end of the calls on it."""
+
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0
+"""Seconds until an application without a handler is called again."""
+
+ENDS = {
+    delivery.OUTCOME_UNSPECIFIED: Verb.ACK,
+    delivery.OUTCOME_ACK: Verb.ACK,
+    delivery.OUTCOME_NACK: Verb.NACK,
+    delivery.OUTCOME_REJECT: Verb.REJECT,
+}
+
+log = logging.getLogger(__name__)
+
+
+async def push(engine: Engine) -> None:
+    """Push all topics that are configured so, until the engine drains; one channel a target."""
+    targets: dict[str, list[str]] = {}
+    for topic, policy in engine.pushed().items():
+        targets.setdefault(policy.target, []).append(topic)
+    async with anyio.create_task_group() as tasks:
+        for target, topics in targets.items():
+            tasks.start_soon(_push_to, engine, target, topics)
+
+
+async def _push_to(engine: Engine, target: str, topics: list[str]) -> None:
+    async with Application(target) as application, anyio.create_task_group() as watching:
+        watching.start_soon(application.run)
+        async with anyio.create_task_group() as pushing:
+            for topic in topics:
+                pushing.start_soon(Pusher(engine, topic, application).run)
+        watching.cancel_scope.cancel()
+
+
+class Pusher:
+    """Pushes the timers of one topic."""
+
+    def __init__(self, engine: Engine, topic: str, application: Application, jitter: Jitter = random) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._application = application
+        self._backoff = Backoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
+        self._session = engine.open([topic], 0)
+        self._capacity = engine.pushed()[topic].max_concurrent
+        self._barred = False
+        """Whether the application has turned out to have no handler for the topic."""
+        self._look = Wakeup()
+        application.changed.append(self._look.set)
+
+    async def run(self) -> None:
+        """Push until the engine drains, and all calls have ended."""
+        try:
+            self._engine.attach(self._session)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow)
+                async with anyio.create_task_group() as calls:
+                    while not self._session.draining:
+                        outgoing = await self._session.next()
+                        for lease in outgoing.leases if outgoing else ():
+                            calls.start_soon(self._deliver, lease)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._engine.detach(self._session, broken=False)
+
+    async def _follow(self) -> None:
+        """Let the session hold as much as the application can take, as that changes."""
+        while True:
+            if self._barred:
+                await anyio.sleep(self._backoff.failed())
+                self._barred = False
+            if self._application.ready:
+                # One call, beside those that may still be under way, shows whether a handler lives.
+                self._engine.resize(self._session, self._session.in_flight + 1)
+            else:
+                self._engine.resize(self._session, 0)
+            await self._look.wait()
+
+    async def _deliver(self, lease: Lease) -> None:
+        """One call, to its end."""
+        connection = self._application.connection
+        call = self._application.call(
+            translate.pushed(lease), timeout=self._engine.time_left(lease), metadata=_metadata(lease)
+        )
+        presumed = asyncio.get_running_loop().call_later(RECEIPT_AFTER, self._presume, lease, connection)
+        receipted = False
+        try:
+            receipted = RECEIPT in {key for key, _ in await call.initial_metadata()}
+            if receipted:
+                self._application.sends_receipts = True
+                self._received(lease, connection)
+            answer = await call.read()
+            if isinstance(answer, pb.TimerHandlerDeliverResponse):
+                self._answered(lease, answer)
+                self._lives(connection)
+            else:
+                self._nack(lease, "the answer was empty")
+        except grpc.aio.AioRpcError as failure:
+            await self._failed(lease, failure, connection, receipted=receipted)
+        except Exception as failure:
+            log.exception("a call to the application failed", extra={"topic": self._topic})
+            self._nack(lease, repr(failure))
+        finally:
+            presumed.cancel()
+            call.cancel()
+
+    def _presume(self, lease: Lease, connection: int) -> None:
+        """A call that went out and stays open has come to the application."""
+        if not self._application.sends_receipts:  # else it may wait there for its handler
+            self._received(lease, connection)
+
+    def _received(self, lease: Lease, connection: int) -> None:
+        if lease.token in self._session.leases:
+            self._engine.received(self._session, lease.token)
+            self._lives(connection)
+
+    def _lives(self, connection: int) -> None:
+        """A handler answers on this connection: no more caution."""
+        if connection == self._application.connection and 0 < self._session.max_outstanding < self._capacity:
+            self._backoff.worked()
+            self._engine.resize(self._session, self._capacity)
+
+    def _answered(self, lease: Lease, answer: pb.TimerHandlerDeliverResponse) -> None:
+        verb = ENDS.get(answer.outcome)
+        if verb is None:
+            self._nack(lease, f"outcome: {answer.outcome} is none for a call; answer ACK, NACK or REJECT")
+            return
+        retry_after = None
+        if answer.HasField("retry_after"):
+            try:
+                retry_after = validate.delay(translate.length("retry_after", answer.retry_after))
+            except InvalidField as failure:
+                log.warning("an answer is wrong", extra={"topic": self._topic, "reason": str(failure)})
+        self._end(lease, verb, answer.reason, retry_after)
+
+    async def _failed(
+        self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
+    ) -> None:
+        code, words = failure.code(), failure.details() or ""
+        if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):
+            await anyio.sleep(STATE_LAG)
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            self._end(lease, Verb.REJECT, words)
+        elif code is grpc.StatusCode.UNIMPLEMENTED:
+            self._bar(lease, words)
+        elif self._application.never_began(failure) or self._application.stopped(failure, connection):
+            # It counts if there was a receipt: the engine knows.
+            self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
+        elif self._application.broke(failure, connection):
+            # The handler may have been what broke it; unless it is known not to have started.
+            received = receipted or not self._application.sends_receipts
+            self._engine.give_back(self._session, lease.token, received=received, suspect=received)
+        else:
+            self._nack(lease, f"{code.name}: {words}")
+
+    def _bar(self, lease: Lease, words: str) -> None:
+        self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
+        if not self._barred:
+            self._engine.resize(self._session, 0)
+            log.error(
+                "the application has no handler for the topic; its timers wait",
+                extra={"topic": self._topic, "target": self._application.target, "reason": words},
+            )
+            self._barred = True
+            self._look.set()
+
+    def _nack(self, lease: Lease, reason: str) -> None:
+        self._end(lease, Verb.NACK, reason)
+
+    def _end(self, lease: Lease, verb: Verb, reason: str, retry_after: int | None = None) -> None:
+        reason = translate.shortened(reason, validate.MAX_REASON_BYTES)
+        self._engine.end(self._session, lease.token, verb, retry_after=retry_after, reason=reason)
+
+
+def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:
+    """The trace context, where gRPC's own instrumentation looks for it."""
+    headers: Mapping[str, str] = lease.timer.headers
+    return tuple(
+        (name, headers[name])
+        for name in ("traceparent", "tracestate")
+        if name in headers and headers[name].isascii() and headers[name].isprintable()
+    )
