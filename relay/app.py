@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -22,6 +24,8 @@ from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.provider import Metrics
+from relay.telemetry.traces import Tracing
+from relay.telemetry.variables import exporters
 from relay.web.probes import probes
 from relay.web.server import serve_http
 
@@ -78,13 +82,14 @@ async def serve(settings: Settings) -> None:
     async with (
         connect(url, connections=CONNECTIONS, timeout=timeout) as redis,
         connect(url, connections=1, timeout=timeout) as listener,
+        traced() as tracing,
     ):
         hints = RedisHints(listener, keys)
         store = RedisStore(redis, keys, demoted=hints.renew)
         metrics = Metrics()
         policies = settings.policies()
         topics = RedisTopics(redis, keys, demoted=hints.renew)
-        engine = Engine(store, topics, hints, store.ping, policies, metrics.instruments)
+        engine = Engine(store, topics, hints, store.ping, policies, metrics.instruments, tracing=tracing)
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:
@@ -116,6 +121,24 @@ async def serve(settings: Settings) -> None:
                 tasks.cancel_scope.cancel()
         metrics.close()
     log.info("relay has stopped")
+
+
+@asynccontextmanager
+async def traced() -> AsyncIterator[Tracing]:
+    """The spans of this relay, if OpenTelemetry's variables ask for any. Raises `WrongVariable`."""
+    names = exporters(os.environ)
+    if not names:
+        yield Tracing()
+        return
+    from relay.telemetry.otlp import Exporting  # only who traces pays for it
+
+    exporting = Exporting(names)
+    log.info("tracing is on", extra={"exporters": names})
+    try:
+        yield exporting.tracing
+    finally:
+        with anyio.CancelScope(shield=True):
+            await exporting.close()
 
 
 async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None:

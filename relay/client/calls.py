@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import grpc
 import grpc.aio
 
-from relay.client import arguments, errors
+from relay.client import arguments, errors, tracing
 from relay.client.backoff import Backoff
 from relay.client.timers import (
     STATES_ON_THE_WIRE,
@@ -19,7 +19,7 @@ from relay.client.timers import (
     TimerInfo,
     TimerState,
 )
-from relay.client.wire import Unary, Wire, _Request, _Response
+from relay.client.wire import Metadata, Unary, Wire, _Request, _Response
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
 
@@ -31,7 +31,9 @@ MAX_BATCH_BYTES = 2 * 1024 * 1024
 messages (gRPC's default is 4 MiB)."""
 
 
-async def call(method: Unary[_Request, _Response], request: _Request, timeout: float) -> _Response:
+async def call(
+    method: Unary[_Request, _Response], request: _Request, timeout: float, metadata: Metadata = ()
+) -> _Response:
     """Call, and again while the relay is UNAVAILABLE, for `timeout` seconds in all.
 
     All our calls may be repeated: they name the timer. Raises `CallError`.
@@ -41,7 +43,7 @@ async def call(method: Unary[_Request, _Response], request: _Request, timeout: f
     backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
         try:
-            return await _call_once(method, request, max(deadline - loop.time(), 0.001))
+            return await _call_once(method, request, max(deadline - loop.time(), 0.001), metadata)
         except errors.Unavailable as error:
             pause = max(backoff.next(), error.retry_after or 0.0)
             if loop.time() + pause >= deadline:
@@ -49,9 +51,11 @@ async def call(method: Unary[_Request, _Response], request: _Request, timeout: f
         await asyncio.sleep(pause)
 
 
-async def _call_once(method: Unary[_Request, _Response], request: _Request, timeout: float) -> _Response:
+async def _call_once(
+    method: Unary[_Request, _Response], request: _Request, timeout: float, metadata: Metadata
+) -> _Response:
     try:
-        return await method(request, timeout=timeout)
+        return await method(request, timeout=timeout, metadata=metadata)
     except grpc.aio.AioRpcError as error:
         raise errors.from_rpc(error) from None
     except asyncio.CancelledError:
@@ -65,14 +69,15 @@ async def _call_once(method: Unary[_Request, _Response], request: _Request, time
 async def schedule(wire: Wire, new: NewTimer, timeout: float) -> ScheduledTimer:
     """Store one timer."""
     request = pb.ScheduleRequest(timer=new.to_proto())
-    return ScheduledTimer.from_response(await call(wire.schedule, request, timeout))
+    return ScheduledTimer.from_response(await call(wire.schedule, request, timeout, tracing.inject()))
 
 
 async def schedule_batch(wire: Wire, timers: Sequence[NewTimer], timeout: float) -> list[ScheduleResult]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
     results: list[ScheduleResult] = []
     for chunk in _chunks([new.to_proto() for new in timers]):
-        response = await call(wire.schedule_batch, pb.ScheduleBatchRequest(timers=chunk), timeout)
+        request = pb.ScheduleBatchRequest(timers=chunk)
+        response = await call(wire.schedule_batch, request, timeout, tracing.inject())
         asked = timers[len(results) : len(results) + len(chunk)]
         results += [
             ScheduleResult.from_proto(new, result)

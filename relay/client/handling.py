@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
 
-from relay.client import arguments
+from relay.client import arguments, tracing
 from relay.client.arguments import MAX_OUTSTANDING
 from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
 from relay.client.errors import AlreadySettled, DeliveryLost, InvalidArgument
@@ -81,7 +81,8 @@ class Handling:
     async def handle(self, lease: Lease) -> None:
         """Call the handler and settle; never raises, unless the client cancels it."""
         try:
-            await self._handler(Delivery(lease))
+            with tracing.current(lease.message.headers):
+                await self._handler(Delivery(lease))
         except Nack as nack:
             self._settle_raised(lease, pb.OUTCOME_NACK, nack)
         except Reject as reject:

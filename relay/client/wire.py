@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import grpc.aio
@@ -33,11 +34,14 @@ _CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
+Metadata: TypeAlias = Sequence[tuple[str, str]]
+
+
 class Unary(Protocol[_Request, _Response]):
     """A call with one request and one answer; `timeout` is in seconds."""
 
     def __call__(
-        self, request: _Request, *, timeout: float | None = None
+        self, request: _Request, *, timeout: float | None = None, metadata: Metadata = ()
     ) -> grpc.aio.UnaryUnaryCall[_Request, _Response]:
         """Start the call."""
         ...

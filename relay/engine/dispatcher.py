@@ -16,6 +16,7 @@ from relay.engine.lease import Lease
 from relay.engine.session import Session
 from relay.engine.settler import Settler
 from relay.telemetry.instruments import Instruments
+from relay.telemetry.traces import Tracing
 
 UNREADABLE_RETRY = 3_600_000_000
 """Microseconds until a timer that no application can be given is looked at again."""
@@ -32,6 +33,7 @@ class Dispatcher:
         policy: Callable[[str], TopicPolicy],
         clock: Clock,
         instruments: Instruments,
+        tracing: Tracing,
         jitter: Jitter = random,
     ) -> None:
         self._settler = settler
@@ -39,6 +41,7 @@ class Dispatcher:
         self._jitter = jitter
         self._clock = clock
         self._instruments = instruments
+        self._tracing = tracing
         self._sessions: dict[str, list[Session]] = {}
         self._turn = 0
         self.claiming = 0
@@ -121,8 +124,11 @@ class Dispatcher:
                 session.turns.append(topic)
                 self._changed(session)
 
-    def deliver(self, topic: str, claim: Claim, nonce: bytes, *, sent: float, policy: TopicPolicy) -> None:
-        """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock).
+    def deliver(
+        self, topic: str, claim: Claim, nonce: bytes, *, sent: float, began: int, policy: TopicPolicy
+    ) -> None:
+        """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock),
+        which is `began` (`time.time_ns`).
 
         Leases are counted from then, so that the relay never believes in one for longer than the
         server does.
@@ -139,6 +145,7 @@ class Dispatcher:
                 leases.append(lease)
             else:
                 self._set_aside(lease)
+        self._tracing.claimed(topic, claim, leases, began)
         placed = self._place(topic, leases)
         for lease in leases[placed:]:
             self.release(lease, suspect=lease.timer.suspect)

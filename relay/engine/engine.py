@@ -36,6 +36,7 @@ from relay.engine.registry import Registry
 from relay.engine.session import Session
 from relay.engine.settler import Settler
 from relay.telemetry.instruments import Instruments
+from relay.telemetry.traces import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Engine:
         policies: Policies,
         instruments: Instruments,
         clock: Clock | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -65,10 +67,11 @@ class Engine:
         self._policies = policies
         self._instruments = instruments
         self._clock = clock or SystemClock()
+        self._tracing = tracing or Tracing()
         self._nonce = nonces()
         self._link = Link(ping, self._clock, instruments)
-        self._settler = Settler(store, policies, self._link, instruments)
-        self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments)
+        self._settler = Settler(store, policies, self._link, instruments, self._tracing)
+        self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(store, self._dispatcher, policies, self._link, self._clock, instruments)
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
@@ -113,7 +116,9 @@ class Engine:
 
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
-        result = await self._schedules.submit(topic, timer)
+        ((_, timer),), spans = self._tracing.schedule([(topic, timer)])
+        with spans:
+            result = await self._schedules.submit(topic, timer)
         self._scheduled(topic, [result])
         if result.change is Change.FULL:
             raise self._full(topic)
@@ -121,7 +126,12 @@ class Engine:
 
     async def schedule_many(self, timers: Sequence[tuple[str, NewTimer]]) -> list[Scheduled | RelayError]:
         """Store many; each has a result or an error of its own."""
-        results = await self._schedules.submit_many(timers)
+        timers, spans = self._tracing.schedule(timers, batch=True)
+        with spans:
+            results = await self._schedules.submit_many(timers)
+            for index, result in enumerate(results):
+                if isinstance(result, RelayError):
+                    spans.refused(index, result)
         by_topic: dict[str, list[Scheduled]] = {}
         for (topic, _), result in zip(timers, results, strict=True):
             if isinstance(result, Scheduled):
@@ -271,11 +281,15 @@ class Engine:
         if lease is None:
             return
         verb, retry_after = ending.verb, ending.retry_after
+        where = {"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error}
+        if lease.trace is not None:
+            lease.trace.reason = ending.error
+            where["trace_id"] = lease.trace.trace_id
         if verb in (Verb.NACK, Verb.REJECT):
             log.log(
                 logging.WARNING if verb is Verb.REJECT else logging.DEBUG,
                 "timer rejected by its application" if verb is Verb.REJECT else "delivery failed",
-                extra={"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error},
+                extra=where,
             )
         if verb is Verb.NACK and retry_after is None:
             retry_after = self._dispatcher.wait(lease)

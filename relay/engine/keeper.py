@@ -84,6 +84,8 @@ class LeaseKeeper:
             if lease.lost or self.last_tick >= lease.silent_until:
                 if self.last_tick >= lease.deadline:
                     session.give_up(lease)
+                    if lease.trace is not None:
+                        lease.trace.end("lost" if lease.lost else "silent")
                     silent[lease.topic] = silent.get(lease.topic, 0) + (not lease.lost)
             elif lease in self._urgent or self._aged(lease):
                 wanted.add(lease)

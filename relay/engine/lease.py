@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relay.core.timers import ClaimedTimer
+from relay.telemetry.spans import DeliveryTrace
 
 
 class Lease:
@@ -11,7 +12,8 @@ class Lease:
     `deadline` and `silent_until` are instants of the engine's clock (seconds): the end of the
     lease as far as the relay knows, and when a delivery without a sign of life is given up.
     `deadline_time` is the deadline as the server told it (microseconds). `lost` says that the
-    store called the token stale or the timer gone while the delivery was under way.
+    store called the token stale or the timer gone while the delivery was under way. `trace` is its
+    span, if it has one.
     """
 
     __slots__ = (
@@ -25,6 +27,7 @@ class Lease:
         "timer",
         "token",
         "topic",
+        "trace",
     )
 
     def __init__(
@@ -47,3 +50,4 @@ class Lease:
         self.received = False
         self.sent = False
         self.lost = False
+        self.trace: DeliveryTrace | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable
 from random import random
 
@@ -106,7 +107,7 @@ class Poller:
 
     async def _claim(self) -> Exception | None:
         nonce = self._nonce()
-        sent = self._clock.now()
+        sent, began = self._clock.now(), time.time_ns()
         awaited = self._awaited
         # What is scheduled while the claim is under way may move these two to an earlier time.
         self._next_poll, self._awaited = math.inf, None
@@ -129,7 +130,7 @@ class Poller:
         self._plan(claim, sent, lost=nothing and awaited is not None and awaited <= claim.now)
         self._report(claim)
         if claim.timers:
-            self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, policy=self._policy)
+            self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, began=began, policy=self._policy)
         return None
 
     def _plan(self, claim: Claim, sent: float, *, lost: bool) -> None:

@@ -216,6 +216,8 @@ class Session:
             frame.append(self._outbox.popleft())
         for lease in frame:
             lease.sent = True
+            if lease.trace is not None:
+                lease.trace.start(lease.timer)
         return frame
 
     def _may_send(self) -> bool:

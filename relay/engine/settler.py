@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,6 +20,8 @@ from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.session import Problem, Session
 from relay.telemetry.instruments import Instruments
+from relay.telemetry.spans import DeliveryTrace
+from relay.telemetry.traces import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +52,13 @@ class Settler:
         policy: Callable[[str], TopicPolicy],
         link: Link,
         instruments: Instruments,
+        tracing: Tracing,
     ) -> None:
         self._store = store
         self._policy = policy
         self._link = link
         self._instruments = instruments
+        self._tracing = tracing
         self._ends: dict[str, dict[bytes, _Waiting]] = {}
         self._receipts: dict[str, dict[bytes, tuple[Lease, Session]]] = {}
         self._wakeup = Wakeup()
@@ -108,6 +113,7 @@ class Settler:
 
     async def _write_ends(self, topic: str) -> None:
         batch = self._take(topic)
+        began = time.time_ns()
         try:
             results = await self._store.settle(
                 topic, [waiting.settlement for waiting in batch], limits=self._policy(topic).limits
@@ -120,9 +126,11 @@ class Settler:
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
+            self._trace(topic, batch, [Verdict.OK] * len(batch), began, error=type(failure).__name__)
         else:
             self._link.worked()
             self._report(topic, batch, results)
+            self._trace(topic, batch, results, began)
         finally:
             self._writing = 0
         for waiting in batch:
@@ -160,6 +168,17 @@ class Settler:
             self._instruments.settled(topic, outcome, count)
         self._instruments.stale(topic, len(batch) - counts.total())
         report_deaths(topic, deaths, self._instruments)
+
+    def _trace(
+        self, topic: str, batch: list[_Waiting], results: Sequence[Settled], began: int, error: str = ""
+    ) -> None:
+        ends: list[tuple[DeliveryTrace, Settlement, Settled]] = [
+            (waiting.lease.trace, waiting.settlement, Verdict.OK if waiting.tried else result)
+            for waiting, result in zip(batch, results, strict=True)
+            if waiting.lease.trace is not None
+        ]
+        if ends:
+            self._tracing.settled(topic, began, ends, count=len(batch), error=error)
 
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]

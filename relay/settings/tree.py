@@ -184,9 +184,7 @@ class RetrySettings(Section):
 class DeadLetterSettings(Section):
     """What becomes of the dead. `dead_letters: off` is short for `keep: false`."""
 
-    keep: bool = field(
-        True, "", "Keep timers that died, to be looked at and redriven."
-    )
+    keep: bool = field(True, "", "Keep timers that died, to be looked at and redriven.")
     keep_expired: bool = field(False, "", "Keep expired ones too.")
     max_count: Whole = field(
         0,

@@ -21,6 +21,10 @@ from relay.core.secrets import mask
 STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 """Attributes of every record, which are no fields of the event."""
 
+EXPORTERS = ("opentelemetry.", "urllib3.")
+SELDOM = 60.0
+"""Seconds between two records of theirs that say the same."""
+
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {10: "\\n", 9: "\\t"}
 
 
@@ -34,6 +38,7 @@ def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None
     if format == "auto":
         format = "text" if stream.isatty() else "json"  # noqa: A001
     handler = _Handler(stream)
+    handler.addFilter(_Seldom())
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     root, threshold = logging.getLogger(), logging.getLevelNamesMapping()[level.upper()]
     for old in [each for each in root.handlers if isinstance(each, _Handler)]:
@@ -45,6 +50,24 @@ def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None
 
 class _Handler(logging.StreamHandler[TextIO]):
     """Ours, to be found again."""
+
+
+class _Seldom(logging.Filter):
+    """What the exporter of spans says at each try, for as long as its collector is away: once a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is to be written."""
+        if not record.name.startswith(EXPORTERS):
+            return True
+        said = record.name, str(record.msg)
+        seldom = record.created - self._said.get(said, 0.0) >= SELDOM
+        if seldom:
+            self._said[said] = record.created
+        return seldom
 
 
 class JsonFormatter(logging.Formatter):

@@ -171,6 +171,7 @@ class ScriptedRelay(
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[str, Any]] = []
+        self.metadata: list[dict[str, str]] = []
         self.failures: list[Failure] = []
         self.refusals: list[Failure] = []
         self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
@@ -184,6 +185,7 @@ class ScriptedRelay(
 
     async def _begin(self, name: str, request: Any, context: Any) -> None:
         self.calls.append((name, request))
+        self.metadata.append({key: str(value) for key, value in context.invocation_metadata() or ()})
         self.changed()
         if self.failures:
             await self.failures.pop(0).abort(context)

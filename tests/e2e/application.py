@@ -29,6 +29,8 @@ import sys
 import time
 from typing import Any
 
+from opentelemetry import propagate
+
 from relay.client import Delivery, Nack, Reject, RelayClient
 
 
@@ -53,7 +55,15 @@ class Journal:
             late=time.time() - delivery.due_time.timestamp(),
             approximate=delivery.due_time_approximate,
             headers=delivery.headers,
+            current=current_trace(),
         )
+
+
+def current_trace() -> str:
+    """The `traceparent` of what is current in this task; empty if nothing is."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent", "")
 
 
 def asked(payload: bytes) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class Stage:
         application.start(wait=wait)
         return application
 
-    def process(self, name: str, *arguments: str) -> Process:
+    def process(self, name: str, *arguments: str, settings: Mapping[str, str] | None = None) -> Process:
         """Any other Python module."""
-        process = Process(arguments, self.directory / f"{name}.log", {})
+        process = Process(arguments, self.directory / f"{name}.log", settings or {})
         self._processes.append(process)
         process.spawn()
         return process

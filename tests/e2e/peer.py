@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import logging
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -21,14 +21,24 @@ from redis.asyncio import Redis
 from tests.e2e.application import Journal
 
 
-def publish(url: str, topic: str, timer_ids: Iterable[str], delay: float = 0.0) -> None:
+def publish(
+    url: str,
+    topic: str,
+    timer_ids: Iterable[str],
+    delay: float = 0.0,
+    headers: Mapping[str, str] | None = None,
+) -> None:
     """Publish timers as the peer does."""
 
     async def run() -> None:
         async with Redis.from_url(url) as client, TimersBroker(client, logger=None) as broker:
             for timer_id in timer_ids:
                 await broker.publish(
-                    "peer", topic=topic, timer_id=timer_id, activate_in=timedelta(seconds=delay)
+                    "peer",
+                    topic=topic,
+                    timer_id=timer_id,
+                    activate_in=timedelta(seconds=delay),
+                    headers=dict(headers or {}),
                 )
 
     asyncio.run(run())

@@ -35,11 +35,12 @@ class Producer:
         delay: float = 0.0,
         timeout: float = 10.0,
         wait: bool = True,
+        metadata: Sequence[tuple[str, str]] = (),
     ) -> timer_pb2.Timer:
         """Raises `grpc.RpcError`. `wait`: for a connection, instead of failing without one."""
         request = timer_service_pb2.ScheduleRequest(timer=spec(topic, timer_id, asks, delay))
         answer: timer_service_pb2.ScheduleResponse = self._stub.Schedule(
-            request, timeout=timeout, wait_for_ready=wait
+            request, timeout=timeout, wait_for_ready=wait, metadata=metadata
         )
         return answer.timer
 

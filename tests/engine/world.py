@@ -14,6 +14,7 @@ from relay.core.timers import NewTimer, StoredTimer, TimerState
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
 from relay.engine.session import Problem, Session
+from relay.telemetry.traces import Tracing
 from tests.engine.doubles import Counts, GatedStore, Hints
 from tests.engine.fake_clock import FakeClock, settle
 
@@ -93,7 +94,7 @@ class World:
         """Change a topic's policy; say so before an application attaches."""
         self.policies[topic] = replace(self.policies.get(topic, self.policy), **changes)
 
-    async def relay(self, hints: Hints | None = None) -> Engine:
+    async def relay(self, hints: Hints | None = None, tracing: Tracing | None = None) -> Engine:
         """Start one more relay on the same store."""
         engine = Engine(
             self.store,
@@ -102,6 +103,7 @@ class World:
             Policies(self.policy, self.policies),
             self.counts,
             self.clock,
+            tracing,
         )
         await self.tasks.start(engine.run)
         return engine

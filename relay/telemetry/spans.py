@@ -1,0 +1,147 @@
+"""Spans and what is written on them, by OpenTelemetry's messaging conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    set_span_in_context,
+)
+from opentelemetry.util.types import AttributeValue
+
+from relay.core.errors import RelayError
+from relay.core.outcomes import Verb, Verdict
+from relay.core.secrets import mask
+from relay.core.timers import ClaimedTimer
+from relay.telemetry.context import carrier, renamed
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.43.0"
+"""The version of the conventions by which names are given."""
+
+SYSTEM = "messaging.system"
+OPERATION = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+TOPIC = "messaging.destination.name"
+TIMER_ID = "messaging.message.id"
+COUNT = "messaging.batch.message_count"
+ERROR = "error.type"
+ATTEMPT = "relay.attempt"
+OCCURRENCE = "relay.occurrence_id"
+LATENESS = "relay.lateness"
+OUTCOME = "relay.outcome"
+VERDICT = "relay.verdict"
+
+NOWHERE = Context()
+"""Without a parent, whatever may be current in the process."""
+
+
+class DeliveryTrace:
+    """The span of one delivery, which begins when the delivery is sent."""
+
+    __slots__ = ("_attributes", "_tracer", "context", "links", "producer", "reason", "span", "topic")
+
+    def __init__(self, tracer: Tracer, topic: str, timer: ClaimedTimer, producer: SpanContext) -> None:
+        self._tracer = tracer
+        self._attributes: dict[str, AttributeValue] = {
+            **attributes("deliver", "process", topic),
+            TIMER_ID: timer.timer_id,
+            ATTEMPT: timer.attempt,
+            OCCURRENCE: timer.occurrence_id,
+        }
+        self.topic = topic
+        self.producer = producer
+        """The span that the timer's headers name."""
+        self.context = child_of(producer)
+        """The parent, if there is one."""
+        self.links: list[Link] = []
+        """Of a delivery that has left the producer's trace."""
+        self.reason = ""
+        """The application's words for its outcome."""
+        self.span: Span | None = None
+
+    @property
+    def trace_id(self) -> str:
+        """In hex, as it stands in logs; empty if nothing is recorded."""
+        return "" if self.span is None else f"{self.span.get_span_context().trace_id:032x}"
+
+    def late(self, seconds: float) -> None:
+        """It is a first delivery, late by so much."""
+        self._attributes[LATENESS] = round(seconds, 6)
+
+    def part(self, claim: SpanContext | None = None) -> None:
+        """Leave the producer's trace for a new one, or for that of `claim`, with a link back."""
+        self.context = NOWHERE if claim is None else child_of(claim)
+        self.links = [Link(self.producer)]
+
+    def start(self, timer: ClaimedTimer) -> None:
+        """The delivery goes out: from now on the timer's headers name this span."""
+        span = self._tracer.start_span(
+            f"deliver {self.topic}", self.context, SpanKind.CONSUMER, self._attributes, self.links
+        )
+        if span.is_recording():
+            self.span = span
+            timer.headers = renamed(timer.headers, carrier(span.get_span_context()))
+
+    def end(self, error: str = "", verb: Verb | None = None, verdict: Verdict = Verdict.OK) -> None:
+        """The delivery is over; `error` says, in a word, what went wrong.
+
+        An outcome that changed nothing is none: a newer intent stands, perhaps the handler's own.
+        """
+        if self.span is None:
+            return
+        if verb is not None:
+            self.span.set_attribute(OUTCOME, verb.value)
+        if verdict is not Verdict.OK:
+            self.span.set_attribute(VERDICT, verdict.value.lower())
+        if error:
+            fail(self.span, error, self.reason)
+        self.span.end()
+        self.span = None
+
+
+class Scheduling:
+    """The spans of one call that stores timers; they end with the block."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, spans: Mapping[int, Span]) -> None:
+        self._spans = spans
+
+    def refused(self, index: int, failure: RelayError) -> None:
+        """The timer at `index` was not stored."""
+        if index in self._spans:
+            fail(self._spans[index], type(failure).__name__, str(failure))
+
+    def __enter__(self) -> None:
+        """Nothing happens: the spans are open."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for span in {id(span): span for span in self._spans.values()}.values():
+            if error is not None:
+                fail(span, type(error).__name__, str(error))
+            span.end()
+
+
+def attributes(operation: str, kind: str, topic: str) -> dict[str, AttributeValue]:
+    return {SYSTEM: "relay", OPERATION: operation, OPERATION_TYPE: kind, TOPIC: topic}
+
+
+def child_of(context: SpanContext) -> Context:
+    return set_span_in_context(NonRecordingSpan(context), NOWHERE)
+
+
+def fail(span: Span, error: str, words: str = "") -> None:
+    span.set_attribute(ERROR, error)
+    span.set_status(Status(StatusCode.ERROR, mask(words) or None))

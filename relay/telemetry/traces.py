@@ -1,0 +1,227 @@
+"""Traces: what a relay does with a timer, as spans by OpenTelemetry's messaging conventions.
+
+    schedule {topic}   PRODUCER  a call that stores timers; its context goes into their headers
+    claim {topic}      CLIENT    a claim call, if it brought a timer that is traced
+    deliver {topic}    CONSUMER  one delivery, from its hand-out to its settlement
+    commit {topic}     CLIENT    a settle call, if it wrote the end of such a delivery
+
+A trace begins with whoever schedules. A delivery follows the context in its timer's headers, and has
+no span if there is none, or one that is not sampled. Its span is a child of that context's, or, where
+the trace has lasted for more than `LONG`, the beginning of a new trace with a link: so no span is ever
+open while a timer waits, and no trace lasts for months.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from opentelemetry.trace import Link, Span, SpanKind, Tracer, TracerProvider
+
+from relay import __version__
+from relay.core.outcomes import Settled, Settlement, Verb, Verdict
+from relay.core.timers import Claim, ClaimedTimer, NewTimer
+from relay.telemetry.context import TRACEPARENT, carrier, first_seen, flagged, parse, renamed
+from relay.telemetry.spans import (
+    COUNT,
+    NOWHERE,
+    SCHEMA_URL,
+    TIMER_ID,
+    DeliveryTrace,
+    Scheduling,
+    attributes,
+    child_of,
+    fail,
+)
+
+LONG = 3_600.0
+"""Seconds after a trace was first seen from which on a delivery begins a trace of its own."""
+
+NAMES = {verb: "commit" if verb is Verb.ACK else verb.value for verb in Verb}
+"""Of the settle calls that write one kind of end."""
+
+UNTRACED = Scheduling({})
+
+
+class Traced(Protocol):
+    """What the engine holds of a delivery: a lease."""
+
+    timer: ClaimedTimer
+    trace: DeliveryTrace | None
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A schedule span, the headers that name it, and the timers that it serves."""
+
+    span: Span
+    named: dict[str, str]
+    timer_ids: list[str] = field(default_factory=list)
+
+
+class Tracing:
+    """Makes all spans of one relay. Without a provider it does nothing.
+
+    `by_flag`: whether the producer's sampled flag decides alone, as it does with every parent-based
+    sampler; a timer without the flag then costs a look at one character. Else the sampler is asked.
+    """
+
+    def __init__(
+        self,
+        provider: TracerProvider | None = None,
+        *,
+        by_flag: bool = True,
+        long: float = LONG,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._tracer = (
+            None if provider is None else provider.get_tracer("relay", __version__, schema_url=SCHEMA_URL)
+        )
+        self._by_flag = by_flag
+        self._long = long
+        self._now = now
+
+    # Schedule
+
+    def schedule(
+        self, timers: Sequence[tuple[str, NewTimer]], *, batch: bool = False
+    ) -> tuple[Sequence[tuple[str, NewTimer]], Scheduling]:
+        """Begin the spans of a call: one for each topic and caller's context. Answers the timers to be
+        stored, whose headers name their span. A context that is malformed or not sampled stays."""
+        if self._tracer is None:
+            return timers, UNTRACED
+        begun: dict[tuple[str, str], _Begun | None] = {}
+        spans: dict[int, Span] = {}
+        traced: list[tuple[str, NewTimer]] = []
+        for index, (topic, timer) in enumerate(timers):
+            parent = timer.headers.get(TRACEPARENT, "")
+            if parent and self._by_flag and not flagged(parent):
+                traced.append((topic, timer))
+                continue
+            if (topic, parent) not in begun:
+                begun[topic, parent] = self._begin(self._tracer, topic, timer)
+            group = begun[topic, parent]
+            if group is not None:
+                group.timer_ids.append(timer.timer_id)
+                spans[index] = group.span
+            traced.append((topic, timer if group is None else _naming(timer, group.named)))
+        if not spans:
+            return timers, UNTRACED
+        for group in begun.values():
+            if group is not None and batch:
+                group.span.set_attribute(COUNT, len(group.timer_ids))
+            elif group is not None:
+                group.span.set_attribute(TIMER_ID, group.timer_ids[0])
+        return traced, Scheduling(spans)
+
+    def _begin(self, tracer: Tracer, topic: str, timer: NewTimer) -> _Begun | None:
+        context = NOWHERE
+        if TRACEPARENT in timer.headers:
+            producer = parse(timer.headers)
+            if producer is None:
+                return None
+            context = child_of(producer)
+        written = attributes("schedule", "send", topic)
+        span = tracer.start_span(f"schedule {topic}", context, SpanKind.PRODUCER, written)
+        if not span.is_recording():
+            return None
+        return _Begun(span, carrier(span.get_span_context(), int(self._now())))
+
+    # Claim and deliver
+
+    def claimed(self, topic: str, claim: Claim, leases: Sequence[Traced], began: int) -> None:
+        """A claim call that began at `began` (`time.time_ns`) brought these; their spans begin later."""
+        tracer = self._tracer
+        if tracer is None:
+            return
+        traces = [
+            trace for lease in leases if (trace := self._follow(tracer, topic, claim, lease)) is not None
+        ]
+        if not traces:
+            return
+        first = traces[0]
+        producers = {(trace.producer.trace_id, trace.producer.span_id): trace.producer for trace in traces}
+        # One that serves a single producer is in that trace; one that serves many can only link.
+        inside = len(producers) == 1 and not first.links
+        span = tracer.start_span(
+            f"claim {topic}",
+            first.context if inside else NOWHERE,
+            SpanKind.CLIENT,
+            {**attributes("claim", "receive", topic), COUNT: len(claim.timers)},
+            [] if inside else [Link(producer) for producer in producers.values()],
+            start_time=began,
+        )
+        if len(traces) == 1 and first.links and span.is_recording():
+            first.part(span.get_span_context())
+        span.end()
+
+    def _follow(self, tracer: Tracer, topic: str, claim: Claim, lease: Traced) -> DeliveryTrace | None:
+        timer = lease.timer
+        if not timer.headers:
+            return None
+        parent = timer.headers.get(TRACEPARENT)
+        if parent is None or (self._by_flag and not flagged(parent)):
+            return None
+        producer = parse(timer.headers)
+        if producer is None:
+            return None
+        trace = lease.trace = DeliveryTrace(tracer, topic, timer, producer)
+        seen = first_seen(timer.headers)
+        if seen is not None and claim.now / 1e6 - seen > self._long:
+            trace.part()
+        if timer.attempt == 1 and not timer.approximate:
+            trace.late(max(claim.now - timer.due, 0) / 1e6)
+        return trace
+
+    # Settle
+
+    def settled(
+        self,
+        topic: str,
+        began: int,
+        ends: Sequence[tuple[DeliveryTrace, Settlement, Settled]],
+        *,
+        count: int,
+        error: str = "",
+    ) -> None:
+        """A settle call of `count` settlements that began at `began` wrote these ends, or failed."""
+        ends = [end for end in ends if end[0].span is not None]
+        if self._tracer is None or not ends:
+            return
+        verbs = {settlement.verb for _, settlement, _ in ends}
+        name = NAMES[verbs.pop()] if len(verbs) == 1 else "settle"
+        spans = [trace.span.get_span_context() for trace, _, _ in ends if trace.span is not None]
+        alone = len(spans) == 1
+        span = self._tracer.start_span(
+            f"{name} {topic}",
+            child_of(spans[0]) if alone else NOWHERE,
+            SpanKind.CLIENT,
+            {**attributes(name, "settle", topic), COUNT: count},
+            [] if alone else [Link(context) for context in spans],
+            start_time=began,
+        )
+        if error:
+            fail(span, error)
+        span.end()
+        for trace, settlement, result in ends:
+            verdict = result if isinstance(result, Verdict) else Verdict.OK
+            trace.end(error or _problem(settlement), settlement.verb, verdict)
+
+
+def _problem(settlement: Settlement) -> str:
+    """In a word what an end says went wrong; empty if nothing did."""
+    match settlement.verb:
+        case Verb.ACK | Verb.RESCHEDULE:
+            return ""
+        case Verb.RELEASE:
+            return "broken" if settlement.suspect else "released"
+        case Verb.NACK:
+            return "nack"
+        case Verb.REJECT:
+            return "reject"
+
+
+def _naming(timer: NewTimer, named: Mapping[str, str]) -> NewTimer:
+    return replace(timer, headers=renamed(timer.headers, named))

@@ -1,0 +1,170 @@
+"""OpenTelemetry's own variables: whether traces are wanted, and whether what is said of them makes sense.
+
+The SDK reads them by itself, but takes a default, or fails somewhere deep, where one is wrong. An
+operator had better hear of it at the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from relay.core.errors import RelayError
+from relay.core.secrets import mask
+
+EXPORTER = "OTEL_TRACES_EXPORTER"
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+SAMPLER, SAMPLER_ARG = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
+QUEUE, BATCH = "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
+SDK_DISABLED = "OTEL_SDK_DISABLED"
+
+GRPC, HTTP = "grpc", "http/protobuf"
+OTLP, CONSOLE, NONE = "otlp", "console", "none"
+
+SAMPLERS = (
+    *("always_on", "always_off", "traceidratio"),
+    *("parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"),
+)
+COUNTS = (QUEUE, BATCH, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT")
+LIMITS = (
+    *("OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
+    *("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
+    *("OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT"),
+    *("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
+)
+
+
+class WrongVariable(RelayError):
+    """A variable of OpenTelemetry is wrong."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name = name
+
+
+def exporters(variables: Mapping[str, str]) -> list[str]:
+    """Where traces are to go: OTLP, CONSOLE, or nowhere. Raises `WrongVariable` where what is said of
+    them makes no sense; says nothing as long as nobody wants any."""
+    given = {name: value.strip() for name, value in variables.items() if value.strip()}
+    asked = given.get(EXPORTER, OTLP if any(name in given for name in ENDPOINTS) else NONE)
+    names = [name.strip().lower() for name in asked.split(",") if name.strip()]
+    if names == [NONE] or not names:
+        return []
+    if given.get(SDK_DISABLED, "false").lower() == "true":
+        return []
+    for name in names:
+        if name not in (OTLP, CONSOLE):
+            raise WrongVariable(EXPORTER, f"{name!r} is not known; give otlp, console, or none alone")
+    _check(given, otlp=OTLP in names)
+    return list(dict.fromkeys(names))
+
+
+def protocol(variables: Mapping[str, str]) -> str:
+    """GRPC or HTTP, of which the former is the default."""
+    return _first(variables, PROTOCOLS) or GRPC
+
+
+def _check(given: Mapping[str, str], *, otlp: bool) -> None:
+    rules: dict[str, Callable[[str, str], None]] = {
+        SDK_DISABLED: _one_of("true", "false"),
+        SAMPLER: _one_of(*SAMPLERS),
+        **dict.fromkeys(COUNTS, _whole(1)),
+        **dict.fromkeys(LIMITS, _whole(0)),
+    }
+    if given.get(SAMPLER, "").lower().endswith("traceidratio"):
+        rules[SAMPLER_ARG] = _ratio
+    if otlp:
+        rules |= _otlp_rules(_protocol(given))
+    for name, rule in rules.items():
+        if name in given:
+            rule(name, given[name])
+    queue, batch = int(given.get(QUEUE, 2048)), int(given.get(BATCH, 512))
+    if batch > queue:
+        raise WrongVariable(BATCH, f"{batch} is more than {QUEUE}, {queue}; give at most that")
+
+
+def _protocol(given: Mapping[str, str]) -> str:
+    for name in PROTOCOLS:
+        if name in given:
+            _one_of(GRPC, HTTP)(name, given[name])
+    return protocol(given)
+
+
+def _otlp_rules(spoken: str) -> dict[str, Callable[[str, str], None]]:
+    rules: dict[str, Callable[[str, str], None]] = {
+        "ENDPOINT": _grpc_endpoint if spoken == GRPC else _http_endpoint,
+        "HEADERS": _headers,
+        "TIMEOUT": _seconds,
+        "COMPRESSION": _one_of("none", "gzip", *(() if spoken == GRPC else ("deflate",))),
+        "INSECURE": _one_of("true", "false"),
+        **dict.fromkeys(("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"), _file),
+    }
+    prefixes = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_")
+    return {prefix + name: rule for name, rule in rules.items() for prefix in prefixes}
+
+
+def _one_of(*values: str) -> Callable[[str, str], None]:
+    def rule(name: str, value: str) -> None:
+        if value.lower() not in values:
+            raise WrongVariable(name, f"{value!r} is not known; give one of {', '.join(values)}")
+
+    return rule
+
+
+def _whole(least: int) -> Callable[[str, str], None]:
+    def rule(name: str, value: str) -> None:
+        if not (value.isascii() and value.isdigit() and int(value) >= least):
+            raise WrongVariable(name, f"{value!r} is no whole number from {least} on")
+
+    return rule
+
+
+def _ratio(name: str, value: str) -> None:
+    if not 0.0 <= _number(value) <= 1.0:
+        raise WrongVariable(name, f"{value!r} is no number from 0 to 1")
+
+
+def _seconds(name: str, value: str) -> None:
+    if not 0.0 < _number(value) < math.inf:
+        raise WrongVariable(name, f"{value!r} is no number of seconds above 0")
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
+
+
+def _http_endpoint(name: str, value: str) -> None:
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise WrongVariable(name, f"{mask(value)!r} is no URL; give http://host:port or https://host:port")
+
+
+def _grpc_endpoint(name: str, value: str) -> None:
+    if not value.startswith("unix:"):
+        _http_endpoint(name, value if "://" in value else f"http://{value}")
+
+
+def _headers(name: str, value: str) -> None:
+    for number, header in enumerate(value.split(","), 1):
+        key, equals, _ = header.partition("=")
+        if header.strip() and not (key.strip() and equals):  # what it says may be a secret
+            raise WrongVariable(name, f"entry {number} is no name=value; separate entries by commas")
+
+
+def _file(name: str, value: str) -> None:
+    if not Path(value).is_file():
+        raise WrongVariable(name, f"there is no file {value!r}")
+
+
+def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((value.strip().lower() for name in names if (value := variables.get(name, "")).strip()), "")
