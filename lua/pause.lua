@@ -16,8 +16,7 @@ local now_us = time_us()
 local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
 if till <= now_us then
   redis.call('DEL', KEYS[5])
-  local first = head()
-  if first ~= '' then redis.pcall('PUBLISH', ARGV[1], '0') end -- pollers look again at once
+  if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once
   return ''
 end
 local text = string.format('%.0f', till)

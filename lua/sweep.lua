@@ -12,8 +12,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local key = ARGV[1] == 'payloads' and KEYS[2] or KEYS[3]
-local page = redis.call('HSCAN', key, ARGV[2], 'COUNT', ARGV[3])
+local page = redis.call('HSCAN', KEYS[ARGV[1] == 'payloads' and 2 or 3], ARGV[2], 'COUNT', ARGV[3])
 local reply, ids = { page[1] }, {}
 for i = 1, #page[2], 2 do
   ids[#ids + 1] = page[2][i]

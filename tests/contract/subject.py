@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.ports import TimerStore
 from relay.core.timers import Claim, NewTimer, StoredTimer, TimerState
 
@@ -37,16 +37,27 @@ class Subject:
         return timer
 
     async def claim(
-        self, nonce: bytes = N1, *, limit: int = 100, lease: int = LEASE, max_bytes: int = 1 << 20
+        self,
+        nonce: bytes = N1,
+        *,
+        limit: int = 100,
+        lease: int = LEASE,
+        max_bytes: int = 1 << 20,
+        limits: Limits = NO_LIMITS,
     ) -> Claim:
-        return await self.store.claim(self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes)
+        return await self.store.claim(
+            self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits
+        )
 
-    async def claimed(self, nonce: bytes = N1, **options: int) -> list[str]:
+    async def claimed(self, nonce: bytes = N1, **options: Any) -> list[str]:
         return [timer.timer_id for timer in (await self.claim(nonce, **options)).timers]
 
-    async def settle(self, timer_id: str, nonce: bytes, verb: Verb, **options: Any) -> Verdict:
-        (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb, **options)])
-        return verdict
+    async def settle(
+        self, timer_id: str, nonce: bytes, verb: Verb, *, limits: Limits = NO_LIMITS, **options: Any
+    ) -> Settled:
+        settlement = Settlement(timer_id, nonce, verb, **options)
+        (settled,) = await self.store.settle(self.topic, [settlement], limits=limits)
+        return settled
 
     async def extend(
         self, timer_id: str, nonce: bytes, *, received: bool = False, lease: int = LEASE

@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import NewTimer, Scheduled, StoredTimer, TimerState
+from relay.core.timers import Change, NewTimer, Scheduled, StoredTimer, TimerState
 from tests.contract.subject import LEASE, N1, N2, NOW, Subject
 
 
@@ -15,7 +15,7 @@ async def test_a_stored_timer_is_what_was_given(subject: Subject) -> None:
     """Ids, payload, headers and content type come back unchanged, whatever they hold."""
     headers = {"trace": "00-ab", "naïve": "日本", "empty": ""}
     timer = NewTimer("ключ-🔑", bytes(range(256)), NOW + SECOND, None, headers, "application/x-ü")
-    assert await subject.store.schedule(subject.topic, [timer]) == [Scheduled(NOW + SECOND, False)]
+    assert await subject.store.schedule(subject.topic, [timer]) == [Scheduled(NOW + SECOND, Change.CREATED)]
     assert await subject.get("ключ-🔑") == StoredTimer(
         timer_id="ключ-🔑",
         state=TimerState.PENDING,
@@ -46,7 +46,8 @@ async def test_a_delay_counts_from_the_stores_now(subject: Subject) -> None:
 @pytest.mark.parametrize("due", [0, 1, NOW - 1, NOW + 1, 4_102_444_799_999_999, 8_589_934_591_999_999])
 async def test_due_times_to_the_microsecond(subject: Subject, due: int) -> None:
     """From 1970 to 2242 no due time is rounded."""
-    assert await subject.store.schedule(subject.topic, [NewTimer("a", b"", due)]) == [Scheduled(due, False)]
+    results = await subject.store.schedule(subject.topic, [NewTimer("a", b"", due)])
+    assert results == [Scheduled(due, Change.CREATED)]
     timer = await subject.get("a")
     assert (timer.due, timer.next_claim) == (due, due)
 
@@ -59,7 +60,7 @@ async def test_replacing(subject: Subject, held: bool) -> None:
     if not held:
         await subject.settle("a", N1, Verb.NACK, retry_after=SECOND)
     results = await subject.store.schedule(subject.topic, [NewTimer("a", b"new", NOW + 5)])
-    assert results == [Scheduled(NOW + 5, True)]
+    assert results == [Scheduled(NOW + 5, Change.REPLACED)]
     assert await subject.get("a") == StoredTimer("a", TimerState.PENDING, NOW + 5, NOW + 5, 0, b"new")
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.STALE
     assert (await subject.get("a")).payload == b"new"
@@ -69,7 +70,7 @@ async def test_the_later_of_two_stands(subject: Subject) -> None:
     """Where one call names an id twice, the second replaces the first."""
     timers = [NewTimer("a", b"1", NOW), NewTimer("b", b"b", NOW), NewTimer("a", b"2", NOW + 9)]
     results = await subject.store.schedule(subject.topic, timers)
-    assert [each.replaced for each in results] == [False, False, True]
+    assert [each.change for each in results] == [Change.CREATED, Change.CREATED, Change.REPLACED]
     assert ((await subject.get("a")).payload, (await subject.get("a")).due) == (b"2", NOW + 9)
 
 
@@ -88,7 +89,7 @@ async def test_cancel(subject: Subject) -> None:
         await subject.put(timer_id, NOW if timer_id == "leased" else NOW + SECOND)
     await subject.claim(N1)
     answers = await subject.store.cancel(subject.topic, ["leased", "nobody", "pending", "pending"])
-    assert answers == [True, False, True, False]
+    assert answers == [Change.CANCELLED, Change.GONE, Change.CANCELLED, Change.GONE]
     assert [timer.timer_id for timer in await subject.everything()] == ["other"]
 
 
@@ -126,5 +127,5 @@ async def test_topics_are_apart(subject: Subject) -> None:
     await subject.put("a")
     other = Subject(subject.store, f"{subject.topic}-unused", subject.set_clock)
     assert await other.everything() == []
-    assert await subject.store.cancel(other.topic, ["a"]) == [False]
+    assert await subject.store.cancel(other.topic, ["a"]) == [Change.GONE]
     assert len(await subject.everything()) == 1

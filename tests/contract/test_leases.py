@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer, TimerState
 from tests.contract.subject import LEASE, N1, N2, N3, NOW, Subject
 
@@ -80,13 +80,15 @@ async def test_a_lease_that_ran_out_unnoticed(subject: Subject) -> None:
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
 
 
-@pytest.mark.parametrize("verb", [Verb.ACK, Verb.REJECT])
-async def test_the_end(subject: Subject, verb: Verb) -> None:
+@pytest.mark.parametrize(
+    ("verb", "answer"), [(Verb.ACK, Verdict.OK), (Verb.REJECT, Reason.REJECTED)], ids=["ack", "reject"]
+)
+async def test_the_end(subject: Subject, verb: Verb, answer: Settled) -> None:
     """The timer is gone, and stays gone for every token."""
     await subject.put("a")
     await subject.put("b")
     await subject.claim(N1)
-    assert await subject.settle("a", N1, verb) is Verdict.OK
+    assert await subject.settle("a", N1, verb) is answer
     for again in Verb:
         assert await subject.settle("a", N1, again) is Verdict.GONE
     assert [timer.timer_id for timer in await subject.everything()] == ["b"]

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
-from relay.store import envelope, records
+from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
+from relay.store import envelope, records, topics
 from relay.store.connect import connect
 from relay.store.keys import KeyNames
 from relay.store.records import NO_NONCE, Record
 from relay.store.redis import VERBS, RedisStore
 from relay.store.scripts import source
+from relay.store.topics import RedisTopics
 
 if TYPE_CHECKING:
     from redis.client import PubSub
@@ -29,6 +30,7 @@ ENVELOPE = envelope.encode(b"payload", {}, "")
 
 SYSTEM_CLOCK = "  local t = redis.call('TIME')\n  return t[1] * 1000000 + t[2]\n"
 INJECTED_CLOCK = "  return tonumber(redis.call('GET', KEYS[1] .. ':now'))\n"
+EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by the server's own clock
 
 
 class Break(NamedTuple):
@@ -53,7 +55,9 @@ def replaced(text: str, old: str, new: str) -> str:
 
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    scripts = {verb: replaced(source(verb), SYSTEM_CLOCK, INJECTED_CLOCK) for verb in VERBS}
+    verbs = (*VERBS, *topics.VERBS)
+    scripts = {verb: replaced(source(verb), SYSTEM_CLOCK, INJECTED_CLOCK) for verb in verbs}
+    scripts["pause"] = replaced(scripts["pause"], EXPIRY, "")
     for each in breaks:
         scripts = each.apply(scripts)
     return scripts
@@ -72,15 +76,32 @@ def own(instant: int) -> float:
 def record(state: int, score: float, *, due: float, nonce: bytes = NO_NONCE, **rest: Any) -> Record:
     """A record; what is not given is zero, and `claims` is 1."""
     fields = {"received": 0, "suspect": 0, "approximate": 0, "attempts": 0, "claims": 1, "occurrence": N1}
-    return Record(version=1, state=state, score=score, due=due, nonce=nonce, **{**fields, **rest})
+    fields |= {"expires": 0.0}
+    return Record(version=2, state=state, score=score, due=due, nonce=nonce, **{**fields, **rest})
+
+
+class Letter(NamedTuple):
+    """A dead letter but for its id, which the server makes; `due` in unix seconds, `died` in microseconds."""
+
+    timer_id: str
+    reason: str
+    attempts: int
+    claims: int
+    due: float
+    died: int
+    occurrence: bytes
+    error: bytes = b""
+    envelope: bytes = ENVELOPE
 
 
 class State(NamedTuple):
-    """All that a topic's three keys hold; ids that are not UTF-8 come as surrogate escapes."""
+    """All that a topic's five keys hold; ids that are not UTF-8 come as surrogate escapes."""
 
     timeline: dict[str, float]
     payloads: dict[str, bytes]
     leases: dict[str, Record]
+    dead: tuple[Letter, ...] = ()
+    pause: int | None = None
 
     def of(self, timer_id: str) -> tuple[float | None, bytes | None, Record | None]:
         """What they hold of one timer."""
@@ -100,10 +121,13 @@ class Bench:
 
     def __init__(self, server: RunningServer, topic: str, *breaks: Break) -> None:
         self.topic = topic
-        self.timeline, self.payloads, self.leases = KeyNames().of(topic)
+        self.keys = KeyNames().of(topic)
+        self.timeline, self.payloads, self.leases, self.dead, self.pause = self.keys
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
-        self.store = RedisStore(self.redis, park_grace=GRACE, texts=texts(*breaks))
+        self.texts = texts(*breaks)
+        self.store = RedisStore(self.redis, park_grace=GRACE, texts=self.texts)
+        self.topics = RedisTopics(self.redis, texts=self.texts)
         self.now = NOW
 
     @property
@@ -145,28 +169,52 @@ class Bench:
         timeline = cast("list[tuple[bytes, float]]", self.raw.zrange(self.timeline, 0, -1, withscores=True))
         payloads = cast("dict[bytes, bytes]", self.raw.hgetall(self.payloads))
         leases = cast("dict[bytes, bytes]", self.raw.hgetall(self.leases))
+        till = cast("bytes | None", self.raw.get(self.pause))
         return State(
             {_text(timer_id): at for timer_id, at in timeline},
             {_text(timer_id): stored for timer_id, stored in payloads.items()},
             {_text(timer_id): records.read(raw) for timer_id, raw in leases.items()},
+            tuple(_letter(fields) for _, fields in self.entries()),
+            None if till is None else int(till),
         )
+
+    def entries(self) -> list[tuple[str, dict[bytes, bytes]]]:
+        """The dead letters as they are stored, the oldest first; there is no stream without any."""
+        found = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.raw.xrange(self.dead))
+        assert found or not self.raw.exists(self.dead), "an empty stream was left behind"
+        return [(name.decode(), fields) for name, fields in found]
+
+    def dead_ids(self) -> list[str]:
+        return [name for name, _ in self.entries()]
 
     async def run(self, verb: str, *args: bytes | str | int) -> Any:
         """The script's reply as it comes."""
-        return await self.store._run(verb, self.topic, *args)
+        run = self.topics._run if verb in topics.VERBS else self.store._run
+        return await run(verb, self.topic, *args)
 
     async def claim(
-        self, nonce: bytes = N1, *, limit: int = 100, lease: int = LEASE, max_bytes: int = 1 << 20
+        self,
+        nonce: bytes = N1,
+        *,
+        limit: int = 100,
+        lease: int = LEASE,
+        max_bytes: int = 1 << 20,
+        limits: Limits = NO_LIMITS,
     ) -> Claim:
-        return await self.store.claim(self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes)
+        return await self.store.claim(
+            self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits
+        )
 
-    async def claimed(self, nonce: bytes = N1, **options: int) -> list[str]:
+    async def claimed(self, nonce: bytes = N1, **options: Any) -> list[str]:
         """The ids that a claim takes."""
         return [timer.timer_id for timer in (await self.claim(nonce, **options)).timers]
 
-    async def settle(self, timer_id: str, nonce: bytes, verb: Verb, **options: Any) -> Verdict:
-        (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb, **options)])
-        return verdict
+    async def settle(
+        self, timer_id: str, nonce: bytes, verb: Verb, *, limits: Limits = NO_LIMITS, **options: Any
+    ) -> Settled:
+        settlement = Settlement(timer_id, nonce, verb, **options)
+        (settled,) = await self.store.settle(self.topic, [settlement], limits=limits)
+        return settled
 
     async def extend(
         self, timer_id: str, nonce: bytes, *, received: bool = False, lease: int = LEASE
@@ -214,3 +262,17 @@ class Ear:
 
 def _text(timer_id: bytes) -> str:
     return timer_id.decode(errors="surrogateescape")
+
+
+def _letter(fields: Mapping[bytes, bytes]) -> Letter:
+    return Letter(
+        timer_id=_text(fields[b"timer_id"]),
+        reason=fields[b"reason"].decode(),
+        attempts=int(fields[b"attempts"]),
+        claims=int(fields[b"claims"]),
+        due=float(fields[b"due"]),
+        died=int(fields[b"died"]),
+        occurrence=fields[b"occurrence"],
+        error=fields[b"error"],
+        envelope=fields[b"envelope"],
+    )

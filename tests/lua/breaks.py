@@ -14,8 +14,8 @@ THE_FENCE = {
     "score not compared": Break(
         "prelude", "if r and r.score == score then return r end", "if r then return r end"
     ),
-    "record kept on schedule": Break("schedule", "redis.call('HDEL', KEYS[3], unpack(ids))\n", "\n"),
-    "record kept on cancel": Break("cancel", "redis.call('HDEL', KEYS[3], unpack(ARGV))\n", "\n"),
+    "record kept on schedule": Break("schedule", "redis.call('HDEL', KEYS[3], unpack(written))\n", "\n"),
+    "record kept on cancel": Break("cancel", "redis.call('HDEL', KEYS[3], unpack(gone))\n", "\n"),
     "our scores on the publishers' grid": Break("prelude", "local OFF_GRID = 2 ^ -21", "local OFF_GRID = 0"),
     "renewal changes the nonce": Break(
         "extend", "r.score = math.max(r.score, deadline)", "r.score, r.nonce = deadline, NO_NONCE"
@@ -64,9 +64,13 @@ THE_TIME = {
         "return math.floor(us) / 1e6 + OFF_GRID",
     ),
     "nack before the due time": Break(
-        "settle", "own_score(now_us + tonumber(detail), r.due)", "own_score(now_us + tonumber(detail), 0)"
+        "settle", "own_score(now_us + tonumber(delay), r.due)", "own_score(now_us + tonumber(delay), 0)"
     ),
-    "release before the due time": Break("settle", "own_score(now_us, r.due)", "own_score(now_us, 0)"),
+    "release before the due time": Break(
+        "settle",
+        "own_score(now_us + (received and tonumber(delay) or 0), r.due)",
+        "own_score(now_us + (received and tonumber(delay) or 0), 0)",
+    ),
     "due time lost on claim": Break(
         "claim", "      r.received = 0\n", "      r.received, r.due = 0, scores[n]\n"
     ),
@@ -87,22 +91,24 @@ THE_TIME = {
 
 THE_COUNT = {
     "release counts without a receipt": Break(
-        "settle", "if r.received == 1 or string.find(detail, 'r', 1, true) then", "if true then"
+        "settle", "local received = r.received == 1 or string.find(flags, 'r', 1, true)", "local received = true"
     ),
     "release overlooks the recorded receipt": Break(
         "settle",
-        "if r.received == 1 or string.find(detail, 'r', 1, true)",
-        "if string.find(detail, 'r', 1, true)",
+        "local received = r.received == 1 or string.find(flags, 'r', 1, true)",
+        "local received = string.find(flags, 'r', 1, true)",
     ),
     "release overlooks the relay's word": Break(
-        "settle", "if r.received == 1 or string.find(detail, 'r', 1, true)", "if r.received == 1"
+        "settle",
+        "local received = r.received == 1 or string.find(flags, 'r', 1, true)",
+        "local received = r.received == 1",
     ),
     "lapse does not count": Break("claim", "r.attempts = r.attempts + r.received\n", "\n"),
     "lapse always counts": Break(
         "claim", "r.attempts = r.attempts + r.received\n", "r.attempts = r.attempts + 1\n"
     ),
     "lapse raises no suspicion": Break("claim", "r.suspect = math.max(r.suspect, r.received)", ""),
-    "nack does not count": Break("settle", "        r.attempts = r.attempts + 1\n", "\n"),
+    "nack does not count": Break("settle", "  r.attempts = r.attempts + 1\n  r.suspect = 0\n", "  r.suspect = 0\n"),
     "receipt not recorded": Break("extend", "if ARGV[3 * n + 1] ~= '' then r.received = 1 end", ""),
     "receipt outlives its lease": Break("claim", "      r.received = 0\n", "\n"),
     "occurrence not kept": Break(
@@ -115,8 +121,8 @@ THE_COUNT = {
     ),
     "attempts kept by a republish": Break(
         "prelude",
-        "approximate = whole_us(score) and 0 or 1, attempts = 0,",
-        "approximate = whole_us(score) and 0 or 1, attempts = r and r.attempts or 0,",
+        "    new.approximate = whole_us(score) and 0 or 1\n",
+        "    new.approximate, new.attempts = whole_us(score) and 0 or 1, r and r.attempts or 0\n",
     ),
 }
 
@@ -129,9 +135,9 @@ THE_KEYS = {
     ),
     "ack leaves the payload": Break("settle", "redis.call('HDEL', KEYS[2], unpack(ended))\n", "\n"),
     "ack leaves the record": Break(
-        "settle", "ended[#ended + 1] = id\n      forgotten[#forgotten + 1] = id\n", "ended[#ended + 1] = id\n"
+        "settle", "ended[#ended + 1] = id\n  forgotten[#forgotten + 1] = id\n", "ended[#ended + 1] = id\n"
     ),
-    "cancel leaves the payload": Break("cancel", "redis.call('HDEL', KEYS[2], unpack(ARGV))", ""),
+    "cancel leaves the payload": Break("cancel", "redis.call('HDEL', KEYS[2], unpack(gone))", ""),
     "claim begins with an addition": Break(
         "claim", "  else\n    redis.call('HDEL', KEYS[3], ids[1])\n  end", "  end"
     ),
@@ -143,10 +149,10 @@ THE_KEYS = {
     ),
     "schedule begins with a delete": Break(
         "schedule",
-        "redis.call('ZADD', KEYS[1], unpack(scores))\nredis.call('HDEL', KEYS[3], unpack(ids))\n",
-        "redis.call('HDEL', KEYS[3], unpack(ids))\nredis.call('ZADD', KEYS[1], unpack(scores))\n",
+        "redis.call('ZADD', KEYS[1], unpack(scores))\n  redis.call('HDEL', KEYS[3], unpack(written))\n",
+        "redis.call('HDEL', KEYS[3], unpack(written))\n  redis.call('ZADD', KEYS[1], unpack(scores))\n",
     ),
-    "types not probed": Break("prelude", "if found ~= want[i] and found ~= 'none' then", "if false then"),
+    "types not probed": Break("prelude", "if found ~= KINDS[i] and found ~= 'none' then", "if false then"),
     "no hint from schedule": Break("schedule", "hint(ARGV[1], before, head())", ""),
     "no hint from settle": Break("settle", "hint(ARGV[1], before, after)", ""),
     "a hint each time": Break(
@@ -156,7 +162,7 @@ THE_KEYS = {
     "limit ignored": Break("claim", "'LIMIT', 0, ARGV[1]", "'LIMIT', 0, 500"),
     "byte bound ignored": Break("claim", "if i > 1 and bytes > tonumber(ARGV[4]) then break end", ""),
     "a big timer never taken": Break("claim", "if i > 1 and bytes >", "if bytes >"),
-    "delay past 9999 taken": Break("schedule", "if score > 253402300799 then", "if false then"),
+    "delay past 9999 taken": Break("schedule", "if score > LATEST then", "if false then"),
     "pages by score alone": Break(
         "list", "if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end", "first = last"
     ),

@@ -87,7 +87,7 @@ async def test_one_call_for_many(bench: Bench) -> None:
     bench.put("ok", DEADLINE, HELD)
     bench.put("stale", DEADLINE, HELD)
     bench.put("pending", DUE)
-    bench.put_record("gone", bytes(61))
+    bench.put_record("gone", bytes(69))
     bench.now = NOW + SECOND
     ids = {"gone": N1, "pending": N1, "stale": N2, "ok": N1}
     extensions = [Extension(timer_id, nonce) for timer_id, nonce in ids.items()]

@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.outcomes import Settlement, Verb, Verdict
-from relay.core.timers import NewTimer
+from relay.core.timers import Change, NewTimer
 from relay.store.records import LEASED, PENDING
 from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, alone, own, record, score
 
@@ -80,7 +80,7 @@ async def test_cancel_and_orphans(bench: Bench) -> None:
     bench.now = NOW - LEASE
     with bench.full():
         assert (await bench.claim(N1)).parked == 1
-        assert await bench.store.cancel(bench.topic, ["a"]) == [True]
+        assert await bench.store.cancel(bench.topic, ["a"]) == [Change.CANCELLED]
     bench.now = NOW + HOUR
     with bench.full():
         assert (await bench.claim(N2)).orphans == ("orphan",)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.errors import StoreFull
-from relay.core.outcomes import Verb
+from relay.core.outcomes import Verb, Verdict
 from tests.lua import test_claim as claim
 from tests.lua import test_extend as extend
 from tests.lua import test_foreign as foreign
@@ -31,7 +31,7 @@ foreign_lease: Scenario = partial(foreign.test_a_foreign_lease_keeps_what_we_kno
 nack_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.NACK)
 release_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.RELEASE)
 wrong_leases: Scenario = partial(harm.test_a_wrong_type, verb="schedule", broken=2)
-ack: Scenario = partial(settle.test_the_end, verb=Verb.ACK)
+ack: Scenario = partial(settle.test_the_end, verb=Verb.ACK, answer=Verdict.OK)
 
 # What has to fail under each break: every one of the scenarios named.
 KILLERS: dict[str, tuple[Scenario, ...]] = {

@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import NewTimer, Scheduled
+from relay.core.timers import Change, NewTimer, Scheduled
 from relay.store import envelope
 from relay.store.records import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
@@ -25,14 +25,15 @@ def new(timer_id: str, *, due: int | None = None, delay: int | None = None) -> N
 async def test_at_a_due_time(bench: Bench) -> None:
     """Timeline and payload are written, and no record."""
     due = NOW + 1_234_567
-    assert await bench.store.schedule(bench.topic, [new("a", due=due)]) == [Scheduled(due, False)]
+    assert await bench.store.schedule(bench.topic, [new("a", due=due)]) == [Scheduled(due, Change.CREATED)]
     assert bench.state() == alone("a", score(due), stored=NEW)
 
 
 async def test_after_a_delay(bench: Bench) -> None:
     """The delay counts from the server's now, to the microsecond."""
     delay = 86_400 * SECOND + 1
-    assert await bench.store.schedule(bench.topic, [new("a", delay=delay)]) == [Scheduled(NOW + delay, False)]
+    results = await bench.store.schedule(bench.topic, [new("a", delay=delay)])
+    assert results == [Scheduled(NOW + delay, Change.CREATED)]
     assert bench.state() == alone("a", score(NOW + delay), stored=NEW)
 
 
@@ -40,7 +41,7 @@ async def test_over_another_timer(bench: Bench) -> None:
     """What lives under the id is replaced, payload, back-off and attempts."""
     bench.put("a", DEADLINE, record(PENDING, DEADLINE, due=DUE, attempts=3))
     bench.put("b", DEADLINE, HELD)
-    assert await bench.store.schedule(bench.topic, [new("a", due=NOW)]) == [Scheduled(NOW, True)]
+    assert await bench.store.schedule(bench.topic, [new("a", due=NOW)]) == [Scheduled(NOW, Change.REPLACED)]
     assert bench.state() == State({"a": score(NOW), "b": DEADLINE}, {"a": NEW, "b": ENVELOPE}, {"b": HELD})
 
 
@@ -70,8 +71,8 @@ async def test_an_id_that_comes_twice(bench: Bench) -> None:
     """The later one stands, due time and payload."""
     timers = [NewTimer("a", b"old", due=NOW + SECOND), new("a", due=NOW)]
     assert await bench.store.schedule(bench.topic, timers) == [
-        Scheduled(NOW + SECOND, False),
-        Scheduled(NOW, True),
+        Scheduled(NOW + SECOND, Change.CREATED),
+        Scheduled(NOW, Change.REPLACED),
     ]
     assert bench.state() == alone("a", score(NOW), stored=NEW)
 
@@ -99,7 +100,8 @@ async def test_cancel_in_any_state(bench: Bench, lease: object) -> None:
     """The timer goes from all keys, and no other does; a second cancel finds nothing."""
     bench.put("a", DEADLINE, lease)  # type: ignore[arg-type]
     bench.put("b", DEADLINE, HELD)
-    assert await bench.store.cancel(bench.topic, ["a", "nobody", "a"]) == [True, False, False]
+    changes = await bench.store.cancel(bench.topic, ["a", "nobody", "a"])
+    assert changes == [Change.CANCELLED, Change.GONE, Change.GONE]
     assert bench.state() == alone("b", DEADLINE, HELD)
 
 
@@ -128,6 +130,6 @@ async def test_cancel_leaves_no_record(bench: Bench) -> None:
 async def test_cancel_clears_orphans(bench: Bench) -> None:
     """A payload or a record alone is removed, and is no timer."""
     bench.put_payload("a")
-    bench.put_record("b", bytes(61))
-    assert await bench.store.cancel(bench.topic, ["a", "b"]) == [False, False]
+    bench.put_record("b", bytes(69))
+    assert await bench.store.cancel(bench.topic, ["a", "b"]) == [Change.GONE, Change.GONE]
     assert bench.state() == EMPTY

@@ -6,21 +6,24 @@ import pytest
 
 from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import Reason, Settled, Settlement, Verb, Verdict
 from relay.store.records import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)
 HELD = record(LEASED, DEADLINE, due=DUE, nonce=N1)
+HEAD = ("channel", 9, 9, 0, "", "")  # the arguments before the first timer's
 
 
-@pytest.mark.parametrize("verb", [Verb.ACK, Verb.REJECT])
-async def test_the_end(bench: Bench, verb: Verb) -> None:
+@pytest.mark.parametrize(
+    ("verb", "answer"), [(Verb.ACK, Verdict.OK), (Verb.REJECT, Reason.REJECTED)], ids=["ack", "reject"]
+)
+async def test_the_end(bench: Bench, verb: Verb, answer: Settled) -> None:
     """ACK and REJECT remove the timer from all keys, and no other."""
     bench.put("a", DEADLINE, HELD)
     bench.put("b", DUE)
-    assert await bench.settle("a", N1, verb) is Verdict.OK
+    assert await bench.settle("a", N1, verb) is answer
     assert bench.state() == alone("b", DUE)
 
 
@@ -109,7 +112,7 @@ async def test_one_call_for_many(bench: Bench) -> None:
             "stale": HELD,
         },
     )
-    reply = await bench.run("settle", "channel", "stale", N1, "ack", "")
+    reply = await bench.run("settle", *HEAD, "stale", N1, "ack", "")
     assert (float(reply[0]), reply[1]) == (own(NOW), b"OK")
 
 
@@ -124,7 +127,7 @@ async def test_five_hundred_in_one_call(bench: Bench) -> None:
 
 async def test_gone_is_not_stale(bench: Bench) -> None:
     """A timer that is not there is gone; what is left of its record is removed."""
-    bench.put_record("a", bytes(61))
+    bench.put_record("a", bytes(69))
     bench.put("b", DUE)
     for verb in Verb:
         assert await bench.settle("a", N1, verb) is Verdict.GONE
@@ -148,7 +151,7 @@ async def test_an_unknown_verb(bench: Bench) -> None:
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
     with pytest.raises(StoreRefused, match="BADVERB keep"):
-        await bench.run("settle", "channel", "a", N1, "ack", "", "b", N1, "keep", "")
+        await bench.run("settle", *HEAD, "a", N1, "ack", "", "b", N1, "keep", "")
     assert bench.state() == before
 
 
@@ -158,5 +161,5 @@ async def test_a_delay_that_is_no_number(bench: Bench) -> None:
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
     with pytest.raises(StoreRefused):
-        await bench.run("settle", "channel", "a", N1, "ack", "", "b", N1, "nack", "soon")
+        await bench.run("settle", *HEAD, "a", N1, "ack", "", "b", N1, "nack", "soon;")
     assert bench.state() == before

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from relay.core.instants import SECOND, from_score
 from relay.core.nonce import nonces
 from relay.core.outcomes import Extension, Settlement, Verb, Verdict
-from relay.core.timers import NewTimer
+from relay.core.timers import Change, NewTimer, Scheduled
 from relay.store import envelope
 from tests.lua.bench import EMPTY, LEASE, NOW, Bench, score
 from tests.properties.ledger import Ledger, Token
@@ -77,7 +77,7 @@ class World(RuleBasedStateMachine):
     @classmethod
     def subclass(cls, bench: Bench, runner: asyncio.Runner) -> type[World]:
         """The machine on a topic of `bench`, and with its scripts' prelude in the probe."""
-        prelude = bench.store._scripts["get"].text.partition("-- get.lua")[0]
+        prelude = bench.texts["get"].partition("-- get.lua")[0]
         return type("BoundWorld", (cls,), {"bench": bench, "runner": runner, "prelude": prelude, "steps": 0})
 
     def __init__(self) -> None:
@@ -102,13 +102,14 @@ class World(RuleBasedStateMachine):
         due, delay = (None, offset) if delayed else (intent.due, None)
         timer = NewTimer(timer_id, intent.payload, due, delay)
         (result,) = self._do(self.bench.store.schedule(self.bench.topic, [timer]))
-        assert (result.due, result.replaced) == (intent.due, timer_id in self.ledger.timers)
+        change = Change.REPLACED if timer_id in self.ledger.timers else Change.CREATED
+        assert result == Scheduled(intent.due, change)
         self.ledger.scheduled(timer_id, intent)
 
     def cancel(self, timer_id: str) -> None:
         """Through a relay."""
-        (found,) = self._do(self.bench.store.cancel(self.bench.topic, [timer_id]))
-        assert found is (timer_id in self.ledger.timers)
+        (change,) = self._do(self.bench.store.cancel(self.bench.topic, [timer_id]))
+        assert (change is Change.CANCELLED) is (timer_id in self.ledger.timers)
         self.ledger.removed(timer_id)
 
     def publish(self, timer_id: str, offset: int, at_deadline: bool) -> None:

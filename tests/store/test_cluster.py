@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.errors import StoreRefused, UnfitServer
 from relay.core.outcomes import Extension, Settlement, Verb, Verdict
-from relay.core.timers import NewTimer
+from relay.core.timers import Change, NewTimer
 from relay.store.connect import check_server, connect
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
@@ -38,12 +38,14 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
 
 
 def test_tagged_names() -> None:
-    """Timeline, payloads, leases and the channel carry the topic in braces."""
+    """All keys of a topic and its channel carry the topic in braces."""
     names = KeyNames(hash_tags=True)
     assert names.of("orders") == (
         "timers_timeline:{orders}",
         "timers_payloads:{orders}",
         "timers_leases:{orders}",
+        "timers_dead:{orders}",
+        "timers_pause:{orders}",
     )
     assert names.channel("orders") == "timers_wake:{orders}"
 
@@ -70,7 +72,7 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
         assert await store.get("orders", "b")
         assert len((await store.list("orders", state=None, limit=5, cursor="")).timers) == 1
         assert set(await redis.keys("*")) == {b"timers_timeline:{orders}", b"timers_payloads:{orders}"}
-        assert await store.cancel("orders", ["b"]) == [True]
+        assert await store.cancel("orders", ["b"]) == [Change.CANCELLED]
         assert await redis.keys("*") == []
         with anyio.fail_after(10):
             while len(heard) < 2:  # noqa: ASYNC110  (the condition is another task's doing)

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Settlement, Verb, Verdict
-from relay.core.timers import NewTimer
+from relay.core.timers import Change, NewTimer
 from relay.store.connect import connect
 from relay.store.errors import translated_errors
 from relay.store.redis import RedisStore
@@ -133,7 +133,7 @@ async def test_hints_that_are_forbidden(kind: Kind) -> None:
         redis = connect(server.url.replace("://", "://mute:secret@"), connections=1, timeout=2.0)
         store = RedisStore(redis)
         (scheduled,) = await store.schedule("topic", [NewTimer("a", b"", due=0)])
-        assert not scheduled.replaced
+        assert scheduled.change is Change.CREATED
         await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
         released = Settlement("a", b"n" * 16, Verb.RELEASE)
         assert await store.settle("topic", [released]) == [Verdict.OK]

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.timers import NewTimer
+from relay.store import topics
 from relay.store.connect import connect
-from relay.store.redis import VERBS, RedisStore
+from relay.store.redis import VERBS as TIMER_VERBS
+from relay.store.redis import RedisStore
 from relay.store.scripts import Script, source
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
+
+
+VERBS = (*TIMER_VERBS, *topics.VERBS)
 
 
 async def test_reloaded_after_a_flush(redis_server: RunningServer, keyspace: Keyspace) -> None:

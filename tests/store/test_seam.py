@@ -49,12 +49,14 @@ def test_only_keys_names_keys(path: Path) -> None:
 
 
 def test_a_topics_keys() -> None:
-    """Timeline, payloads, leases, with prefixes that can be set; the peer's names by default."""
+    """Five keys, with prefixes that can be set; the peer's names for its two by default."""
     assert KeyNames().of("orders") == (
         "timers_timeline:orders",
         "timers_payloads:orders",
         "timers_leases:orders",
+        "timers_dead:orders",
+        "timers_pause:orders",
     )
     assert KeyNames().channel("orders") == "timers_wake:orders"
-    own = KeyNames(timeline="t", payloads="p", leases="l", wake="w")
-    assert (own.of("x"), own.channel("x")) == (("t:x", "p:x", "l:x"), "w:x")
+    own = KeyNames(timeline="t", payloads="p", leases="l", dead="d", pause="s", wake="w")
+    assert (own.of("x"), own.channel("x")) == (("t:x", "p:x", "l:x", "d:x", "s:x"), "w:x")
