@@ -6,6 +6,8 @@ import secrets
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
+from relay.store.keys import KeyNames
+
 if TYPE_CHECKING:
     from tests.servers import RunningServer, ServerPool
 
@@ -55,6 +57,8 @@ class Keyspace:
                 client.flushall()
 
     def _accounted(self, key: str) -> bool:
+        if key == KeyNames().topics:  # one set of names for all; whoever served a topic leaves it there
+            return True
         named = any(f":{topic}:" in f"{key}:" for topic in self._topics)
         return named or any(fnmatchcase(key, pattern) for pattern in self._allowed)
 

@@ -11,9 +11,19 @@ from typing import TypeVar
 
 import anyio
 
-from relay.core.outcomes import Extension, Settlement, Verdict
+from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import Claim, NewTimer, Page, Scheduled, StoredTimer, TimerState
+from relay.core.timers import (
+    NO_CONDITION,
+    Change,
+    Claim,
+    Condition,
+    NewTimer,
+    Page,
+    Scheduled,
+    StoredTimer,
+    TimerState,
+)
 from relay.store.memory import MemoryStore
 from relay.telemetry.instruments import Instruments
 
@@ -139,27 +149,53 @@ class GatedStore(Doors):
     async def ping(self) -> None:
         await self.through("ping", "", self.inner.ping)
 
-    async def schedule(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
-        return await self.through("schedule", topic, lambda: self.inner.schedule(topic, timers), timers)
+    async def schedule(
+        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+    ) -> list[Scheduled]:
+        return await self.through(
+            "schedule", topic, lambda: self.inner.schedule(topic, timers, max_waiting=max_waiting), timers
+        )
 
-    async def cancel(self, topic: str, timer_ids: Sequence[str]) -> list[bool]:
-        return await self.through("cancel", topic, lambda: self.inner.cancel(topic, timer_ids), timer_ids)
+    async def cancel(
+        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+    ) -> list[Change]:
+        return await self.through(
+            "cancel", topic, lambda: self.inner.cancel(topic, timer_ids, condition), timer_ids
+        )
+
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+        return await self.through("run", topic, lambda: self.inner.run(topic, timer_ids), timer_ids)
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         return await self.through("get", topic, lambda: self.inner.get(topic, timer_id))
 
-    async def claim(self, topic: str, *, limit: int, lease: int, nonce: bytes, max_bytes: int) -> Claim:
+    async def claim(
+        self,
+        topic: str,
+        *,
+        limit: int,
+        lease: int,
+        nonce: bytes,
+        max_bytes: int,
+        limits: Limits = NO_LIMITS,
+    ) -> Claim:
         assert limit > 0, "a claim without room"
         return await self.through(
             "claim",
             topic,
-            lambda: self.inner.claim(topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes),
+            lambda: self.inner.claim(
+                topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits
+            ),
             (limit,),
         )
 
-    async def settle(self, topic: str, settlements: Sequence[Settlement]) -> list[Verdict]:
+    async def settle(
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+    ) -> list[Settled]:
         assert len({s.timer_id for s in settlements}) == len(settlements), "a timer twice in a call"
-        return await self.through("settle", topic, lambda: self.inner.settle(topic, settlements), settlements)
+        return await self.through(
+            "settle", topic, lambda: self.inner.settle(topic, settlements, limits=limits), settlements
+        )
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         assert len({e.timer_id for e in extensions}) == len(extensions), "a timer twice in a call"
@@ -169,6 +205,22 @@ class GatedStore(Doors):
 
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         return await self.inner.list(topic, state=state, limit=limit, cursor=cursor)
+
+
+class Registered:
+    """The part of `TopicStore` that engines on a store in memory use: which topics there are."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.error: Exception | None = None
+
+    async def register(self, topic: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.names.append(topic)
+
+    async def lock(self, name: str, *, ttl: int) -> bool:
+        return False
 
 
 class Hints(Doors):
@@ -215,6 +267,15 @@ class Counts(Instruments):
 
     def silent(self, topic: str, count: int) -> None:
         self.total["silent"] += count
+
+    def dead(self, topic: str, reason: str, count: int) -> None:
+        self.total[f"dead:{reason}"] += count
+
+    def trimmed(self, topic: str, count: int) -> None:
+        self.total["trimmed"] += count
+
+    def repaired(self, topic: str, kind: str, count: int) -> None:
+        self.total[f"repaired:{kind}"] += count
 
     def orphans(self, topic: str, count: int) -> None:
         self.total["orphans"] += count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import anyio
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.outcomes import Verb
 from relay.core.policy import Policies
-from relay.core.timers import NewTimer, Scheduled
+from relay.core.ports import TopicStore
+from relay.core.timers import Change, NewTimer, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -40,15 +42,17 @@ async def test_schedules_reads_cancels(world: World) -> None:
     """What a producer asks for, with the answers that it expects."""
     engine = world.engine
     due = world.clock.server() + 5_000_000
-    assert await engine.schedule(TOPIC, NewTimer("a", b"x", delay=5_000_000)) == Scheduled(due, False)
-    assert await engine.schedule(TOPIC, NewTimer("a", b"y", due=due)) == Scheduled(due, True)
+    assert await engine.schedule(TOPIC, NewTimer("a", b"x", delay=5_000_000)) == Scheduled(
+        due, Change.CREATED
+    )
+    assert await engine.schedule(TOPIC, NewTimer("a", b"y", due=due)) == Scheduled(due, Change.REPLACED)
     stored = await engine.get(TOPIC, "a")
     assert stored is not None
     assert stored.payload == b"y"
     page = await engine.page(TOPIC, state=None, limit=10, cursor="")
     assert [timer.timer_id for timer in page.timers] == ["a"]
-    assert await engine.cancel(TOPIC, "a") is True
-    assert await engine.cancel(TOPIC, "a") is False
+    assert await engine.cancel(TOPIC, "a") is Change.CANCELLED
+    assert await engine.cancel(TOPIC, "a") is Change.GONE
     assert world.counts.total["scheduled"] == 2
 
 
@@ -62,7 +66,8 @@ async def test_a_batch_answers_each_timer_by_itself(world: World) -> None:
             ("a", NewTimer("x", b"4", delay=0)),
         ]
     )
-    assert [getattr(result, "replaced", None) for result in results] == [False, False, None, True]
+    changes = [getattr(result, "change", None) for result in results]
+    assert changes == [Change.CREATED, Change.CREATED, None, Change.REPLACED]
     assert isinstance(results[2], InvalidField)
     stored = await world.get("x", "a")
     assert stored is not None
@@ -195,7 +200,13 @@ async def test_an_engine_that_does_not_run_takes_no_application(world: World) ->
     """And has nothing to clean up afterwards."""
     engine = world.engine
     stopped = type(engine)(
-        world.store, world.hints, world.store.ping, Policies(world.policy), world.counts, world.clock
+        world.store,
+        cast("TopicStore", world.topics),
+        world.hints,
+        world.store.ping,
+        Policies(world.policy),
+        world.counts,
+        world.clock,
     )
     session = stopped.open([TOPIC], 1)
     with pytest.raises(RuntimeError, match="not running"):

@@ -99,7 +99,7 @@ async def test_outcomes(
     application = await app(world, engine)
     lease = application.one()
     assert spans.names() == ["claim"], "the delivery's span is open, and the commit is yet to come"
-    application.end(lease, verb, reason="busy")
+    application.end(lease, verb, error="busy")
     await settle()
     deliver = spans.one("deliver")
     status = StatusCode.ERROR if error else StatusCode.UNSET

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
-from relay.core.outcomes import Verb
-from relay.core.policy import Policies, TopicPolicy
+from relay.core.outcomes import Ending, Verb
+from relay.core.policy import Policies, RetryPolicy, TopicPolicy
+from relay.core.ports import TopicStore
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
 from relay.engine.session import Problem, Session
 from relay.telemetry.traces import Tracing
-from tests.engine.doubles import Counts, GatedStore, Hints
+from tests.engine.doubles import Counts, GatedStore, Hints, Registered
 from tests.engine.fake_clock import FakeClock, settle
 
 TOPIC = "t"
@@ -59,7 +60,7 @@ class App:
         return said
 
     def end(self, lease: Lease, verb: Verb = Verb.ACK, **options: Any) -> None:
-        self.engine.end(self.session, lease.token, verb, **options)
+        self.engine.end(self.session, lease.token, Ending(verb, **options))
 
     def ack(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
@@ -85,8 +86,9 @@ class World:
         self.clock = FakeClock()
         self.store = GatedStore(self.clock.server)
         self.hints = Hints()
+        self.topics = Registered()
         self.counts = Counts()
-        self.policy = TopicPolicy()
+        self.policy = TopicPolicy(retry=RetryPolicy(initial=0.0))  # waits are their own tests'
         self.policies: dict[str, TopicPolicy] = {}
         self.engine: Engine
 
@@ -98,6 +100,7 @@ class World:
         """Start one more relay on the same store."""
         engine = Engine(
             self.store,
+            cast("TopicStore", self.topics),
             hints or Hints(),
             self.store.ping,
             Policies(self.policy, self.policies),

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import grpc
@@ -17,16 +17,17 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import TimerStore, WakeHints
+from relay.core.ports import TimerStore, TopicStore, WakeHints
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.store.connect import connect
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
+from relay.store.topics import RedisTopics
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc, timer_service_pb2_grpc
 from relay.v1.timer_pb2 import TimerSpec
-from tests.engine.doubles import Counts, GatedStore
+from tests.engine.doubles import Counts, GatedStore, Registered
 from tests.servers import RunningServer
 
 MAX_PAYLOAD = 1 << 20
@@ -168,6 +169,7 @@ class Relay:
 async def served(
     store: TimerStore | None = None,
     hints: WakeHints | None = None,
+    topics: TopicStore | None = None,
     *,
     listen: str = "127.0.0.1:0",
     channel_options: Sequence[tuple[str, Any]] = (),
@@ -178,6 +180,7 @@ async def served(
     policies: dict[str, TopicPolicy] = {}
     engine = Engine(
         store or gated,
+        topics or cast("TopicStore", Registered()),
         hints or gated.inner,
         gated.ping,
         Policies(own=policies, closed=closed),
@@ -206,7 +209,7 @@ async def on_server(server: RunningServer) -> AsyncIterator[Relay]:
     ):
         hints = RedisHints(listener)
         tasks.start_soon(hints.run)
-        async with served(RedisStore(redis), hints) as relay:
+        async with served(RedisStore(redis), hints, RedisTopics(redis)) as relay:
             yield relay
         tasks.cancel_scope.cancel()
 
