@@ -27,6 +27,7 @@ from relay.client.errors import (
     Unavailable,
     UsageError,
 )
+from relay.client.push import PushHandlers
 from relay.client.sync import SyncRelayClient
 from relay.client.timers import (
     NewTimer,
@@ -52,6 +53,7 @@ __all__ = [
     "Nack",
     "NewTimer",
     "NotFound",
+    "PushHandlers",
     "Reject",
     "RelayClient",
     "RelayError",

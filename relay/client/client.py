@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from relay.client import arguments, calls, errors
 from relay.client.arguments import Seconds
-from relay.client.delivery import AckPolicy
-from relay.client.handling import Handler, Registration
+from relay.client.handlers import Handlers
 from relay.client.runtime import Runtime
 from relay.client.signals import stop_signals
 from relay.client.timers import (
@@ -24,11 +23,10 @@ from relay.client.timers import (
 )
 from relay.client.wire import Wire, target_or_default
 
-_H = TypeVar("_H", bound=Handler)
 _T = TypeVar("_T")
 
 
-class RelayClient:
+class RelayClient(Handlers):
     """A connection to the relay beside this application.
 
     `target` is `host:port` or `unix:/path`; without it the environment's `RELAY_TARGET`, else
@@ -56,54 +54,15 @@ class RelayClient:
         timeout: float = 10.0,
         shutdown_timeout: float = 30.0,
     ) -> None:
+        super().__init__()
         self.target = target_or_default(target)
         self._timeout = timeout
         self._shutdown_timeout = shutdown_timeout
-        self._registrations: dict[str, Registration] = {}
         self._runtime: Runtime | None = None
         self._stop = asyncio.Event()
         self._body: asyncio.Task[Any] | None = None
         self._cancelled_body = False
         self._double: Wire | None = None  # instead of a channel; set by relay.client.testing
-
-    # ------------------------------------------------------------------ handlers
-
-    def on(
-        self,
-        topic: str,
-        *,
-        concurrency: int = 100,
-        prefetch: int | None = None,
-        ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
-    ) -> Callable[[_H], _H]:
-        """Register a handler for a topic; a decorator that returns the handler unchanged.
-
-        An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
-        many run at a time, `prefetch` how many more deliveries wait at hand (as many again if
-        not given; the sum is capped at 100,000). Raises `UsageError` if the topic has a handler
-        already or the client is open, `InvalidArgument` for a wrong argument.
-
-        >>> @client.on("reports", concurrency=4, ack_policy=AckPolicy.REJECT_ON_ERROR)
-        ... def build(delivery):    # in a thread
-        ...     return None         # ACK
-        """
-
-        def register(handler: _H) -> _H:
-            registration = Registration(
-                topic=topic,
-                handler=handler,
-                concurrency=concurrency,
-                prefetch=concurrency if prefetch is None else prefetch,
-                ack_policy=ack_policy,
-            )
-            if self._runtime is not None:
-                raise errors.UsageError("register handlers before the client is opened")
-            if topic in self._registrations:
-                raise errors.UsageError(f"topic {topic!r} has a handler already")
-            self._registrations[topic] = registration
-            return handler
-
-        return register
 
     # --------------------------------------------------------------------- calls
 
@@ -197,7 +156,8 @@ class RelayClient:
             raise errors.UsageError("the client is open already")
         self._stop = asyncio.Event()
         self._cancelled_body = False
-        self._runtime = Runtime(self.target, self._registrations.values(), self._on_refused)
+        streams = self._registrations.values() if self._double is None else ()
+        self._runtime = Runtime(self.target, streams, self._on_refused)
 
     async def aclose(self) -> None:
         """Drain and close: no new handlers; running ones end, settle; then the channel closes.
@@ -269,6 +229,9 @@ class RelayClient:
         ours = self._cancelled_body and isinstance(error, asyncio.CancelledError)
         if refusal is not None and (ours or error is None):
             raise refusal from None
+
+    def _begun(self) -> bool:
+        return self._runtime is not None
 
     def _on_refused(self) -> None:
         """A stream can't be opened: end `run`, or the body of the `async with`."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from relay.client import errors
-from relay.client.handling import Registration
+from relay.client.handlers import Registration
 from relay.client.subscription import Subscription
 from relay.client.wire import GrpcWire
 

@@ -9,7 +9,8 @@ import grpc
 
 from relay.client.backoff import Backoff
 from relay.client.errors import CallError
-from relay.client.handling import Handling, Registration
+from relay.client.handlers import Registration
+from relay.client.handling import Handling
 from relay.client.session import Session
 from relay.client.wire import GrpcWire
 from relay.client.workers import Workers

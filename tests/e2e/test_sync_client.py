@@ -187,7 +187,7 @@ def test_threads_share_one_client_and_one_channel(daemon: Relay) -> None:
 # ------------------------------------------------------------------------------ forks
 
 FORKED = """
-import json, os, sys, time
+import json, os, signal, sys, time
 from relay.client import RelayError, SyncRelayClient
 
 target, first, timeout = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -199,6 +199,7 @@ for _ in range(3):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(50)  # a child that hangs outlives nobody
         began = time.monotonic()
         try:
             client.schedule("forks", b"", delay=60, timer_id=f"{os.getpid()}", timeout=timeout)
