@@ -30,7 +30,10 @@ RECEIPT = (("relay-receipt", "1"),)
 """Initial metadata, sent as a handler starts: from here on the attempt counts."""
 _END_PATIENCE = 5.0
 """Seconds for handlers that were cancelled to end."""
-_OPTIONS = [("grpc.max_receive_message_length", -1)]  # the relay bounds payloads, not gRPC's 4 MiB
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),  # the relay bounds payloads, not gRPC's 4 MiB
+    ("grpc.so_reuseport", 0),  # two applications on one port would share the calls by chance
+]
 
 
 class PushHandlers(Handlers):
