@@ -98,8 +98,11 @@ class PushHandlers(Handlers):
             _log.info("handlers are served: listen=%s topics=%d", listen, len(self._registrations))
             yield port
         finally:
+            # The server stops last: what it cuts off reads CANCELLED, and nobody could tell whether
+            # a handler had it. Until then calls are refused in words.
             health.stop()
-            await asyncio.gather(self.aclose(), server.stop(self._shutdown_timeout + 2 * _END_PATIENCE))
+            await self.aclose()
+            await server.stop(_END_PATIENCE)
 
     async def run(self, listen: str, *, socket_mode: int = 0o660) -> None:
         """Serve as `serve` does, until SIGTERM, SIGINT or `stop`."""
@@ -181,8 +184,7 @@ class _Servicer(base.TimerHandlerServicer):
             raise AssertionError("abort returned")
         call = _Call()
         lease = Lease(message, call)
-        handling = await self._start(place, lease, context)
-        handling.add_done_callback(partial(self._ended, place, call))
+        handling = await self._start(place, lease, call, context)
         try:
             answer = await call.answer
         except asyncio.CancelledError:
@@ -211,7 +213,7 @@ class _Servicer(base.TimerHandlerServicer):
             place.handling.close()
 
     async def _start(
-        self, place: _Place, lease: Lease, context: grpc.aio.ServicerContext[Any, Any]
+        self, place: _Place, lease: Lease, call: _Call, context: grpc.aio.ServicerContext[Any, Any]
     ) -> asyncio.Task[None]:
         """Wait for room, send the receipt, and only then start the handler."""
         await place.room.acquire()
@@ -222,16 +224,24 @@ class _Servicer(base.TimerHandlerServicer):
         except BaseException:
             place.room.release()
             raise
-        task = asyncio.create_task(place.handling.handle(lease))
+        task = asyncio.create_task(_handle(place, lease, call))
         self._running.add(task)
+        task.add_done_callback(partial(self._ended, call))
         return task
 
-    def _ended(self, place: _Place, call: _Call, task: asyncio.Task[None]) -> None:
-        """Make room; a handler that was cut off, or died of a BaseException, gives no outcome."""
+    def _ended(self, call: _Call, task: asyncio.Task[None]) -> None:
+        """A handler that was cut off, or died of a BaseException, gives no outcome."""
         self._running.discard(task)
-        place.room.release()
         if (task.cancelled() or task.exception() is not None) and not call.closed:
             call.answer.set_result(None)
+
+
+async def _handle(place: _Place, lease: Lease, call: _Call) -> None:
+    try:
+        await place.handling.handle(lease)
+    finally:
+        place.room.release()
+    await asyncio.wait([call.answer])  # under MANUAL somebody else may settle it yet
 
 
 def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> int:

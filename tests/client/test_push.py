@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -360,6 +361,30 @@ async def test_the_end_is_orderly(push: PushHandlers, listen: str) -> None:
             await waiting
         assert caught.value.code() is CODES.UNIMPLEMENTED
         assert gate.started == ["running"]
+
+
+async def test_the_end_waits_for_what_others_settle(push: PushHandlers, listen: str) -> None:
+    """A delivery under MANUAL outlives its handler, and still has its answer."""
+    held: asyncio.Queue[Delivery] = asyncio.Queue()
+    push.on("t", ack_policy=AckPolicy.MANUAL)(held.put)
+    async with calling(listen) as caller:
+        async with push.serve(listen):
+            call = caller.begin()
+            delivery = await held.get()
+            settling = asyncio.get_running_loop().call_later(0.1, asyncio.create_task, delivery.ack())
+        assert (await call).outcome == ACK
+    assert not settling.cancelled()
+
+
+async def test_grpc_s_own_health_check_finds_it_serving(push: PushHandlers, listen: str) -> None:
+    """A relay that watches health through its channel may call."""
+    config = {"healthCheckConfig": {"serviceName": ""}, "loadBalancingConfig": [{"round_robin": {}}]}
+    push.on("t")(raise_nack)
+    async with push.serve(listen):
+        options = [("grpc.service_config", json.dumps(config)), ("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(listen, options=options) as channel:
+            await asyncio.wait_for(channel.channel_ready(), PATIENCE)
+            assert (await Caller(channel).deliver()).outcome == NACK
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled(listen: str) -> None:
