@@ -62,7 +62,8 @@ class RelayClient(Handlers):
         self._stop = asyncio.Event()
         self._body: asyncio.Task[Any] | None = None
         self._cancelled_body = False
-        self._double: Wire | None = None  # instead of a channel; set by relay.client.testing
+        self.double: Wire | None = None
+        """What stands in for the channel in tests; `relay.client.testing` sets it."""
 
     # --------------------------------------------------------------------- calls
 
@@ -156,7 +157,7 @@ class RelayClient(Handlers):
             raise errors.UsageError("the client is open already")
         self._stop = asyncio.Event()
         self._cancelled_body = False
-        streams = self._registrations.values() if self._double is None else ()
+        streams = self.registrations.values() if self.double is None else ()
         self._runtime = Runtime(self.target, streams, self._on_refused)
 
     async def aclose(self) -> None:
@@ -230,7 +231,9 @@ class RelayClient(Handlers):
         if refusal is not None and (ours or error is None):
             raise refusal from None
 
-    def _begun(self) -> bool:
+    @property
+    def begun(self) -> bool:
+        """Whether the client is open."""
         return self._runtime is not None
 
     def _on_refused(self) -> None:
@@ -245,7 +248,7 @@ class RelayClient(Handlers):
         return self._runtime
 
     def _wire(self) -> Wire:
-        return self._double if self._double is not None else self._opened().wire
+        return self.double if self.double is not None else self._opened().wire
 
     async def _run(self, steps: calls.Steps[_T]) -> _T:
         return await calls.run(self._wire(), steps)

@@ -56,7 +56,8 @@ class Handlers:
     """The handlers of one application; the same whether it dials the relay or is dialled by it."""
 
     def __init__(self) -> None:
-        self._registrations: dict[str, Registration] = {}
+        self.registrations: dict[str, Registration] = {}
+        """By topic; `on` adds to them."""
 
     def on(
         self,
@@ -87,15 +88,16 @@ class Handlers:
                 prefetch=concurrency if prefetch is None else prefetch,
                 ack_policy=ack_policy,
             )
-            if self._begun():
+            if self.begun:
                 raise errors.UsageError("register handlers before deliveries begin")
-            if topic in self._registrations:
+            if topic in self.registrations:
                 raise errors.UsageError(f"topic {topic!r} has a handler already")
-            self._registrations[topic] = registration
+            self.registrations[topic] = registration
             return handler
 
         return register
 
-    def _begun(self) -> bool:
+    @property
+    def begun(self) -> bool:
         """Whether deliveries have begun, so that a new handler would get none."""
         raise NotImplementedError

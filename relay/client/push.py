@@ -67,7 +67,7 @@ class PushHandlers(Handlers):
         if self._servicer is not None:
             raise UsageError("the handlers are served already")
         self._stop = asyncio.Event()
-        self._servicer = _Servicer([_Place(each) for each in self._registrations.values()])
+        self._servicer = _Servicer([_Place(each) for each in self.registrations.values()])
         base.add_TimerHandlerServicer_to_server(self._servicer, server)
 
     async def aclose(self) -> None:
@@ -95,7 +95,7 @@ class PushHandlers(Handlers):
         try:
             port = _listen(server, listen, socket_mode)
             await server.start()
-            _log.info("handlers are served: listen=%s topics=%d", listen, len(self._registrations))
+            _log.info("handlers are served: listen=%s topics=%d", listen, len(self.registrations))
             yield port
         finally:
             # The server stops last: what it cuts off reads CANCELLED, and nobody could tell whether
@@ -114,7 +114,9 @@ class PushHandlers(Handlers):
         """Make `run` return, as a SIGTERM does; may be called in a handler."""
         self._stop.set()
 
-    def _begun(self) -> bool:
+    @property
+    def begun(self) -> bool:
+        """Whether the handlers are served."""
         return self._servicer is not None
 
 

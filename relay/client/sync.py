@@ -43,7 +43,8 @@ class SyncRelayClient:
         self.target = target_or_default(target)
         self._timeout = timeout
         self._dialled: dict[int, _Dialled] = {}  # by process id
-        self._double: SyncWire | None = None  # instead of a channel; set by relay.client.testing
+        self.double: SyncWire | None = None
+        """What stands in for the channel in tests; `relay.client.testing` sets it."""
 
     def schedule(
         self,
@@ -133,8 +134,8 @@ class SyncRelayClient:
         return calls.run_blocking(self._wire(), steps)
 
     def _wire(self) -> SyncWire:
-        if self._double is not None:
-            return self._double
+        if self.double is not None:
+            return self.double
         dialled = self._here()
         with dialled.lock:
             if dialled.wire is None:
