@@ -214,12 +214,12 @@ async def test_a_cancelled_timer_never_comes(subject: Subject, topic: str) -> No
 
 
 async def test_nack_comes_again_after_retry_after(subject: Subject, topic: str) -> None:
-    """The same occurrence and due time, one attempt more."""
+    """Also where that is after the lease's end. The same occurrence and due time, one attempt more."""
     seen = Seen(subject, topic)
 
     async def nack(delivery: Delivery) -> None:
         if delivery.attempt < 3:
-            raise Nack(retry_after=0.3, reason="busy")
+            raise Nack(retry_after=0.3 if delivery.attempt == 1 else LEASE + 0.3, reason="busy")
 
     seen.then = nack
     async with subject.serving():
@@ -229,7 +229,7 @@ async def test_nack_comes_again_after_retry_after(subject: Subject, topic: str) 
     assert [got.attempt for got in seen.deliveries] == [1, 2, 3]
     assert len({(got.occurrence_id, got.due_time) for got in seen.deliveries}) == 1
     assert seen.at[1] - seen.at[0] >= timedelta(seconds=0.3)
-    assert seen.at[2] - seen.at[1] >= timedelta(seconds=0.3)
+    assert seen.at[2] - seen.at[1] >= timedelta(seconds=LEASE + 0.3)
 
 
 async def test_an_exception_comes_again_when_the_lease_ends(subject: Subject, topic: str) -> None:
