@@ -1,7 +1,7 @@
 """Test what users install: the built wheel, in empty venvs, far from the clone.
 
-1. The base install alone imports relay.client and its testing, warnings as errors, with the pinned versions and with the
-   oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon.
+1. The base install alone imports relay.client and its testing, warnings as errors, with the pinned versions
+   and with the oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon.
 2. The whole suite passes against the wheel with its extras.
 """
 
