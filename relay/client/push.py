@@ -62,7 +62,7 @@ class PushHandlers(Handlers):
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the handlers on a server of your own, beside your own services and health.
 
-        At the end call `aclose`, beside `server.stop`. Raises `UsageError` if they are served.
+        At the end call `aclose`, then `server.stop`. Raises `UsageError` if they are served.
         """
         if self._servicer is not None:
             raise UsageError("the handlers are served already")
@@ -217,16 +217,12 @@ class _Servicer(base.TimerHandlerServicer):
     async def _start(
         self, place: _Place, lease: Lease, call: _Call, context: grpc.aio.ServicerContext[Any, Any]
     ) -> asyncio.Task[None]:
-        """Wait for room, send the receipt, and only then start the handler."""
+        """Wait for room, then start the handler; from then on `close` waits for it."""
         await place.room.acquire()
-        try:
-            if self._closing:
-                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the application stops")
-            await context.send_initial_metadata(RECEIPT)
-        except BaseException:
+        if self._closing:
             place.room.release()
-            raise
-        task = asyncio.create_task(_handle(place, lease, call))
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the application stops")
+        task = asyncio.create_task(_handle(place, lease, call, context))
         self._running.add(task)
         task.add_done_callback(partial(self._ended, call))
         return task
@@ -238,9 +234,14 @@ class _Servicer(base.TimerHandlerServicer):
             call.answer.set_result(None)
 
 
-async def _handle(place: _Place, lease: Lease, call: _Call) -> None:
+async def _handle(
+    place: _Place, lease: Lease, call: _Call, context: grpc.aio.ServicerContext[Any, Any]
+) -> None:
+    """Send the receipt, and only then call the handler."""
     try:
-        await place.handling.handle(lease)
+        await context.send_initial_metadata(RECEIPT)
+        if not call.closed:  # else the call ended meanwhile, and a thread could not be cancelled
+            await place.handling.handle(lease)
     finally:
         place.room.release()
     await asyncio.wait([call.answer])  # under MANUAL somebody else may settle it yet
