@@ -136,7 +136,7 @@ def guess(url: str, trouble: str) -> str:
     does that tell something.
     """
     tls = parse(url).tls
-    closed = re.search(r"reset|closed|broken pipe|EOF", trouble, re.IGNORECASE)
+    closed = re.search(r"reset|closed|lost|broken pipe|EOF", trouble, re.IGNORECASE)
     if closed and tls is None:
         return "; does the server speak TLS on this port? Then redis.url begins with rediss://"
     if closed and tls is not None and tls.certfile is None:

@@ -190,3 +190,9 @@ async def test_without_channels_all_else_works(server: RunningServer) -> None:
     """A user without any right on channels schedules and delivers, and polls."""
     url = become(server, [rule for rule in RULES if not rule.startswith(("&", "+publish", "+subscribe"))])
     assert await shortcomings(server, url) == ["subscriptions fail"]
+
+
+async def test_without_a_name_all_works(server: RunningServer) -> None:
+    """The name of the connections is for people."""
+    url = become(server, [rule for rule in RULES if rule != "+client|setname"])
+    assert await shortcomings(server, url) == ["the connection has no name"]
