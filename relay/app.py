@@ -17,7 +17,7 @@ from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings
-from relay.store.connect import Connection, check_server, connect
+from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
@@ -72,6 +72,7 @@ async def serve(settings: Settings) -> None:
         payloads=settings.redis.payloads_key,
         leases=settings.redis.leases_key,
         wake=settings.redis.wake_channel,
+        hash_tags=settings.redis.hash_tags,
     )
     timeout = settings.redis.command_timeout
     async with (
@@ -79,8 +80,8 @@ async def serve(settings: Settings) -> None:
         connect(url, connections=1, timeout=timeout) as listener,
         traced() as tracing,
     ):
-        store = RedisStore(redis, keys)
         hints = RedisHints(listener, keys)
+        store = RedisStore(redis, keys, demoted=hints.renew)
         metrics = Metrics()
         policies = settings.policies()
         engine = Engine(store, hints, store.ping, policies, metrics.instruments, tracing=tracing)
@@ -88,6 +89,7 @@ async def serve(settings: Settings) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
+                tasks.start_soon(follow_master, redis, hints.renew)
                 await tasks.start(engine.run)
                 http = await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
                 api = await rpc.start(
@@ -154,13 +156,18 @@ async def fit_server(settings: Settings, redis: Connection) -> str:
     with anyio.move_on_after(settings.redis.start_timeout):
         while True:
             try:
-                return await check_server(redis, allow_eviction=settings.redis.allow_eviction)
+                return await check_server(
+                    redis,
+                    allow_eviction=settings.redis.allow_eviction,
+                    hash_tags=settings.redis.hash_tags,
+                )
             except StoreUnavailable as failure:
                 trouble = str(failure)
                 await anyio.sleep(START_RETRY)
     raise UnfitServer(
         f"Redis at {settings.redis.url} can't be reached within redis.start_timeout "
         f"({settings.redis.start_timeout:g} s): {mask(trouble)}"
+        f"{guess(settings.redis.url.get_secret_value(), trouble)}"
     )
 
 

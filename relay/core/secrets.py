@@ -7,7 +7,7 @@ import re
 MASK = "***"
 
 # To the last @ of a word: an unescaped @ or / in a password is a mistake, and no reason to show it.
-_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<userinfo>\S*)@")
+_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<userinfo>\S*)@(?P<rest>\S*)")
 _QUERY = re.compile(r"(?P<name>[?&][a-z_]*password=)[^&\s'\"]*", re.IGNORECASE)
 
 
@@ -23,6 +23,8 @@ def mask(text: str) -> str:
 
 
 def _mask_userinfo(match: re.Match[str]) -> str:
+    if _QUERY.search(match["userinfo"]):
+        return f"{match['scheme']}{MASK}"  # that @ is a password's among the options: who knows where it ends
     user, colon, _ = match["userinfo"].partition(":")
     # Without a colon, what stands there may be a password whose colon was forgotten.
-    return f"{match['scheme']}{user + colon if colon else ''}{MASK}@"
+    return f"{match['scheme']}{user + colon if colon else ''}{MASK}@{match['rest']}"

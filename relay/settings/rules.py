@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from itertools import permutations
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
-from relay.core import addresses, validate
+from relay.core import addresses, redis_url, validate
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 
@@ -61,39 +60,12 @@ def distinct_prefixes(**prefixes: str) -> None:
             )
 
 
-URL_OPTIONS = ("db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
-
-
-def redis_url(value: Any) -> Any:
-    """A URL that redis-py takes. No message repeats any part of it, which may be the password."""
+def location(value: Any) -> Any:
+    """A URL of Redis. No message repeats any part of it, which may be the password."""
     if not isinstance(value, str):
         raise ValueError("must be a URL such as redis://127.0.0.1:6379/0")
-    try:
-        url = urlsplit(value)
-        _ = url.port
-    except ValueError:
-        raise ValueError(
-            "has no port number where one belongs; percent-encode special characters in the password"
-        ) from None
-    if url.scheme not in ("redis", "rediss", "unix"):
-        raise ValueError("must begin with redis://, rediss:// or unix://")
-    if url.scheme == "unix":
-        if not url.path:
-            raise ValueError("must name the socket's path, as in unix:///run/redis.sock")
-    elif not url.hostname:
-        raise ValueError("must name a host, as in redis://127.0.0.1:6379/0")
-    elif not re.fullmatch(r"/?|/\d+", url.path):
-        raise ValueError("must end with a database number, as in redis://127.0.0.1:6379/0")
-    _check_options(url.query)
+    redis_url.parse(value)
     return value
-
-
-def _check_options(query: str) -> None:
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in URL_OPTIONS:
-            raise ValueError(f"takes only these options after ?: {', '.join(URL_OPTIONS)}")
-        if name == "db" and not text.isdecimal():
-            raise ValueError("must have a database number after db=, as in unix:///run/redis.sock?db=0")
 
 
 def listen(value: str) -> str:

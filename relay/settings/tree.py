@@ -52,10 +52,11 @@ class Section(BaseModel):
 class RedisSettings(Section):
     """Where the timers are kept."""
 
-    url: Annotated[RedisUrl, BeforeValidator(rules.redis_url)] = field(
+    url: Annotated[RedisUrl, BeforeValidator(rules.location)] = field(
         "redis://127.0.0.1:6379/0",
         "",
-        "The server: `redis://`, `rediss://` (TLS) or `unix://`. Its password is never shown.",
+        "The server: `redis://`, `rediss://` (TLS), `unix://`, or its Sentinels: "
+        "`redis+sentinel://h1,h2,h3/name/0`. Passwords are never shown. See [redis.md](redis.md).",
     )
     start_timeout: Number = field(
         3.0, "seconds", "How long a start waits for Redis before it fails.", ge=0.1, le=300
@@ -70,6 +71,12 @@ class RedisSettings(Section):
     payloads_key: Prefix = field("timers_payloads", "", "Prefix of the hashes of payloads.")
     leases_key: Prefix = field("timers_leases", "", "Prefix of the hashes of leases.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
+    hash_tags: bool = field(
+        False,
+        "",
+        "Put topics into braces, `timers_timeline:{orders}`, so that a Redis Cluster keeps all of a topic in "
+        "one slot. What was stored under the other naming is not seen.",
+    )
 
     @model_validator(mode="after")
     def _prefixes_differ(self) -> Self:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+import anyio
+from redis.asyncio import Redis
+from redis.asyncio.connection import Connection as TcpConnection
+from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from relay.core.errors import UnfitServer
-from relay.store.redis import translated_errors
+from relay.core.redis_url import Credentials, RedisLocation, Tls, parse
+from relay.store.errors import translated_errors
+from relay.store.pool import MasterPool
+from relay.store.sentinel import MasterConnection, MasterTlsConnection, Sentinels
 
 OLDEST = (6, 2)
+
+FOLLOW = 1.0
+"""Seconds between two questions to Sentinel; so long at most are we behind it."""
 
 Connection = Redis
 """What `connect` answers; only the store speaks through it."""
@@ -23,39 +37,142 @@ def connect(url: str, *, connections: int, timeout: float) -> Redis:
 
     It never retries by itself: a claim that is sent again needs a fresh nonce, and what may have
     happened already is for the caller to judge. Names that are not UTF-8 come and go unharmed.
+    Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use.
     """
+    where = parse(url)
+    if where.tls is not None:
+        _check_files(where.tls)
     options: dict[str, Any] = {
         "max_connections": connections,
         "timeout": timeout,
         "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
-        "socket_keepalive": True,
+        "db": where.db,
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
         "encoding_errors": "surrogateescape",
     }
-    if url.startswith("unix:"):
-        del options["socket_connect_timeout"], options["socket_keepalive"]
-    return Redis.from_pool(
-        BlockingConnectionPool.from_url(url, **options)
-    )  # so that its aclose closes the pool
+    options |= _login(where.login) | _place(where, timeout)
+    pool = MasterPool(**options)
+    if "sentinels" in options:
+        options["sentinels"].moved = pool.renew
+    return Redis.from_pool(pool)  # so that its aclose closes the pool
 
 
-async def check_server(redis: Redis, *, allow_eviction: bool) -> str:
-    """Raise `UnfitServer` if the server is too old or may evict timers; answers its name and version."""
+async def follow_master(redis: Redis, moved: Callable[[], None]) -> None:
+    """Ask the Sentinels every `FOLLOW` seconds for the master, and call `moved` when it is another one.
+
+    A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
+    made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
+    """
+    sentinels = redis.connection_pool.connection_kwargs.get("sentinels")
+    if sentinels is None:
+        return
+    known = sentinels.told
+    while True:
+        await anyio.sleep(FOLLOW)
+        with suppress(RedisError):  # commands find out by themselves whether the master is away
+            await sentinels.master()
+        if sentinels.told != known:
+            known = sentinels.told
+            moved()
+
+
+def _login(login: Credentials) -> dict[str, Any]:
+    return {name: value for name, value in asdict(login).items() if value is not None}
+
+
+def _place(where: RedisLocation, timeout: float) -> dict[str, Any]:
+    """redis-py's options that say which server it is, and how to get there."""
+    if where.path:
+        return {"connection_class": UnixDomainSocketConnection, "path": where.path}
+    tcp = {"socket_connect_timeout": timeout, "socket_keepalive": True} | _tls(where.tls)
+    if not where.master:
+        ((host, port),) = where.hosts
+        return {"connection_class": SSLConnection if where.tls else TcpConnection, **tcp} | {
+            "host": host,
+            "port": port,
+        }
+    to_sentinel = {
+        "connection_class": SSLConnection if where.tls else TcpConnection,
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        **_login(where.sentinel_login),
+        **_tls(where.tls),
+    }
+    return {
+        "connection_class": MasterTlsConnection if where.tls else MasterConnection,
+        "sentinels": Sentinels(where.hosts, where.master, to_sentinel),
+        **tcp,
+    }
+
+
+def _tls(tls: Tls | None) -> dict[str, Any]:
+    return {f"ssl_{name}": value for name, value in asdict(tls).items()} if tls else {}
+
+
+def _check_files(tls: Tls) -> None:
+    """Tell now of files that can't be used: later it would look as if Redis were away."""
+    context = ssl.create_default_context()
+    try:
+        if tls.ca_certs:
+            context.load_verify_locations(cafile=tls.ca_certs)
+    except (OSError, ssl.SSLError) as failure:
+        raise UnfitServer(
+            f"redis.url: the file after ssl_ca_certs= is of no use: {_reason(failure)}"
+        ) from None
+    try:
+        if tls.certfile:
+            context.load_cert_chain(tls.certfile, tls.keyfile, password="")  # a prompt would hang the daemon
+    except (OSError, ssl.SSLError) as failure:
+        raise UnfitServer(
+            f"redis.url: the files after ssl_certfile= and ssl_keyfile= are of no use: {_reason(failure)}"
+        ) from None
+
+
+def guess(url: str, trouble: str) -> str:
+    """What a start that never got an answer may be due to, as the end of a sentence; empty if unknown.
+
+    Servers close such connections without a word, or wait for more: only together with the URL
+    does that tell something.
+    """
+    tls = parse(url).tls
+    closed = re.search(r"reset|closed|lost|broken pipe|EOF", trouble, re.IGNORECASE)
+    if closed and tls is None:
+        return "; does the server speak TLS on this port? Then redis.url begins with rediss://"
+    if closed and tls is not None and tls.certfile is None:
+        return (
+            "; does the server want a client certificate? Then name one in redis.url, with ssl_certfile "
+            "and ssl_keyfile"
+        )
+    if tls is not None and re.search("Timeout connecting|no answer", trouble):
+        return "; does the server speak TLS on this port? Otherwise redis.url begins with redis://"
+    return ""
+
+
+def _reason(failure: OSError) -> str:
+    return failure.strerror or type(failure).__name__
+
+
+async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = False) -> str:
+    """Raise `UnfitServer` if the server is too old, may evict timers, or is a cluster's node and keys
+    have no hash tags; answers its name and version."""
     async with translated_errors():
-        server = await redis.info("server")
-        memory = await redis.info("memory")
-    version = str(server.get("redis_version", "0"))
+        info = await redis.info()
+    version = str(info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < OLDEST:
         raise UnfitServer(f"Redis {version} is too old: Relay needs 6.2 or newer")
-    policy = memory.get("maxmemory_policy", "noeviction")
+    policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction" and not allow_eviction:
         raise UnfitServer(
             f"Redis has maxmemory-policy {policy}, which may drop timers: set it to noeviction, "
             "or allow it with redis.allow_eviction"
         )
-    if "valkey_version" in server:
-        return f"Valkey {server['valkey_version']}"
+    if info.get("cluster_enabled") and not hash_tags:
+        raise UnfitServer(
+            "Redis runs in cluster mode, where all keys of a topic must share a slot: "
+            "set redis.hash_tags to true"
+        )
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
     return f"Redis {version}"

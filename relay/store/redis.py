@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import base64
 import math
-import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.instants import SECOND, from_score, to_score
 from relay.core.outcomes import Extension, Settlement, Verb, Verdict
 from relay.core.timers import Claim, ClaimedTimer, NewTimer, Page, Scheduled, StoredTimer, TimerState
 from relay.store import envelope, records
+from relay.store.errors import says_readonly, translated_errors
 from relay.store.keys import KeyNames
+from relay.store.pool import MasterPool
 from relay.store.scripts import Script
 
 PARK_GRACE = 60 * SECOND
@@ -44,7 +32,8 @@ VERBS = ("schedule", "cancel", "get", "list", "claim", "settle", "extend")
 class RedisStore:
     """A `TimerStore` on a Redis or Valkey server.
 
-    `texts` replaces scripts by other text, for tests that break them on purpose.
+    `demoted` is called when the server turns out to be a replica now: other connections to it are
+    of no use either. `texts` replaces scripts by other text, for tests that break them on purpose.
     """
 
     def __init__(
@@ -53,11 +42,13 @@ class RedisStore:
         keys: KeyNames | None = None,
         *,
         park_grace: int = PARK_GRACE,
+        demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
         self._park_grace = park_grace
+        self._demoted = demoted
         self._scripts = {verb: Script(verb, (texts or {}).get(verb)) for verb in VERBS}
 
     async def _run(self, verb: str, topic: str, *args: bytes | str | int) -> Any:
@@ -65,10 +56,16 @@ class RedisStore:
             async with translated_errors():
                 return await self._scripts[verb](self._redis, self._keys.of(topic), args)
         except StoreUnavailable as failure:
-            if "READONLY" in str(failure) or isinstance(failure.__cause__, ReadOnlyError):
-                # A master that became a replica keeps its connections; the next call looks for the new one.
-                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            if says_readonly(failure.__cause__):
+                self._leave()
             raise
+
+    def _leave(self) -> None:
+        """A master that became a replica may keep its connections: let new ones look for the new master."""
+        self._demoted()
+        pool = self._redis.connection_pool
+        if isinstance(pool, MasterPool):
+            pool.renew()
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""
@@ -215,45 +212,3 @@ def _read_cursor(cursor: str) -> tuple[str, bytes]:
         return repr(score), timer_id
     except ValueError:
         raise InvalidField("page_token", "is not one that a page gave; start without one") from None
-
-
-# States that pass. redis-py cuts their words off the message; MasterDownError is a ClusterDownError.
-_PASSING = (AuthenticationError, BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
-
-
-# Redis 6.2 wraps a script's errors in words of its own.
-_PASSING_WORDS = re.compile(r"(?:^|\s-?|-)(?:READONLY|NOREPLICAS|MISCONF)\b")
-
-
-@asynccontextmanager
-async def translated_errors() -> AsyncIterator[None]:
-    """redis-py's errors as Relay's; see `relay.core.errors`."""
-    try:
-        yield
-    except OutOfMemoryError as failure:
-        raise StoreFull(_words(failure)) from failure
-    except _PASSING as failure:
-        raise StoreUnavailable(_words(failure)) from failure
-    except (RedisConnectionError, RedisTimeoutError, OSError) as failure:
-        raise StoreUnavailable(_words(failure)) from failure
-    except ResponseError as failure:
-        raise _refusal(str(failure)) from failure
-    except RedisError as failure:
-        raise StoreRefused(_words(failure)) from failure
-
-
-def _refusal(text: str) -> Exception:
-    word, _, rest = text.partition(" ")
-    if word == "WRONGKEYTYPE":
-        return WrongKeyType(f"{rest}; move it away or set another key prefix")
-    if word == "OUTOFRANGE":
-        return InvalidField("delay", "ends after the year 9999; give a shorter one")
-    if word in ("OOM", "-OOM") or "OOM command not allowed" in text:
-        return StoreFull(text)
-    if word == "BUSY" or _PASSING_WORDS.search(text):
-        return StoreUnavailable(text)
-    return StoreRefused(text)
-
-
-def _words(failure: BaseException) -> str:
-    return str(failure) or type(failure).__name__

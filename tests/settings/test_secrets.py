@@ -64,7 +64,10 @@ def test_a_wrong_url_in_the_environment_names_its_variable() -> None:
     with pytest.raises(SettingsError) as caught:
         load(environ={"RELAY_REDIS__URL": f"http://:{SECRET}@h"})
     assert caught.value.problems == (
-        "redis.url: must begin with redis://, rediss:// or unix:// (from RELAY_REDIS__URL)",
+        (
+            "redis.url: must begin with redis://, rediss://, unix://, redis+sentinel:// or "
+            "rediss+sentinel:// (from RELAY_REDIS__URL)"
+        ),
     )
 
 
@@ -77,6 +80,18 @@ def test_a_wrong_url_in_the_environment_names_its_variable() -> None:
         ("redis://:p@h", "redis://:***@h"),
         ("redis://p@h", "redis://***@h"),
         ("at redis://u:p@ss/w@h:1/0 and rediss://:q@i", "at redis://u:***@h:1/0 and rediss://:***@i"),
+        ("redis+sentinel://u:p@h1:1,h2/m/0", "redis+sentinel://u:***@h1:1,h2/m/0"),
+        ("at redis+sentinel://:p%40q@h1,h2/m now", "at redis+sentinel://:***@h1,h2/m now"),
+        (
+            "redis+sentinel://u:p@h1,h2/m?sentinel_username=s&sentinel_password=p",
+            "redis+sentinel://u:***@h1,h2/m?sentinel_username=s&sentinel_password=***",
+        ),
+        (
+            "redis+sentinel://h1,h2/m?sentinel_password=p%40q&db=1",
+            "redis+sentinel://h1,h2/m?sentinel_password=***&db=1",
+        ),
+        ("redis+sentinel://u:p@h1,h2/m?sentinel_password=p@q", "redis+sentinel://***"),
+        ("unix://u:p@/run/redis.sock", "unix://u:***@/run/redis.sock"),
         ("redis://h?password=p&db=1", "redis://h?password=***&db=1"),
         ("unix:///s?db=1&PASSWORD=p", "unix:///s?db=1&PASSWORD=***"),
     ],

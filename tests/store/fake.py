@@ -46,7 +46,7 @@ class Line:
     """
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self.sent = b""
         self.losing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,7 +64,7 @@ class Line:
             await asyncio.sleep(0)  # let the transports close
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self._port)
+        upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self.port)
         self._tasks.add(asyncio.ensure_future(self._there(reader, upstream)))
         self._tasks.add(asyncio.ensure_future(self._back(upstream_reader, writer, upstream)))
 

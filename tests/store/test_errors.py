@@ -11,7 +11,8 @@ from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavai
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.connect import connect
-from relay.store.redis import RedisStore, translated_errors
+from relay.store.errors import translated_errors
+from relay.store.redis import RedisStore
 from tests.servers import KINDS, Kind, binary, free_port, start_server
 from tests.store.fake import serving
 
@@ -60,6 +61,8 @@ async def test_a_server_that_cannot_answer_now(words: str) -> None:
         ("OUTOFRANGE 0", InvalidField),
         ("NOPERM this user has no permissions to run the 'evalsha' command", StoreRefused),
         ("ERR unknown command", StoreRefused),
+        ("MOVED 866 127.0.0.1:7001", StoreRefused),
+        ("CROSSSLOT Keys in request don't hash to the same slot", StoreRefused),
     ],
 )
 async def test_a_server_that_refuses(words: str, kind: type[Exception]) -> None:
@@ -102,13 +105,17 @@ async def test_a_master_that_became_a_replica(kind: Kind) -> None:
         store = RedisStore(redis)
         await store.schedule("topic", [NewTimer("a", b"", due=0)])
         claim = await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
-        await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with server.client() as operator:
+            operator.replicaof("127.0.0.1", 1)
         done = Settlement("a", b"n" * 16, Verb.ACK)
         with pytest.raises(StoreUnavailable):
             await store.settle("topic", [done])
         with pytest.raises(StoreUnavailable):
             await store.schedule("topic", [NewTimer("b", b"", due=0)])
-        await redis.execute_command("REPLICAOF", "NO", "ONE")
+        with pytest.raises(StoreUnavailable, match="the server is a replica"):
+            await store.ping()
+        with server.client() as operator:
+            operator.replicaof("NO", "ONE")
         assert [timer.timer_id for timer in claim.timers] == ["a"]
         assert await store.settle("topic", [done]) == [Verdict.OK]
         await redis.aclose()

@@ -1,0 +1,167 @@
+"""A master, two replicas and three Sentinels, all real, for tests that take the master away."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Self, cast
+
+import redis
+
+from tests.servers import Kind, RunningServer, ServerFailed, ServerMissing, binary, free_port, start_server
+
+MASTER = "mymaster"
+DOWN_AFTER = 1000
+"""Milliseconds without an answer after which a Sentinel takes a server for dead."""
+
+REPLICATED = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
+
+
+def until(ask: Callable[[], Any], what: str, timeout: float = 40.0) -> Any:
+    """Ask until the answer is true, and return it; servers that are away meanwhile are asked again."""
+    deadline = time.monotonic() + timeout
+    while True:
+        with suppress(redis.RedisError, OSError):
+            if answer := ask():
+                return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        time.sleep(0.02)
+
+
+class Sentinel:
+    """One Sentinel process."""
+
+    def __init__(self, kind: Kind, master_port: int, config: Mapping[str, str]) -> None:
+        path = binary(kind)
+        if path is None:
+            raise ServerMissing(f"no {kind} server is installed here")
+        self.port = free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix="relay-sentinel-"))
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self.directory}",
+            f"logfile {self.directory / 'log'}",
+            f"sentinel monitor {MASTER} 127.0.0.1 {master_port} 2",
+            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}",
+            f"sentinel failover-timeout {MASTER} 10000",
+            f"sentinel parallel-syncs {MASTER} 2",
+            *(f"{name} {value}" for name, value in config.items()),
+        ]
+        file = self.directory / "sentinel.conf"
+        file.write_text("\n".join(lines) + "\n")
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(
+            [path, file, "--sentinel"], stdin=quiet, stdout=quiet, stderr=quiet, cwd=self.directory
+        )
+
+    def client(self, **options: Any) -> redis.Redis:
+        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=2.0, **options)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        rmtree(self.directory, ignore_errors=True)
+
+
+class Group:
+    """Waits until everybody knows everybody; `with` ends all of it."""
+
+    def __init__(self, kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> None:
+        self._stack = ExitStack()
+        try:
+            self.servers = [
+                self._stack.enter_context(start_server(kind, config=REPLICATED | dict(config or {})))
+                for _ in range(3)
+            ]
+            for replica in self.servers[1:]:
+                with replica.client() as client:
+                    client.replicaof("127.0.0.1", self.servers[0].port)
+            until(lambda: self.connected(self.servers[0]) == 2, "two replicas are connected")
+            self.sentinels = [self._sentinel(kind) for _ in range(3)]
+            until(self._complete, "the Sentinels know everybody")
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _sentinel(self, kind: Kind) -> Sentinel:
+        for _ in range(5):  # another process may take a port before it is bound
+            sentinel = Sentinel(kind, self.servers[0].port, {})
+            try:
+                until(lambda: sentinel.client().ping(), "a Sentinel answers", 5.0)  # noqa: B023
+            except AssertionError:
+                sentinel.stop()
+            else:
+                self._stack.callback(sentinel.stop)
+                return sentinel
+        raise ServerFailed("no Sentinel starts")
+
+    def _complete(self) -> bool:
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                state = cast("dict[str, Any]", client.execute_command("SENTINEL MASTER", MASTER))
+                if (state["num-slaves"], state["num-other-sentinels"]) != (2, 2):
+                    return False
+        return True
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{MASTER}/0"
+
+    def master(self) -> RunningServer:
+        """The server that a majority of the Sentinels call the master."""
+        ports = []
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+                ports.append(int(cast("list[bytes]", reply)[1]))
+        best = max(set(ports), key=ports.count)
+        return next(server for server in self.servers if server.port == best)
+
+    def new_master(self, old: RunningServer) -> RunningServer:
+        """Wait for a master that is not `old`, and that says so itself."""
+
+        def found() -> RunningServer | None:
+            server = self.master()
+            return server if server is not old and self.role(server) == "master" else None
+
+        return cast("RunningServer", until(found, "there is a new master"))
+
+    @staticmethod
+    def role(server: RunningServer) -> str:
+        with server.client(socket_timeout=1.0) as client:
+            return str(cast("dict[str, Any]", client.info("replication"))["role"])
+
+    @staticmethod
+    def connected(server: RunningServer) -> int:
+        """How many replicas are in step with it."""
+        with server.client() as client:
+            info = cast("dict[str, Any]", client.info("replication"))
+        return sum(info[f"slave{n}"]["state"] == "online" for n in range(info["connected_slaves"]))
+
+    def fail_over(self) -> None:
+        """SENTINEL FAILOVER: a live master is made a replica."""
+        with self.sentinels[0].client() as client:
+            client.execute_command("SENTINEL", "FAILOVER", MASTER)
+
+    def covered(self, client: redis.Redis, replicas: int = 2) -> bool:
+        """Whether so many replicas have everything that the client's server had been told till now.
+
+        Replication is one ordered stream, so WAIT after a write of ours covers all writes before it,
+        whoever made them.
+        """
+        client.set("waited", 1)
+        return client.wait(replicas, 500) >= replicas
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

@@ -1,0 +1,89 @@
+"""Hash tags: all of a topic's keys in one slot of a Redis Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from relay.core.errors import StoreRefused, UnfitServer
+from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.timers import NewTimer
+from relay.store.connect import check_server, connect
+from relay.store.hints import RedisHints
+from relay.store.keys import KeyNames
+from relay.store.redis import RedisStore
+from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
+
+NONCE = b"relay-1-nonce-01"
+SECOND = 1_000_000
+LATER = 4_000_000_000_000_000
+SLOTS = 16384
+
+
+@pytest.fixture(params=KINDS, ids=server_id)
+def cluster(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """A cluster of one node that has all slots."""
+    kind: Kind = request.param
+    try:
+        server = start_server(kind, config={"cluster-enabled": "yes"})
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+    with server, server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
+        while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")):
+            pass
+        yield server
+
+
+def test_tagged_names() -> None:
+    """Timeline, payloads, leases and the channel carry the topic in braces."""
+    names = KeyNames(hash_tags=True)
+    assert names.of("orders") == (
+        "timers_timeline:{orders}",
+        "timers_payloads:{orders}",
+        "timers_leases:{orders}",
+    )
+    assert names.channel("orders") == "timers_wake:{orders}"
+
+
+async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
+    """With tags every verb and the hints work there as elsewhere."""
+    redis = connect(cluster.url, connections=2, timeout=5.0)
+    keys = KeyNames(hash_tags=True)
+    assert await check_server(redis, allow_eviction=False, hash_tags=True)
+    store, hints = RedisStore(redis, keys), RedisHints(redis, keys)
+    heard: list[int] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch("orders", heard.append)
+        with anyio.fail_after(10):
+            while not heard:  # noqa: ASYNC110  (the condition is another task's doing)
+                await anyio.sleep(0.001)
+        await store.schedule("orders", [NewTimer("a", b"x", delay=0), NewTimer("b", b"y", due=LATER)])
+        claim = await store.claim("orders", limit=5, lease=30 * SECOND, nonce=NONCE, max_bytes=1 << 20)
+        assert [timer.timer_id for timer in claim.timers] == ["a"]
+        extended = await store.extend("orders", [Extension("a", NONCE, received=True)], lease=SECOND)
+        assert extended == [Verdict.OK]
+        assert await store.settle("orders", [Settlement("a", NONCE, Verb.ACK)]) == [Verdict.OK]
+        assert await store.get("orders", "b")
+        assert len((await store.list("orders", state=None, limit=5, cursor="")).timers) == 1
+        assert set(await redis.keys("*")) == {b"timers_timeline:{orders}", b"timers_payloads:{orders}"}
+        assert await store.cancel("orders", ["b"]) == [True]
+        assert await redis.keys("*") == []
+        with anyio.fail_after(10):
+            while len(heard) < 2:  # noqa: ASYNC110  (the condition is another task's doing)
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+    await redis.aclose()
+
+
+async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:
+    """The start names the setting, and so does each call."""
+    redis = connect(cluster.url, connections=1, timeout=5.0)
+    with pytest.raises(UnfitServer, match=r"cluster mode.*set redis\.hash_tags to true"):
+        await check_server(redis, allow_eviction=False)
+    with pytest.raises(StoreRefused, match=r"same slot.*set redis\.hash_tags to true"):
+        await RedisStore(redis).schedule("orders", [NewTimer("a", b"", delay=0)])
+    await redis.aclose()
