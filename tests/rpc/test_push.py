@@ -222,7 +222,7 @@ async def test_a_refused_connection_costs_nothing_and_is_said(
             await gone(relay)
             await server.stop()
     assert handler.attempts() == [1]
-    (record,) = [record for record in caplog.records if "can't be called" in record.message]
+    record = next(record for record in caplog.records if "can't be called" in record.message)
     assert "refused" in vars(record)["reason"]
 
 
