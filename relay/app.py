@@ -17,7 +17,7 @@ from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings
-from relay.store.connect import Connection, check_server, connect, follow_master
+from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
@@ -172,6 +172,7 @@ async def fit_server(settings: Settings, redis: Connection) -> str:
     raise UnfitServer(
         f"Redis at {settings.redis.url} can't be reached within redis.start_timeout "
         f"({settings.redis.start_timeout:g} s): {mask(trouble)}"
+        f"{guess(settings.redis.url.get_secret_value(), trouble)}"
     )
 
 

@@ -105,7 +105,7 @@ class Group:
     def _complete(self) -> bool:
         for sentinel in self.sentinels:
             with sentinel.client() as client:
-                state = cast("dict[str, Any]", client.sentinel_master(MASTER))
+                state = cast("dict[str, Any]", client.execute_command("SENTINEL MASTER", MASTER))
                 if (state["num-slaves"], state["num-other-sentinels"]) != (2, 2):
                     return False
         return True
@@ -120,7 +120,8 @@ class Group:
         ports = []
         for sentinel in self.sentinels:
             with sentinel.client() as client:
-                ports.append(cast("tuple[str, int]", client.sentinel_get_master_addr_by_name(MASTER))[1])
+                reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+                ports.append(int(cast("list[bytes]", reply)[1]))
         best = max(set(ports), key=ports.count)
         return next(server for server in self.servers if server.port == best)
 

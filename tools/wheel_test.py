@@ -1,7 +1,7 @@
 """Test what users install: the built wheel, in empty venvs, far from the clone.
 
-1. The base install alone imports relay.client, warnings as errors, with the pinned versions and with the
-   oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon.
+1. The base install alone imports relay.client and its testing, warnings as errors, with the pinned versions
+   and with the oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon.
 2. The whole suite passes against the wheel with its extras.
 """
 
@@ -23,7 +23,7 @@ OLDEST = ("grpcio==1.74.0", "protobuf==6.31.1")
 COPIED = ("tests", "bench", "examples", "pyproject.toml")
 
 IMPORT_CLIENT = """
-import importlib.util, relay.client
+import importlib.util, relay.client, relay.client.testing
 for name in ("redis", "pydantic", "anyio", "opentelemetry"):
     assert importlib.util.find_spec(name) is None, f"the base install brought {name}"
 """

@@ -11,7 +11,7 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
-from relay.client.client import DEFAULT_TARGET, RelayClient
+from relay.client.client import RelayClient
 from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
 from relay.client.errors import (
     AlreadyExists,
@@ -27,6 +27,8 @@ from relay.client.errors import (
     Unavailable,
     UsageError,
 )
+from relay.client.push import PushHandlers
+from relay.client.sync import SyncRelayClient
 from relay.client.timers import (
     NewTimer,
     ScheduledTimer,
@@ -35,6 +37,7 @@ from relay.client.timers import (
     TimerInfo,
     TimerState,
 )
+from relay.client.wire import DEFAULT_TARGET
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -50,12 +53,14 @@ __all__ = [
     "Nack",
     "NewTimer",
     "NotFound",
+    "PushHandlers",
     "Reject",
     "RelayClient",
     "RelayError",
     "ResourceExhausted",
     "ScheduleResult",
     "ScheduledTimer",
+    "SyncRelayClient",
     "Timer",
     "TimerInfo",
     "TimerState",

@@ -80,6 +80,13 @@ def check_count(value: object, field: str, low: int, high: int) -> None:
         raise InvalidArgument(f"{field} must be a whole number from {low:,} to {high:,}", field=field)
 
 
+def to_timeout(value: float) -> float:
+    """Require more than 0 seconds."""
+    if not value > 0:
+        raise InvalidArgument("timeout must be more than 0 seconds", field="timeout")
+    return value
+
+
 def to_duration(value: Seconds, field: str) -> Duration:
     """Turn seconds or a `timedelta`, not negative, into a Duration."""
     if isinstance(value, timedelta):

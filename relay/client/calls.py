@@ -1,14 +1,22 @@
-"""The calls of TimerService, with retries and with errors of our own."""
+"""The calls of TimerService: what is asked, what the answer means, and when to try again.
+
+Each is a generator of steps, and knows neither event loop nor thread: `run` takes the steps on
+asyncio, `run_blocking` in a thread. So both clients do the same by construction.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
 
-import grpc
-import grpc.aio
+from google.protobuf.message import Message
 
-from relay.client import arguments, errors, tracing
+from relay.client import arguments, errors
+from relay.client.arguments import Seconds
 from relay.client.backoff import Backoff
 from relay.client.timers import (
     STATES_ON_THE_WIRE,
@@ -18,8 +26,20 @@ from relay.client.timers import (
     Timer,
     TimerInfo,
     TimerState,
+    make_timer_id,
 )
-from relay.client.wire import Metadata, Unary, Wire, _Request, _Response
+from relay.client.wire import (
+    CANCEL,
+    GET,
+    LIST,
+    SCHEDULE,
+    SCHEDULE_BATCH,
+    Method,
+    Request,
+    Response,
+    SyncWire,
+    Wire,
+)
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
 
@@ -30,60 +50,163 @@ MAX_BATCH_BYTES = 2 * 1024 * 1024
 """A call of `schedule_batch` holds at most this many bytes, or one timer: servers refuse big
 messages (gRPC's default is 4 MiB)."""
 
+_T = TypeVar("_T")
 
-async def call(
-    method: Unary[_Request, _Response], request: _Request, timeout: float, metadata: Metadata = ()
-) -> _Response:
-    """Call, and again while the relay is UNAVAILABLE, for `timeout` seconds in all.
 
-    All our calls may be repeated: they name the timer. Raises `CallError`.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Make this call; answered with the response, or by raising the `CallError`."""
+
+    method: Method[Any, Any]
+    request: Message
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait so many seconds."""
+
+    seconds: float
+
+
+Steps: TypeAlias = Generator[Attempt | Pause, Any, _T]
+
+
+async def run(wire: Wire, steps: Steps[_T]) -> _T:
+    """Take the steps on the running event loop."""
+    answer: Any = None
+    failure: errors.CallError | None = None
     while True:
         try:
-            return await _call_once(method, request, max(deadline - loop.time(), 0.001), metadata)
-        except errors.Unavailable as error:
-            pause = max(backoff.next(), error.retry_after or 0.0)
-            if loop.time() + pause >= deadline:
-                raise
-        await asyncio.sleep(pause)
+            step = steps.send(answer) if failure is None else steps.throw(failure)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        answer, failure = None, None
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            continue
+        try:
+            answer = await wire.call(step.method, step.request, step.timeout)
+        except errors.CallError as error:
+            failure = error
 
 
-async def _call_once(
-    method: Unary[_Request, _Response], request: _Request, timeout: float, metadata: Metadata
-) -> _Response:
-    try:
-        return await method(request, timeout=timeout, metadata=metadata)
-    except grpc.aio.AioRpcError as error:
-        raise errors.from_rpc(error) from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # gRPC says it in this way when the channel closes; nobody cancelled this task.
-        raise errors.make(grpc.StatusCode.CANCELLED, "the client was closed") from None
+def run_blocking(wire: SyncWire, steps: Steps[_T]) -> _T:
+    """Take the steps in the calling thread."""
+    answer: Any = None
+    failure: errors.CallError | None = None
+    while True:
+        try:
+            step = steps.send(answer) if failure is None else steps.throw(failure)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        answer, failure = None, None
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            continue
+        try:
+            answer = wire.call(step.method, step.request, step.timeout)
+        except errors.CallError as error:
+            failure = error
 
 
-async def schedule(wire: Wire, new: NewTimer, timeout: float) -> ScheduledTimer:
+def schedule(
+    topic: str,
+    payload: bytes,
+    *,
+    delay: Seconds | None,
+    due_time: datetime | None,
+    timer_id: str | None,
+    headers: Mapping[str, str] | None,
+    content_type: str,
+    timeout: float,
+) -> Steps[ScheduledTimer]:
     """Store one timer."""
-    request = pb.ScheduleRequest(timer=new.to_proto())
-    return ScheduledTimer.from_response(await call(wire.schedule, request, timeout, tracing.inject()))
+    new = NewTimer(
+        topic=topic,
+        payload=payload,
+        delay=delay,
+        due_time=due_time,
+        timer_id=make_timer_id() if timer_id is None else timer_id,
+        headers={} if headers is None else headers,
+        content_type=content_type,
+    )
+    response = yield from _call(SCHEDULE, pb.ScheduleRequest(timer=new.to_proto()), timeout)
+    return ScheduledTimer.from_response(response)
 
 
-async def schedule_batch(wire: Wire, timers: Sequence[NewTimer], timeout: float) -> list[ScheduleResult]:
+def schedule_batch(timers: Iterable[NewTimer], timeout: float) -> Steps[list[ScheduleResult]]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
+    timers = list(timers)
     results: list[ScheduleResult] = []
     for chunk in _chunks([new.to_proto() for new in timers]):
-        request = pb.ScheduleBatchRequest(timers=chunk)
-        response = await call(wire.schedule_batch, request, timeout, tracing.inject())
+        response = yield from _call(SCHEDULE_BATCH, pb.ScheduleBatchRequest(timers=chunk), timeout)
         asked = timers[len(results) : len(results) + len(chunk)]
         results += [
             ScheduleResult.from_proto(new, result)
             for new, result in zip(asked, response.results, strict=True)
         ]
     return results
+
+
+def cancel(topic: str, timer_id: str, timeout: float) -> Steps[bool]:
+    """Remove a timer; tell whether there was one."""
+    _check_names(topic, timer_id)
+    response = yield from _call(CANCEL, pb.CancelRequest(topic=topic, timer_id=timer_id), timeout)
+    return response.cancelled
+
+
+def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:
+    """Read a timer, or None."""
+    _check_names(topic, timer_id)
+    try:
+        response = yield from _call(GET, pb.GetTimerRequest(topic=topic, timer_id=timer_id), timeout)
+    except errors.NotFound:
+        return None
+    return Timer.from_proto(response.timer)
+
+
+def page(
+    topic: str, state: TimerState | None, page_size: int, token: str, timeout: float
+) -> Steps[tuple[list[TimerInfo], str]]:
+    """Read one page of a topic, and the token of the next one (empty: there is none)."""
+    request = pb.ListTimersRequest(
+        topic=topic,
+        state=timer_pb2.TIMER_STATE_UNSPECIFIED if state is None else STATES_ON_THE_WIRE[state],
+        page_size=page_size,
+        page_token=token,
+    )
+    response = yield from _call(LIST, request, timeout)
+    return [TimerInfo.from_proto(timer) for timer in response.timers], response.next_page_token
+
+
+def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
+    """Refuse what is plainly wrong before the first page is asked for."""
+    arguments.check_name(topic, "topic")
+    arguments.check_count(page_size, "page_size", 1, 500)
+    if state is not None and state not in STATES_ON_THE_WIRE:
+        raise errors.InvalidArgument("state must be PENDING, LEASED or None", field="state")
+
+
+def _call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
+    """Call, and again while the relay is UNAVAILABLE, for `timeout` seconds in all.
+
+    All our calls may be repeated: they name the timer. Raises `CallError`.
+    """
+    deadline = time.monotonic() + timeout
+    backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+    while True:
+        try:
+            response: Response = yield Attempt(method, request, max(deadline - time.monotonic(), 0.001))
+        except errors.Unavailable as error:
+            pause = max(backoff.next(), error.retry_after or 0.0)
+            if time.monotonic() + pause >= deadline:
+                raise
+        else:
+            return response
+        yield Pause(pause)
 
 
 def _chunks(specs: Sequence[timer_pb2.TimerSpec]) -> Iterator[list[timer_pb2.TimerSpec]]:
@@ -98,51 +221,6 @@ def _chunks(specs: Sequence[timer_pb2.TimerSpec]) -> Iterator[list[timer_pb2.Tim
         size += weight
     if chunk:
         yield chunk
-
-
-async def cancel(wire: Wire, topic: str, timer_id: str, timeout: float) -> bool:
-    """Remove a timer; tell whether there was one."""
-    _check_names(topic, timer_id)
-    request = pb.CancelRequest(topic=topic, timer_id=timer_id)
-    return (await call(wire.cancel, request, timeout)).cancelled
-
-
-async def get(wire: Wire, topic: str, timer_id: str, timeout: float) -> Timer | None:
-    """Read a timer, or None."""
-    _check_names(topic, timer_id)
-    request = pb.GetTimerRequest(topic=topic, timer_id=timer_id)
-    try:
-        return Timer.from_proto((await call(wire.get, request, timeout)).timer)
-    except errors.NotFound:
-        return None
-
-
-async def list_timers(
-    wire: Wire, topic: str, state: TimerState | None, page_size: int, timeout: float
-) -> AsyncIterator[TimerInfo]:
-    """Read a topic page by page; `timeout` is for each page."""
-    token = ""
-    while True:
-        request = pb.ListTimersRequest(
-            topic=topic,
-            state=timer_pb2.TIMER_STATE_UNSPECIFIED if state is None else STATES_ON_THE_WIRE[state],
-            page_size=page_size,
-            page_token=token,
-        )
-        page = await call(wire.list, request, timeout)
-        for timer in page.timers:
-            yield TimerInfo.from_proto(timer)
-        token = page.next_page_token
-        if not token:
-            return
-
-
-def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
-    """Refuse what is plainly wrong before the first page is asked for."""
-    arguments.check_name(topic, "topic")
-    arguments.check_count(page_size, "page_size", 1, 500)
-    if state is not None and state not in STATES_ON_THE_WIRE:
-        raise errors.InvalidArgument("state must be PENDING, LEASED or None", field="state")
 
 
 def _check_names(topic: str, timer_id: str) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from relay.client import calls, errors
+from relay.client import arguments, calls, errors
 from relay.client.arguments import Seconds
-from relay.client.delivery import AckPolicy
-from relay.client.handling import Handler, Registration
+from relay.client.handlers import Handlers
 from relay.client.runtime import Runtime
 from relay.client.signals import stop_signals
 from relay.client.timers import (
@@ -22,14 +20,13 @@ from relay.client.timers import (
     Timer,
     TimerInfo,
     TimerState,
-    make_timer_id,
 )
+from relay.client.wire import Wire, target_or_default
 
-DEFAULT_TARGET = "127.0.0.1:7451"
-_H = TypeVar("_H", bound=Handler)
+_T = TypeVar("_T")
 
 
-class RelayClient:
+class RelayClient(Handlers):
     """A connection to the relay beside this application.
 
     `target` is `host:port` or `unix:/path`; without it the environment's `RELAY_TARGET`, else
@@ -57,53 +54,16 @@ class RelayClient:
         timeout: float = 10.0,
         shutdown_timeout: float = 30.0,
     ) -> None:
-        self.target = target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET
+        super().__init__()
+        self.target = target_or_default(target)
         self._timeout = timeout
         self._shutdown_timeout = shutdown_timeout
-        self._registrations: dict[str, Registration] = {}
         self._runtime: Runtime | None = None
         self._stop = asyncio.Event()
         self._body: asyncio.Task[Any] | None = None
         self._cancelled_body = False
-
-    # ------------------------------------------------------------------ handlers
-
-    def on(
-        self,
-        topic: str,
-        *,
-        concurrency: int = 100,
-        prefetch: int | None = None,
-        ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
-    ) -> Callable[[_H], _H]:
-        """Register a handler for a topic; a decorator that returns the handler unchanged.
-
-        An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
-        many run at a time, `prefetch` how many more deliveries wait at hand (as many again if
-        not given; the sum is capped at 100,000). Raises `UsageError` if the topic has a handler
-        already or the client is open, `InvalidArgument` for a wrong argument.
-
-        >>> @client.on("reports", concurrency=4, ack_policy=AckPolicy.REJECT_ON_ERROR)
-        ... def build(delivery):    # in a thread
-        ...     return None         # ACK
-        """
-
-        def register(handler: _H) -> _H:
-            registration = Registration(
-                topic=topic,
-                handler=handler,
-                concurrency=concurrency,
-                prefetch=concurrency if prefetch is None else prefetch,
-                ack_policy=ack_policy,
-            )
-            if self._runtime is not None:
-                raise errors.UsageError("register handlers before the client is opened")
-            if topic in self._registrations:
-                raise errors.UsageError(f"topic {topic!r} has a handler already")
-            self._registrations[topic] = registration
-            return handler
-
-        return register
+        self.double: Wire | None = None
+        """What stands in for the channel in tests; `relay.client.testing` sets it."""
 
     # --------------------------------------------------------------------- calls
 
@@ -129,16 +89,18 @@ class RelayClient:
 
         >>> await client.schedule("invoices", b"42", delay=5.0, timer_id="invoice-42")
         """
-        new = NewTimer(
-            topic=topic,
-            payload=payload,
-            delay=delay,
-            due_time=due_time,
-            timer_id=make_timer_id() if timer_id is None else timer_id,
-            headers={} if headers is None else headers,
-            content_type=content_type,
+        return await self._run(
+            calls.schedule(
+                topic,
+                payload,
+                delay=delay,
+                due_time=due_time,
+                timer_id=timer_id,
+                headers=headers,
+                content_type=content_type,
+                timeout=self._limit(timeout),
+            )
         )
-        return await calls.schedule(self._opened().wire, new, self._limit(timeout))
 
     async def schedule_batch(
         self, timers: Iterable[NewTimer], *, timeout: float | None = None
@@ -153,18 +115,18 @@ class RelayClient:
         ...     [NewTimer(topic="invoices", payload=b"%d" % n, delay=n) for n in range(1000)]
         ... )
         """
-        return await calls.schedule_batch(self._opened().wire, list(timers), self._limit(timeout))
+        return await self._run(calls.schedule_batch(timers, self._limit(timeout)))
 
     async def cancel(self, topic: str, timer_id: str, *, timeout: float | None = None) -> bool:
         """Remove a timer, also while it is being delivered; tell whether there was one.
 
         A retry after a lost answer says False although the call removed it.
         """
-        return await calls.cancel(self._opened().wire, topic, timer_id, self._limit(timeout))
+        return await self._run(calls.cancel(topic, timer_id, self._limit(timeout)))
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """Read a timer with its payload; None if there is none (it never raises `NotFound`)."""
-        return await calls.get(self._opened().wire, topic, timer_id, self._limit(timeout))
+        return await self._run(calls.get(topic, timer_id, self._limit(timeout)))
 
     def list(
         self,
@@ -182,8 +144,7 @@ class RelayClient:
         ...     print(timer.timer_id, timer.due_time)
         """
         calls.check_list(topic, state, page_size)
-        wire = self._opened().wire
-        return calls.list_timers(wire, topic, state, page_size, self._limit(timeout))
+        return self._pages(self._wire(), topic, state, page_size, self._limit(timeout))
 
     # ------------------------------------------------------------- opening, closing
 
@@ -196,7 +157,8 @@ class RelayClient:
             raise errors.UsageError("the client is open already")
         self._stop = asyncio.Event()
         self._cancelled_body = False
-        self._runtime = Runtime(self.target, self._registrations.values(), self._on_refused)
+        streams = self.registrations.values() if self.double is None else ()
+        self._runtime = Runtime(self.target, streams, self._on_refused)
 
     async def aclose(self) -> None:
         """Drain and close: no new handlers; running ones end, settle; then the channel closes.
@@ -269,6 +231,11 @@ class RelayClient:
         if refusal is not None and (ours or error is None):
             raise refusal from None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the client is open."""
+        return self._runtime is not None
+
     def _on_refused(self) -> None:
         """A stream can't be opened: end `run`, or the body of the `async with`."""
         self._stop.set()
@@ -280,8 +247,22 @@ class RelayClient:
             raise errors.UsageError("the client is not open: use it inside `async with client`")
         return self._runtime
 
+    def _wire(self) -> Wire:
+        return self.double if self.double is not None else self._opened().wire
+
+    async def _run(self, steps: calls.Steps[_T]) -> _T:
+        return await calls.run(self._wire(), steps)
+
+    async def _pages(
+        self, wire: Wire, topic: str, state: TimerState | None, page_size: int, timeout: float
+    ) -> AsyncIterator[TimerInfo]:
+        token = ""
+        while True:
+            timers, token = await calls.run(wire, calls.page(topic, state, page_size, token, timeout))
+            for timer in timers:
+                yield timer
+            if not token:
+                return
+
     def _limit(self, timeout: float | None) -> float:
-        limit = self._timeout if timeout is None else timeout
-        if not limit > 0:
-            raise errors.InvalidArgument("timeout must be more than 0 seconds", field="timeout")
-        return limit
+        return arguments.to_timeout(self._timeout if timeout is None else timeout)

@@ -10,8 +10,7 @@ from typing import Any
 from relay.client import arguments
 from relay.client.arguments import Seconds
 from relay.client.errors import DeliveryLost
-from relay.client.lease import Lease
-from relay.client.outbox import Frame
+from relay.client.lease import Lease, Sent
 from relay.v1 import delivery_service_pb2 as pb
 
 
@@ -167,7 +166,8 @@ class Delivery:
     async def extend(self) -> None:
         """Still at work: renew the lease now and let `delivery_timeout` begin anew.
 
-        May come any number of times before the outcome.
+        May come any number of times before the outcome. Raises `UsageError` in a `PushHandlers`
+        handler, whose call has all of `delivery_timeout`.
         """
         await _sent(self._lease.settle(pb.OUTCOME_EXTEND))
 
@@ -175,6 +175,6 @@ class Delivery:
         return f"<Delivery {self._lease}>"
 
 
-async def _sent(frame: Frame) -> None:
-    if not await frame.wait():
+async def _sent(sent: Sent) -> None:
+    if not await sent.wait():
         raise DeliveryLost("the stream broke before the outcome was written")

@@ -21,12 +21,17 @@ relay and, for what is plainly wrong, from the client before any call, with the 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+
+FailedCall: TypeAlias = grpc.aio.AioRpcError | grpc.Call
+"""What gRPC raises: asyncio's calls the one, blocking ones the other."""
+
+CLOSED = "the client was closed"
 
 
 class RelayError(Exception):
@@ -141,13 +146,13 @@ def make(
     return CallError(message, code=code)
 
 
-def from_rpc(error: grpc.aio.AioRpcError) -> CallError:
+def from_rpc(error: FailedCall) -> CallError:
     """Translate a failed gRPC call, with the field and the pause from its status details."""
     field, retry_after = _read_details(error)
     return make(error.code(), error.details() or "no details", field=field, retry_after=retry_after)
 
 
-def _read_details(error: grpc.aio.AioRpcError) -> tuple[str, float | None]:
+def _read_details(error: FailedCall) -> tuple[str, float | None]:
     """Return the first field violation and the retry delay in seconds, where there are any."""
     field, retry_after = "", None
     violation, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()

@@ -8,75 +8,43 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
 
 from relay.client import arguments, tracing
-from relay.client.arguments import MAX_OUTSTANDING
 from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
-from relay.client.errors import AlreadySettled, DeliveryLost, InvalidArgument
+from relay.client.errors import AlreadySettled, DeliveryLost
+from relay.client.handlers import Handler, Registration
 from relay.client.lease import Lease
 from relay.v1 import delivery_service_pb2 as pb
-
-Handler: TypeAlias = Callable[[Delivery], Awaitable[Any]] | Callable[[Delivery], Any]
 
 _log = logging.getLogger("relay.client")
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What `RelayClient.on` was told."""
-
-    topic: str
-    handler: Handler
-    concurrency: int
-    prefetch: int
-    ack_policy: AckPolicy
-
-    def __post_init__(self) -> None:
-        """Refuse what can't work."""
-        arguments.check_name(self.topic, "topic")
-        arguments.check_count(self.concurrency, "concurrency", 1, MAX_OUTSTANDING)
-        arguments.check_count(self.prefetch, "prefetch", 0, MAX_OUTSTANDING)
-        if not isinstance(self.ack_policy, AckPolicy):
-            raise InvalidArgument("ack_policy must be an AckPolicy", field="ack_policy")
-        if not callable(self.handler):
-            raise InvalidArgument("handler must be callable", field="handler")
-        if self.ack_policy is AckPolicy.MANUAL and not self.is_async:
-            raise InvalidArgument(
-                "ack_policy MANUAL needs an async handler: only there can ack() be awaited",
-                field="ack_policy",
-            )
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the handler is a coroutine function, or an object that is called as one."""
-        call = getattr(self.handler, "__call__", None)  # noqa: B004 (the method is wanted)
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
-
-    @property
-    def max_outstanding(self) -> int:
-        """How many unsettled deliveries the stream may hold."""
-        return min(self.concurrency + self.prefetch, MAX_OUTSTANDING)
+CallPlain: TypeAlias = Callable[[Handler, Delivery], Awaitable[Any]]
+"""Calls a handler that is no coroutine function."""
 
 
 class Handling:
-    """Runs one registration's handler and turns each end into an outcome."""
+    """Runs one registration's handler and turns each end into an outcome.
 
-    def __init__(self, registration: Registration) -> None:
+    `call_plain` is there for handlers that are not async; without it they run in threads.
+    """
+
+    def __init__(self, registration: Registration, call_plain: CallPlain | None = None) -> None:
         self._policy = registration.ack_policy
         self._pool: ThreadPoolExecutor | None = None
         self._handler: Callable[[Delivery], Awaitable[Any]]
         if registration.is_async:
             self._handler = registration.handler
         else:
-            self._sync_handler = registration.handler
-            self._handler = self._call_in_thread
-            self._pool = ThreadPoolExecutor(
-                registration.concurrency, thread_name_prefix=f"relay-{registration.topic}"
-            )
+            if call_plain is None:
+                self._pool = ThreadPoolExecutor(
+                    registration.concurrency, thread_name_prefix=f"relay-{registration.topic}"
+                )
+            self._handler = partial(call_plain or self._call_in_thread, registration.handler)
 
     async def handle(self, lease: Lease) -> None:
         """Call the handler and settle; never raises, unless the client cancels it."""
@@ -126,16 +94,16 @@ class Handling:
             reason=type(error).__name__,
         )
 
-    async def _call_in_thread(self, delivery: Delivery) -> None:
+    async def _call_in_thread(self, handler: Handler, delivery: Delivery) -> None:
         context = contextvars.copy_context()
         result = await asyncio.get_running_loop().run_in_executor(
-            self._pool, context.run, _called, self._sync_handler, delivery
+            self._pool, context.run, called, handler, delivery
         )
         if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
             await result
 
 
-def _called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
+def called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
     """The handler's answer. No future can carry a StopIteration: it would never be done."""
     try:
         return handler(delivery)

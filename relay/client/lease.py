@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from google.protobuf.duration_pb2 import Duration
 
 from relay.client.errors import AlreadySettled, DeliveryLost
 from relay.v1 import delivery_service_pb2 as pb
 
-if TYPE_CHECKING:
-    from relay.client.outbox import Frame
-
 MAX_REASON_BYTES = 1_024
 
 
+class Sent(Protocol):
+    """An outcome on its way."""
+
+    async def wait(self) -> bool:
+        """Wait until it has left; return False if the stream broke before."""
+        ...
+
+
 class Stream(Protocol):
-    """What a lease needs of the stream that it came by."""
+    """What a lease needs of the stream, or of the call, that it came by."""
 
     def settle(
         self, token: bytes, outcome: pb.Outcome, retry_after: Duration | None, reason: str
-    ) -> Frame | None:
-        """Queue an outcome and return the frame that carries it; None if the stream is gone."""
+    ) -> Sent | None:
+        """Queue an outcome and return what carries it; None if the stream is gone."""
         ...
 
     def finished(self, lease: Lease) -> None:
@@ -55,17 +60,17 @@ class Lease:
         """Note that the relay said so."""
         self._lost = True
 
-    def settle(self, outcome: pb.Outcome, retry_after: Duration | None = None, reason: str = "") -> Frame:
+    def settle(self, outcome: pb.Outcome, retry_after: Duration | None = None, reason: str = "") -> Sent:
         """Queue an outcome. Raises `AlreadySettled` or `DeliveryLost`."""
         if self.settled:
             raise AlreadySettled(f"{self} has its outcome already")
         if self._lost:
             raise DeliveryLost(f"{self} was lost: its timer was rescheduled, cancelled or taken")
-        frame = self.stream.settle(self.token, outcome, retry_after, shorten(reason))
-        if frame is None:
+        sent = self.stream.settle(self.token, outcome, retry_after, shorten(reason))
+        if sent is None:
             raise DeliveryLost(f"{self} was lost: its stream ended")
         self.settled = outcome != pb.OUTCOME_EXTEND
-        return frame
+        return sent
 
     def __str__(self) -> str:
         message = self.message

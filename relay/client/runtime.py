@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from relay.client import errors
-from relay.client.handling import Registration
+from relay.client.handlers import Registration
 from relay.client.subscription import Subscription
-from relay.client.wire import Wire
+from relay.client.wire import GrpcWire
 
 _log = logging.getLogger("relay.client")
 
@@ -23,7 +23,7 @@ class Runtime:
         registrations: Iterable[Registration],
         on_refused: Callable[[], None],
     ) -> None:
-        self.wire = Wire(target)
+        self.wire = GrpcWire(target)
         self.refusal: BaseException | None = None
         """Why a stream could not be opened, if one couldn't."""
         self._target = target

@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
 from relay.client import errors
-from relay.client.handling import Registration
+from relay.client.handlers import Registration
 from relay.client.lease import Lease
 from relay.client.outbox import Frame, Outbox
 from relay.client.problems import TokenBook

@@ -9,9 +9,10 @@ import grpc
 
 from relay.client.backoff import Backoff
 from relay.client.errors import CallError
-from relay.client.handling import Handling, Registration
+from relay.client.handlers import Registration
+from relay.client.handling import Handling
 from relay.client.session import Session
-from relay.client.wire import Wire
+from relay.client.wire import GrpcWire
 from relay.client.workers import Workers
 
 _log = logging.getLogger("relay.client")
@@ -32,7 +33,7 @@ _END_PATIENCE = 5.0
 class Subscription:
     """Opens a stream, reads it to its end, opens the next one."""
 
-    def __init__(self, registration: Registration, wire: Wire) -> None:
+    def __init__(self, registration: Registration, wire: GrpcWire) -> None:
         self._registration = registration
         self._wire = wire
         self._handling = Handling(registration)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from relay.client import errors, tracing
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_service_pb2 as timer_pb
 
-_Request = TypeVar("_Request", bound=Message)
-_Response = TypeVar("_Response", bound=Message)
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
 
 if TYPE_CHECKING:  # grpcio 1.74's classes can't be subscripted when the program runs
     _Deliver: TypeAlias = grpc.aio.StreamStreamMultiCallable[
@@ -32,52 +36,175 @@ _CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),  # the relay is beside the application, never behind a proxy
 ]
+DEFAULT_TARGET = "127.0.0.1:7451"
 
 
-Metadata: TypeAlias = Sequence[tuple[str, str]]
+def target_or_default(target: str | None) -> str:
+    """Where the relay is: as given, or the environment's `RELAY_TARGET`, or `127.0.0.1:7451`."""
+    return target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET
 
 
-class Unary(Protocol[_Request, _Response]):
-    """A call with one request and one answer; `timeout` is in seconds."""
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Response]):
+    """A call of `TimerService`: one request, one answer. `traced`: the caller's trace context goes along."""
 
-    def __call__(
-        self, request: _Request, *, timeout: float | None = None, metadata: Metadata = ()
-    ) -> grpc.aio.UnaryUnaryCall[_Request, _Response]:
-        """Start the call."""
+    name: str
+    request: type[Request]
+    response: type[Response]
+    traced: bool = False
+
+    @property
+    def path(self) -> str:
+        """What gRPC calls it."""
+        return f"/relay.v1.TimerService/{self.name}"
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes beside a request now."""
+        return tracing.inject() if self.traced else ()
+
+
+SCHEDULE = Method("Schedule", timer_pb.ScheduleRequest, timer_pb.ScheduleResponse, traced=True)
+SCHEDULE_BATCH = Method(
+    "ScheduleBatch", timer_pb.ScheduleBatchRequest, timer_pb.ScheduleBatchResponse, traced=True
+)
+CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse)
+GET = Method("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
+LIST = Method("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
+METHODS: tuple[Method[Any, Any], ...] = (SCHEDULE, SCHEDULE_BATCH, CANCEL, GET, LIST)
+
+
+class Wire(Protocol):
+    """What an asyncio client's calls go over."""
+
+    async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """Make one call of at most `timeout` seconds. Raises `CallError`."""
+        ...
+
+    async def close(self) -> None:
+        """End it, and cancel what is still under way."""
         ...
 
 
-class Wire:
-    """A channel to a relay and the calls that go over it."""
+class SyncWire(Protocol):
+    """What a blocking client's calls go over; for any number of threads at once."""
+
+    def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """Make one call of at most `timeout` seconds. Raises `CallError`."""
+        ...
+
+    def close(self) -> None:
+        """End it, and cancel what is still under way."""
+        ...
+
+
+class GrpcWire:
+    """A channel to a relay, for one event loop."""
 
     def __init__(self, target: str) -> None:
         self.channel = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
-        self.schedule = self._unary("Schedule", timer_pb.ScheduleRequest, timer_pb.ScheduleResponse)
-        self.schedule_batch = self._unary(
-            "ScheduleBatch", timer_pb.ScheduleBatchRequest, timer_pb.ScheduleBatchResponse
-        )
-        self.cancel = self._unary("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse)
-        self.get = self._unary("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
-        self.list = self._unary("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
+        self._calls = {
+            method.name: self.channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            for method in METHODS
+        }
         self._deliver: _Deliver = self.channel.stream_stream(
             "/relay.v1.DeliveryService/Deliver",
             request_serializer=delivery_pb.DeliverRequest.SerializeToString,
             response_deserializer=delivery_pb.DeliverResponse.FromString,
         )
 
+    async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """See `Wire.call`."""
+        try:
+            answer: Message = await self._calls[method.name](
+                request, timeout=timeout, metadata=method.metadata
+            )
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_rpc(error) from None
+        except grpc.aio.UsageError:  # the channel was closed before the call began
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # gRPC says it in this way when the channel closes; nobody cancelled this task.
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
+        return answer
+
     def deliver(self) -> DeliverCall:
         """Start a delivery stream."""
         return self._deliver()
 
     async def close(self) -> None:
-        """Close the channel and cancel what is still under way."""
+        """See `Wire.close`."""
         await self.channel.close(None)
 
-    def _unary(
-        self, name: str, request: type[_Request], response: type[_Response]
-    ) -> Unary[_Request, _Response]:
-        return self.channel.unary_unary(
-            f"/relay.v1.TimerService/{name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
+
+_IMPORTED_IN = os.getpid()
+_FORK_GRACE = 0.5
+"""Seconds that gRPC may take to end a call in time by itself."""
+
+
+class SyncGrpcWire:
+    """A channel to a relay, for one process."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        self._forked = os.getpid() != _IMPORTED_IN
+        self._calls = {
+            method.name: self._channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            for method in METHODS
+        }
+
+    def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """See `SyncWire.call`."""
+        call = self._calls[method.name]
+        try:
+            answer: Message = (
+                self._call_after_fork(call, request, timeout, method.metadata)
+                if self._forked
+                else call(request, timeout=timeout, metadata=method.metadata)
+            )
+        except grpc.RpcError as error:
+            raise errors.from_rpc(cast("grpc.Call", error)) from None
+        except ValueError as error:  # so gRPC says it once the channel is closed
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from error
+        return answer
+
+    def close(self) -> None:
+        """See `SyncWire.close`."""
+        self._channel.close()
+
+    def _call_after_fork(
+        self,
+        call: grpc.UnaryUnaryMultiCallable[Any, Any],
+        request: Message,
+        timeout: float,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> Message:
+        """Call with a second deadline, of Python's.
+
+        gRPC's own threads, and with them its timers, may not have survived the fork: if another
+        thread of the parent was in a call, or with GRPC_ENABLE_FORK_SUPPORT=0. It costs twice
+        the CPU of a plain call, so only processes that were forked pay for it.
+        """
+        running = call.future(request, timeout=timeout, metadata=metadata)
+        try:
+            answer: Message = running.result(timeout + _FORK_GRACE)
+        except grpc.FutureTimeoutError:
+            running.cancel()
+            raise errors.DeadlineExceeded(
+                "gRPC did not answer in this process, which was forked while gRPC was in use; "
+                "make the first call after the fork"
+            ) from None
+        except grpc.FutureCancelledError:
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
+        return answer

@@ -129,6 +129,26 @@ def _check_files(tls: Tls) -> None:
         ) from None
 
 
+def guess(url: str, trouble: str) -> str:
+    """What a start that never got an answer may be due to, as the end of a sentence; empty if unknown.
+
+    Servers close such connections without a word, or wait for more: only together with the URL
+    does that tell something.
+    """
+    tls = parse(url).tls
+    closed = re.search(r"reset|closed|lost|broken pipe|EOF", trouble, re.IGNORECASE)
+    if closed and tls is None:
+        return "; does the server speak TLS on this port? Then redis.url begins with rediss://"
+    if closed and tls is not None and tls.certfile is None:
+        return (
+            "; does the server want a client certificate? Then name one in redis.url, with ssl_certfile "
+            "and ssl_keyfile"
+        )
+    if tls is not None and re.search("Timeout connecting|no answer", trouble):
+        return "; does the server speak TLS on this port? Otherwise redis.url begins with redis://"
+    return ""
+
+
 def _reason(failure: OSError) -> str:
     return failure.strerror or type(failure).__name__
 

@@ -121,36 +121,36 @@ async def test_statuses_become_errors(
 GOOD = {"topic": "t", "payload": b"p", "delay": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    [
-        ("topic", {"topic": ""}),
-        ("topic", {"topic": "a{b}"}),
-        ("topic", {"topic": "ü" * 129}),
-        ("topic", {"topic": "\ud800"}),
-        ("timer_id", {"timer_id": ""}),
-        ("timer_id", {"timer_id": "a\nb"}),
-        ("timer_id", {"timer_id": 7}),
-        ("payload", {"payload": "text"}),
-        ("payload", {"payload": None}),
-        ("headers", {"headers": {"a": 1}}),
-        ("headers", {"headers": {"a": "x" * 65_536}}),
-        ("headers", {"headers": ["a"]}),
-        ("content_type", {"content_type": b"x"}),
-        ("delay", {"delay": -1}),
-        ("delay", {"delay": float("nan")}),
-        ("delay", {"delay": float("inf")}),
-        ("delay", {"delay": timedelta(seconds=-1)}),
-        ("delay", {"delay": True}),
-        ("delay", {"delay": "5"}),
-        ("due_time", {"delay": None}),
-        ("due_time", {"due_time": datetime(2030, 1, 1, tzinfo=UTC)}),
-        ("due_time", {"delay": None, "due_time": datetime(2030, 1, 1)}),  # noqa: DTZ001
-        ("due_time", {"delay": None, "due_time": datetime(1969, 12, 31, tzinfo=UTC)}),
-        ("due_time", {"delay": None, "due_time": 1_700_000_000}),
-        ("timeout", {"timeout": 0}),
-    ],
-)
+WRONG: list[tuple[str, dict[str, object]]] = [
+    ("topic", {"topic": ""}),
+    ("topic", {"topic": "a{b}"}),
+    ("topic", {"topic": "ü" * 129}),
+    ("topic", {"topic": "\ud800"}),
+    ("timer_id", {"timer_id": ""}),
+    ("timer_id", {"timer_id": "a\nb"}),
+    ("timer_id", {"timer_id": 7}),
+    ("payload", {"payload": "text"}),
+    ("payload", {"payload": None}),
+    ("headers", {"headers": {"a": 1}}),
+    ("headers", {"headers": {"a": "x" * 65_536}}),
+    ("headers", {"headers": ["a"]}),
+    ("content_type", {"content_type": b"x"}),
+    ("delay", {"delay": -1}),
+    ("delay", {"delay": float("nan")}),
+    ("delay", {"delay": float("inf")}),
+    ("delay", {"delay": timedelta(seconds=-1)}),
+    ("delay", {"delay": True}),
+    ("delay", {"delay": "5"}),
+    ("due_time", {"delay": None}),
+    ("due_time", {"due_time": datetime(2030, 1, 1, tzinfo=UTC)}),
+    ("due_time", {"delay": None, "due_time": datetime(2030, 1, 1)}),  # noqa: DTZ001
+    ("due_time", {"delay": None, "due_time": datetime(1969, 12, 31, tzinfo=UTC)}),
+    ("due_time", {"delay": None, "due_time": 1_700_000_000}),
+    ("timeout", {"timeout": 0}),
+]
+
+
+@pytest.mark.parametrize(("field", "wrong"), WRONG)
 async def test_wrong_arguments_are_refused_before_the_call(
     relay: ScriptedRelay, client: RelayClient, field: str, wrong: dict[str, object]
 ) -> None:

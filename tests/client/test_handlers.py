@@ -348,7 +348,7 @@ def test_registration_refuses_what_cannot_work(client: RelayClient) -> None:
 async def test_handlers_are_registered_before_the_opening(client: RelayClient) -> None:
     """A late registration would be silently idle, so it is an error."""
     async with client:
-        with pytest.raises(UsageError, match="before the client is opened"):
+        with pytest.raises(UsageError, match="before deliveries begin"):
             client.on("t")(returns)
 
 

@@ -2,6 +2,10 @@
 
     python -m tests.e2e.application --target 127.0.0.1:7451 --topic orders --events events.jsonl
 
+With `--listen unix:/path` it does not dial for deliveries but is pushed to. SIGUSR1 then holds every
+further call back before its handler, and notes `held` once all that came before have started theirs;
+SIGUSR2 lets them go.
+
 A payload that is no JSON object means {}: be handled at once. What an object may hold:
 
     sleep: seconds          work for so long
@@ -27,11 +31,18 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from typing import Any
 
+import grpc
+import grpc.aio
 from opentelemetry import propagate
 
-from relay.client import Delivery, Nack, Reject, RelayClient
+from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient
+from relay.client.health import Health
+
+Start = tuple[str, int]
+"""A timer's name and attempt."""
 
 
 class Journal:
@@ -39,6 +50,8 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.starts: Counter[Start] = Counter()
+        """The handlers that have started in this process."""
 
     def write(self, event: str, **fields: Any) -> None:
         line = {"event": event, "at": time.time(), "pid": os.getpid(), **fields}
@@ -46,6 +59,8 @@ class Journal:
 
     def note(self, event: str, delivery: Delivery) -> None:
         """One event of a delivery. `late` (seconds) is by this machine's clock, which is Redis's too."""
+        if event == "start":
+            self.starts[delivery.timer_id, delivery.attempt] += 1
         self.write(
             event,
             topic=delivery.topic,
@@ -118,6 +133,70 @@ async def tell_ready(client: RelayClient, journal: Journal) -> None:
     journal.write("ready")
 
 
+class Gate(grpc.aio.ServerInterceptor):
+    """Holds calls back before their handlers."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._open = asyncio.Event()
+        self._open.set()
+        self._inside: Counter[Start] = Counter()
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        inner = await continuation(details)
+        if not details.method.endswith("TimerHandler/Deliver"):
+            return inner
+
+        async def deliver(request: Any, context: Any) -> Any:
+            await self._open.wait()
+            start = request.delivery.timer_id, request.delivery.attempt
+            self._inside[start] += 1
+            try:
+                return await inner.unary_unary(request, context)
+            finally:
+                self._inside[start] -= 1
+
+        return grpc.unary_unary_rpc_method_handler(
+            deliver, inner.request_deserializer, inner.response_serializer
+        )
+
+    def close(self) -> None:
+        self._open.clear()
+        self._closing = asyncio.create_task(self._tell())
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def _tell(self) -> None:
+        while not +self._inside <= self._journal.starts:  # noqa: ASYNC110  (nobody gives an event for it)
+            await asyncio.sleep(0.001)
+        self._journal.write("held")
+
+
+async def serve_pushed(options: argparse.Namespace) -> None:
+    journal = Journal(options.events)
+    gate = Gate(journal)
+    server = grpc.aio.server(interceptors=[gate], options=[("grpc.so_reuseport", 0)])
+    push, healthy = PushHandlers(shutdown_timeout=options.shutdown_timeout), Health("relay.v1.TimerHandler")
+    healthy.add_to(server)
+    async with RelayClient(options.target) as client:
+        for topic in options.topic:
+            push.on(topic, concurrency=options.concurrency)(Handler(client, journal))
+        push.add_to(server)
+        server.add_insecure_port(options.listen)
+        await server.start()
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        loop.add_signal_handler(signal.SIGUSR1, gate.close)
+        loop.add_signal_handler(signal.SIGUSR2, gate.open)
+        journal.write("ready")
+        await stop.wait()
+        healthy.stop()
+        await push.aclose()
+        await server.stop(5)
+    journal.write("stopped")
+
+
 async def serve(options: argparse.Namespace) -> None:
     client = RelayClient(options.target, shutdown_timeout=options.shutdown_timeout)
     journal = Journal(options.events)
@@ -137,9 +216,11 @@ def main() -> None:
     parser.add_argument("--events", required=True)
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--prefetch", type=int)
+    parser.add_argument("--listen")
     parser.add_argument("--shutdown-timeout", type=float, default=30.0)
     logging.basicConfig(level=logging.INFO)
-    asyncio.run(serve(parser.parse_args()))
+    options = parser.parse_args()
+    asyncio.run(serve_pushed(options) if options.listen else serve(options))
 
 
 if __name__ == "__main__":

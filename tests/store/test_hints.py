@@ -175,3 +175,40 @@ async def test_hints_in_memory() -> None:
     await store.unwatch("topic")
     await store.schedule("topic", [NewTimer("a", b"", due=0)])
     assert heard == [LATER, LATER - 1]
+
+
+@pytest.mark.slow
+async def test_a_server_that_falls_silent() -> None:
+    """A connection on which nothing answers any more is given up, and an idle one that is well is not."""
+    with start_server("valkey") as server:
+        redis = connect(server.url, connections=1, timeout=0.5)
+        heard: list[int] = []
+        hints = RedisHints(redis, heartbeat=0.2)
+        async with anyio.create_task_group() as group:
+            group.start_soon(hints.run)
+            await hints.watch("topic", heard.append)
+            await until(lambda: heard == [0])
+            with server.client() as client:
+                await until(lambda: "cmdstat_ping" in client.info("commandstats"))
+            assert heard == [0], "it was well"
+            server.freeze()
+            await until(lambda: hints._deaf)
+            server.thaw()
+            await until(lambda: len(heard) == 2)
+            group.cancel_scope.cancel()
+        await redis.aclose()
+
+
+async def test_renew(store: RedisStore, keyspace: Keyspace) -> None:
+    """It leaves its connection at once for another one."""
+    topic = keyspace.topic()
+    heard: list[int] = []
+    hints = RedisHints(store._redis)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch(topic, heard.append)
+        for times in (1, 2, 3):
+            await until(lambda: heard == [0] * times)  # noqa: B023
+            hints.renew()
+        await until(lambda: heard == [0] * 4)
+        group.cancel_scope.cancel()

@@ -11,7 +11,7 @@ import pytest
 from relay.core.errors import StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
+from relay.store.connect import connect, follow_master
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
 from tests.sentinels import MASTER, Group, Sentinel, until
@@ -109,6 +109,24 @@ async def test_a_lease_and_a_newer_intent_that_were_covered(group: Group, store:
     await redis.aclose()
 
 
+@pytest.mark.slow
+async def test_a_live_master_that_is_replaced(group: Group, store: RedisStore) -> None:
+    """Whoever follows the Sentinels leaves it at once, though it still takes writes, which would be lost."""
+    moved = anyio.Event()
+    await store.schedule("topic", [NewTimer("a", b"x", due=LATER)])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_master, store._redis, moved.set)
+        await in_thread(group.fail_over)
+        with anyio.fail_after(10):
+            await moved.wait()
+        tasks.cancel_scope.cancel()
+    await again(store)
+    await store.schedule("topic", [NewTimer("b", b"x", due=LATER)])
+    new = await in_thread(group.new_master, group.servers[0])
+    with new.client() as client:
+        assert client.zrange("timers_timeline:topic", 0, -1) == [b"a", b"b"]
+
+
 async def test_sentinels_that_do_not_answer(group: Group) -> None:
     """The next one is asked; if none knows the master, the error tells what each of them said."""
     sentinel = group.sentinels[0].port
@@ -156,6 +174,18 @@ async def test_credentials_for_sentinels_and_master() -> None:
                 await redis.aclose()
         finally:
             sentinel.stop()
+
+
+async def test_the_least_that_a_sentinel_has_to_allow(group: Group) -> None:
+    """The one question is all that is asked of it."""
+    sentinel = group.sentinels[0]
+    with sentinel.client() as client:
+        rules = ("on", ">guard", "+sentinel|get-master-addr-by-name")
+        client.execute_command("ACL", "SETUSER", "relay", *rules)
+    place = f"redis+sentinel://127.0.0.1:{sentinel.port}/{MASTER}"
+    redis = connect(f"{place}?sentinel_username=relay&sentinel_password=guard", connections=1, timeout=2.0)
+    await RedisStore(redis).ping()
+    await redis.aclose()
 
 
 async def test_a_demotion_that_closes_no_connection() -> None:

@@ -1,0 +1,60 @@
+"""`grpc.health.v1` for an application that serves handlers, without the package of that name.
+
+grpcio-health-checking wants a newer protobuf than the client does. The two messages are as plain
+as messages get: on the wire a request is a string in field 1, an answer an enum in field 1. That
+is what protobuf's own StringValue and Int32Value are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
+
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+_SERVICE = "grpc.health.v1.Health"
+
+
+class Health:
+    """Answers Check and Watch for the server as a whole ("") and for `services`."""
+
+    def __init__(self, *services: str) -> None:
+        self._services = {"", *services}
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Say NOT_SERVING from now on, to those who watch at once; then their calls end."""
+        self._stopped.set()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve it there."""
+        codecs: dict[str, Any] = {
+            "request_deserializer": StringValue.FromString,
+            "response_serializer": Int32Value.SerializeToString,
+        }
+        handlers = {
+            "Check": grpc.unary_unary_rpc_method_handler(self._check, **codecs),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, **codecs),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+
+    async def _check(self, request: StringValue, context: grpc.aio.ServicerContext[Any, Any]) -> Int32Value:
+        status = self._status(request.value)
+        if status == SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.value!r} here")
+        return Int32Value(value=status)
+
+    async def _watch(self, request: StringValue, _: object) -> AsyncIterator[Int32Value]:
+        yield Int32Value(value=self._status(request.value))
+        await self._stopped.wait()
+        if request.value in self._services:
+            yield Int32Value(value=NOT_SERVING)
+
+    def _status(self, service: str) -> int:
+        if service not in self._services:
+            return SERVICE_UNKNOWN
+        return NOT_SERVING if self._stopped.is_set() else SERVING

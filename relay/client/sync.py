@@ -1,0 +1,151 @@
+"""The blocking client, for producers without an event loop: Django, Flask, scripts."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self, TypeVar
+
+from relay.client import arguments, calls
+from relay.client.arguments import Seconds
+from relay.client.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.wire import SyncGrpcWire, SyncWire, target_or_default
+
+_T = TypeVar("_T")
+
+
+class _Dialled:
+    """One process's channel. After a fork, whoever held the parent's lock is not there to free it."""
+
+    __slots__ = ("lock", "wire")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wire: SyncWire | None = None
+
+
+class SyncRelayClient:
+    """Schedules timers with plain blocking calls; `RelayClient` is the one that handles them.
+
+    Make one at the import of a module and use it from any thread. It dials at the first call,
+    and anew in a process that was forked since. Arguments, results, errors and retries are those
+    of `RelayClient`, call by call.
+
+    >>> timers = SyncRelayClient()
+    >>> def order_placed(order_id: int) -> None:
+    ...     timers.schedule("reminders", b"%d" % order_id, delay=3600, timer_id=f"order-{order_id}")
+    """
+
+    def __init__(self, target: str | None = None, *, timeout: float = 10.0) -> None:
+        self.target = target_or_default(target)
+        self._timeout = timeout
+        self._dialled: dict[int, _Dialled] = {}  # by process id
+        self.double: SyncWire | None = None
+        """What stands in for the channel in tests; `relay.client.testing` sets it."""
+
+    def schedule(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        delay: Seconds | None = None,
+        due_time: datetime | None = None,
+        timer_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        timeout: float | None = None,
+    ) -> ScheduledTimer:
+        """See `RelayClient.schedule`."""
+        return self._run(
+            calls.schedule(
+                topic,
+                payload,
+                delay=delay,
+                due_time=due_time,
+                timer_id=timer_id,
+                headers=headers,
+                content_type=content_type,
+                timeout=self._limit(timeout),
+            )
+        )
+
+    def schedule_batch(
+        self, timers: Iterable[NewTimer], *, timeout: float | None = None
+    ) -> list[ScheduleResult]:
+        """See `RelayClient.schedule_batch`."""
+        return self._run(calls.schedule_batch(timers, self._limit(timeout)))
+
+    def cancel(self, topic: str, timer_id: str, *, timeout: float | None = None) -> bool:
+        """See `RelayClient.cancel`."""
+        return self._run(calls.cancel(topic, timer_id, self._limit(timeout)))
+
+    def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
+        """See `RelayClient.get`."""
+        return self._run(calls.get(topic, timer_id, self._limit(timeout)))
+
+    def list(
+        self,
+        topic: str,
+        *,
+        state: TimerState | None = None,
+        page_size: int = 100,
+        timeout: float | None = None,
+    ) -> Iterator[TimerInfo]:
+        """See `RelayClient.list`."""
+        calls.check_list(topic, state, page_size)
+        return self._pages(topic, state, page_size, self._limit(timeout))
+
+    def close(self) -> None:
+        """Close this process's channel; calls under way in other threads end with `CallError`.
+
+        Not needed at the end of a process. A later call dials anew.
+        """
+        dialled = self._here()
+        with dialled.lock:
+            wire, dialled.wire = dialled.wire, None
+        if wire is not None:
+            wire.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _pages(
+        self, topic: str, state: TimerState | None, page_size: int, timeout: float
+    ) -> Iterator[TimerInfo]:
+        token = ""
+        while True:
+            timers, token = self._run(calls.page(topic, state, page_size, token, timeout))
+            yield from timers
+            if not token:
+                return
+
+    def _run(self, steps: calls.Steps[_T]) -> _T:
+        return calls.run_blocking(self._wire(), steps)
+
+    def _wire(self) -> SyncWire:
+        if self.double is not None:
+            return self.double
+        dialled = self._here()
+        with dialled.lock:
+            if dialled.wire is None:
+                dialled.wire = SyncGrpcWire(self.target)
+            return dialled.wire
+
+    def _here(self) -> _Dialled:
+        """This process's place; a parent's channel is kept beside it, untouched: it is the parent's."""
+        process = os.getpid()
+        return self._dialled.get(process) or self._dialled.setdefault(process, _Dialled())
+
+    def _limit(self, timeout: float | None) -> float:
+        return arguments.to_timeout(self._timeout if timeout is None else timeout)

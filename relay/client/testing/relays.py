@@ -1,0 +1,250 @@
+"""The two relays in memory that tests use: one for asyncio, one for tests without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Generator
+from contextlib import closing
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from google.protobuf.message import Message
+
+from relay.client.client import RelayClient
+from relay.client.delivery import Delivery
+from relay.client.errors import UsageError
+from relay.client.handlers import Handler, Handlers, Registration
+from relay.client.handling import Handling, called
+from relay.client.push import PushHandlers
+from relay.client.sync import SyncRelayClient
+from relay.client.testing.service import MemoryService, at_once
+from relay.client.testing.timers import Delivered, Held, MemoryTimers, span
+from relay.client.wire import Method
+from relay.core.policy import TopicPolicy
+
+End = RelayClient | SyncRelayClient | PushHandlers
+"""What an application talks to its relay by."""
+
+
+class _Double:
+    """A `Wire` that ends in memory."""
+
+    def __init__(self, service: MemoryService) -> None:
+        self._service = service
+
+    async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        return self._service.answer(method, request)
+
+    async def close(self) -> None:
+        pass
+
+
+class _SyncDouble:
+    """A `SyncWire` that ends in memory."""
+
+    def __init__(self, service: MemoryService) -> None:
+        self._service = service
+
+    def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        return self._service.answer(method, request)
+
+    def close(self) -> None:
+        pass
+
+
+class _Application:
+    """The application under test: its clients, joined to timers in memory, and its handlers."""
+
+    def __init__(self, ends: tuple[End, ...], now: datetime | None, policy: TopicPolicy) -> None:
+        self.timers = MemoryTimers(now, policy)
+        self._ends = ends
+
+    def attach(self) -> None:
+        for end in self._ends:
+            if isinstance(end, Handlers) and end.begun:
+                raise UsageError(f"give the relay in memory this {type(end).__name__} before it is opened")
+            if isinstance(end, RelayClient):
+                end.double = _Double(self.timers.service)
+            elif isinstance(end, SyncRelayClient):
+                end.double = _SyncDouble(self.timers.service)
+
+    def detach(self) -> None:
+        for end in self._ends:
+            if not isinstance(end, PushHandlers):
+                end.double = None
+
+    def deliveries(self, length: int) -> closing[Generator[tuple[Registration, Held], None, None]]:
+        """What falls due while the clock moves on by `length` (microseconds)."""
+        return closing(self.timers.deliveries(self._registrations(), self.timers.clock + length))
+
+    def _registrations(self) -> dict[str, tuple[Registration, bool]]:
+        """Handlers by topic, and whether they may extend; as they stand now."""
+        found: dict[str, tuple[Registration, bool]] = {}
+        for end in self._ends:
+            if isinstance(end, Handlers):
+                for topic, registration in end.registrations.items():
+                    if topic in found:
+                        raise UsageError(f"topic {topic!r} has two handlers")
+                    found[topic] = (registration, not isinstance(end, PushHandlers))
+        return found
+
+
+class InMemoryRelay:
+    """A relay in memory for asyncio tests, joined to the application's own clients.
+
+    `ends` are the `RelayClient`, `SyncRelayClient` and `PushHandlers` of the application; without
+    any, `client` is a fresh one. Inside the `async with` their calls end in memory, whether they
+    are open or not, and nothing is dialled. The clock starts at `now` (aware; the real time if
+    not given) and stands still until `advance` moves it. `lease_ttl`, `delivery_timeout`
+    (seconds) and `max_payload_bytes` mean what they mean in the relay's settings.
+
+    >>> async with InMemoryRelay() as relay:
+    ...     relay.client.on("invoices")(remind)
+    ...     await relay.client.schedule("invoices", b"42", delay=60)
+    ...     assert await relay.advance(seconds=59) == []
+    ...     (delivered,) = await relay.advance(seconds=1)
+    """
+
+    def __init__(
+        self,
+        *ends: End,
+        now: datetime | None = None,
+        lease_ttl: float = 30.0,
+        delivery_timeout: float = 600.0,
+        max_payload_bytes: int = 1 << 20,
+    ) -> None:
+        policy = TopicPolicy(
+            lease_ttl=lease_ttl, delivery_timeout=delivery_timeout, max_payload_bytes=max_payload_bytes
+        )
+        clients = [end for end in ends if isinstance(end, RelayClient)]
+        self.client = clients[0] if clients else RelayClient()
+        """The first `RelayClient` that was given, or one of the relay's own."""
+        self._application = _Application(ends if clients else (*ends, self.client), now, policy)
+        self._handlings: dict[str, Handling] = {}
+
+    @property
+    def now(self) -> datetime:
+        """What the relay's clock says: aware, UTC."""
+        return self._application.timers.now
+
+    async def advance(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> list[Delivered]:
+        """Move the clock, and call the handler of each timer that falls due on the way, at its time.
+
+        One after the other, in the order of their due times, each awaited to its end; NACKed
+        timers come again when they would. Returns what was delivered, in that order. What a
+        handler raises is logged and settled as in production; a `BaseException` that is no
+        `Exception`, as of `pytest.fail`, is raised here. Timers of topics without a handler wait.
+        """
+        delivered: list[Delivered] = []
+        with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
+            for registration, held in deliveries:
+                handling = self._handlings.setdefault(registration.topic, Handling(registration))
+                await asyncio.create_task(handling.handle(held.lease))
+                delivered.append(held.delivered())
+        return delivered
+
+    async def run_due(self) -> list[Delivered]:
+        """Deliver what is due now; the clock stands still."""
+        return await self.advance()
+
+    async def __aenter__(self) -> Self:
+        self._application.attach()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._application.detach()
+        for handling in self._handlings.values():
+            handling.close()
+
+
+class SyncInMemoryRelay:
+    """The same for tests without an event loop, such as Django's: `with`, and no `await`.
+
+    `client` is the first `SyncRelayClient` among `ends`, or a fresh one. Handlers are those of
+    the `RelayClient`s and `PushHandlers` among them. A plain handler runs in the calling thread,
+    so that it sees the test's database transaction; an async one on a loop of the relay's own.
+    """
+
+    def __init__(
+        self,
+        *ends: End,
+        now: datetime | None = None,
+        lease_ttl: float = 30.0,
+        delivery_timeout: float = 600.0,
+        max_payload_bytes: int = 1 << 20,
+    ) -> None:
+        policy = TopicPolicy(
+            lease_ttl=lease_ttl, delivery_timeout=delivery_timeout, max_payload_bytes=max_payload_bytes
+        )
+        clients = [end for end in ends if isinstance(end, SyncRelayClient)]
+        self.client = clients[0] if clients else SyncRelayClient()
+        """The first `SyncRelayClient` that was given, or one of the relay's own."""
+        self._application = _Application(ends if clients else (*ends, self.client), now, policy)
+        self._runner = asyncio.Runner()
+
+    @property
+    def now(self) -> datetime:
+        """What the relay's clock says: aware, UTC."""
+        return self._application.timers.now
+
+    def advance(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> list[Delivered]:
+        """See `InMemoryRelay.advance`."""
+        delivered: list[Delivered] = []
+        with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
+            for registration, held in deliveries:
+                handling = Handling(registration, self._call_here).handle(held.lease)
+                if registration.is_async:
+                    self._runner.run(handling)
+                else:  # on no loop: Django's ORM refuses to work on one
+                    at_once(handling)
+                delivered.append(held.delivered())
+        return delivered
+
+    def run_due(self) -> list[Delivered]:
+        """Deliver what is due now; the clock stands still."""
+        return self.advance()
+
+    def __enter__(self) -> Self:
+        self._application.attach()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._application.detach()
+        self._runner.close()
+
+    async def _call_here(self, handler: Handler, delivery: Delivery) -> None:
+        result = called(handler, delivery)
+        if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
+            self._runner.run(_awaited(result))
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result

@@ -1,0 +1,451 @@
+"""`relay.client.testing` keeps its word: each case passes in memory and with a real relay on Valkey."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, Protocol
+
+import pytest
+
+from relay.client import (
+    AckPolicy,
+    Delivery,
+    InvalidArgument,
+    Nack,
+    NewTimer,
+    Reject,
+    RelayClient,
+    TimerState,
+)
+from relay.client.testing import InMemoryRelay
+from tests.client.scripted_relay import Watched
+from tests.e2e.daemon import running_relay
+from tests.e2e.processes import Relay
+
+LEASE = 1.0
+TIMEOUT = 1.5  # delivery_timeout
+PATIENCE = 30.0
+NAMES = count()
+
+
+class Subject(Protocol):
+    """A relay under test, and the application's client."""
+
+    client: RelayClient
+
+    def now(self) -> datetime:
+        """What the relay's clock says."""
+        ...
+
+    def serving(self) -> Any:
+        """The client is open, and its handlers get deliveries."""
+        ...
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Let time pass until the condition holds."""
+        ...
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.client = RelayClient()
+        self.relay = InMemoryRelay(self.client, lease_ttl=LEASE, delivery_timeout=TIMEOUT)
+
+    def now(self) -> datetime:
+        return self.relay.now
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        async with self.relay, self.client:
+            yield
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        for _ in range(int(PATIENCE / 0.01)):
+            if await condition():
+                return
+            await self.relay.advance(seconds=0.01)
+        raise AssertionError(f"not within {PATIENCE:g} s")
+
+
+class Real:
+    def __init__(self, relay: Relay) -> None:
+        self.client = RelayClient(relay.target)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)  # the same machine's
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        async with self.client:
+            await self.client.wait_ready(PATIENCE)
+            yield
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not await condition():
+            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s"
+            await asyncio.sleep(0.01)  # a process can only be asked
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Relay]:
+    settings = {
+        "RELAY_DEFAULTS__LEASE_TTL": f"{LEASE}",
+        "RELAY_DEFAULTS__DELIVERY_TIMEOUT": f"{TIMEOUT}",
+    }
+    with running_relay(settings) as relay:
+        yield relay
+
+
+@pytest.fixture(params=["memory", "relay"])
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Memory() if request.param == "memory" else Real(request.getfixturevalue("daemon"))
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{next(NAMES)}"
+
+
+class Seen(Watched):
+    """What a handler got, with the relay's time at its start; then it does as it is told."""
+
+    def __init__(self, subject: Subject, topic: str, **options: Any) -> None:
+        super().__init__()
+        self.subject = subject
+        self.deliveries: list[Delivery] = []
+        self.at: list[datetime] = []
+        self.then: Callable[[Delivery], Awaitable[Any]] | None = None
+        subject.client.on(topic, **options)(self.handle)
+
+    async def handle(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        self.at.append(self.subject.now())
+        if self.then is not None:
+            await self.then(delivery)
+
+    @property
+    def ids(self) -> list[str]:
+        return [delivery.timer_id for delivery in self.deliveries]
+
+    async def times(self, number: int) -> None:
+        """Until the handler was called so often."""
+
+        async def enough() -> bool:
+            return len(self.deliveries) >= number
+
+        await self.subject.until(enough)
+
+    async def empty(self) -> None:
+        """Until nothing of the topic is left."""
+        topic = self.deliveries[0].topic
+
+        async def gone() -> bool:
+            return [each async for each in self.subject.client.list(topic)] == []
+
+        await self.subject.until(gone)
+
+
+async def test_a_timer_comes_with_all_it_has_and_never_early(subject: Subject, topic: str) -> None:
+    seen = Seen(subject, topic)
+    async with subject.serving():
+        stored = await subject.client.schedule(
+            topic, b"\x00\xff", delay=0.3, timer_id="ü", headers={"k": "ö"}, content_type="a/b"
+        )
+        await seen.times(1)
+        await seen.empty()
+    (got,) = seen.deliveries
+    assert (got.topic, got.timer_id, got.payload) == (topic, "ü", b"\x00\xff")
+    assert (got.headers, got.content_type) == ({"k": "ö"}, "a/b")
+    assert (got.due_time, got.due_time_approximate, got.attempt) == (stored.due_time, False, 1)
+    assert got.occurrence_id.startswith("ü/")
+    assert timedelta(0) < got.lease_deadline - got.due_time < timedelta(seconds=LEASE + 5)
+    assert seen.at[0] >= got.due_time
+
+
+async def test_timers_come_in_the_order_of_their_due_times(subject: Subject, topic: str) -> None:
+    """Whatever the order in which they were scheduled; a time that has passed means now."""
+    seen = Seen(subject, topic, concurrency=1)
+    async with subject.serving():
+        now = subject.now()
+        asked = {"c": 0.5, "a": -3600.0, "d": 0.7, "b": 0.3}
+        await subject.client.schedule_batch(
+            [
+                NewTimer(topic=topic, payload=b"", timer_id=name, due_time=now + timedelta(seconds=after))
+                for name, after in asked.items()
+            ]
+        )
+        await seen.times(4)
+        await seen.empty()
+    assert seen.ids == ["a", "b", "c", "d"]
+    assert all(at >= got.due_time for at, got in zip(seen.at, seen.deliveries, strict=True))
+
+
+async def test_a_timer_of_the_same_id_replaces(subject: Subject, topic: str) -> None:
+    seen = Seen(subject, topic)
+    async with subject.serving():
+        first = await subject.client.schedule(topic, b"old", delay=0.2, timer_id="a")
+        second = await subject.client.schedule(topic, b"new", delay=0.4, timer_id="a")
+        await seen.times(1)
+        await seen.empty()
+    assert (first.replaced, second.replaced) == (False, True)
+    assert [got.payload for got in seen.deliveries] == [b"new"]
+    assert seen.at[0] >= second.due_time
+
+
+async def test_a_cancelled_timer_never_comes(subject: Subject, topic: str) -> None:
+    seen = Seen(subject, topic)
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0.2, timer_id="a")
+        await subject.client.schedule(topic, b"", delay=0.4, timer_id="b")
+        assert await subject.client.cancel(topic, "a") is True
+        assert await subject.client.cancel(topic, "a") is False
+        assert await subject.client.get(topic, "a") is None
+        await seen.times(1)
+        await seen.empty()
+    assert seen.ids == ["b"]
+
+
+async def test_nack_comes_again_after_retry_after(subject: Subject, topic: str) -> None:
+    """Also where that is after the lease's end. The same occurrence and due time, one attempt more."""
+    seen = Seen(subject, topic)
+
+    async def nack(delivery: Delivery) -> None:
+        if delivery.attempt < 3:
+            raise Nack(retry_after=0.3 if delivery.attempt == 1 else LEASE + 0.3, reason="busy")
+
+    seen.then = nack
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(3)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2, 3]
+    assert len({(got.occurrence_id, got.due_time) for got in seen.deliveries}) == 1
+    assert seen.at[1] - seen.at[0] >= timedelta(seconds=0.3)
+    assert seen.at[2] - seen.at[1] >= timedelta(seconds=LEASE + 0.3)
+
+
+async def test_an_exception_comes_again_when_the_lease_ends(subject: Subject, topic: str) -> None:
+    """As a NACK without `retry_after`; in between it can be read as pending, with its attempt."""
+    seen = Seen(subject, topic)
+
+    async def fail(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            raise ValueError
+
+    seen.then = fail
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+
+        async def nacked() -> bool:
+            timer = await subject.client.get(topic, "a")
+            return timer is not None and (timer.state, timer.attempts) == (TimerState.PENDING, 1)
+
+        await subject.until(nacked)
+        timer = await subject.client.get(topic, "a")
+        assert timer is not None
+        await seen.times(2)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2]
+    assert seen.at[1] >= timer.next_claim_time
+    assert timedelta(seconds=LEASE / 2) < seen.at[1] - seen.at[0] < timedelta(seconds=LEASE + 2)
+
+
+async def reject(_: Delivery) -> None:
+    raise Reject("no such customer")
+
+
+async def fail_always(_: Delivery) -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("then", "policy"),
+    [(reject, AckPolicy.NACK_ON_ERROR), (fail_always, AckPolicy.REJECT_ON_ERROR)],
+    ids=["raised", "by policy"],
+)
+async def test_a_rejected_timer_never_comes_again(
+    subject: Subject, topic: str, then: Callable[[Delivery], Awaitable[None]], policy: AckPolicy
+) -> None:
+    seen = Seen(subject, topic, ack_policy=policy)
+    seen.then = then
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(1)
+        await seen.empty()
+    assert len(seen.deliveries) == 1
+
+
+async def test_a_handler_that_schedules_its_own_id_goes_on(
+    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its ACK is void, and said to be; the new intent is a new occurrence with attempt 1."""
+    caplog.set_level(logging.WARNING, "relay.client")
+    seen = Seen(subject, topic)
+
+    async def again(delivery: Delivery) -> None:
+        if delivery.payload == b"1":
+            await subject.client.schedule(topic, b"2", delay=0.3, timer_id="a")
+
+    seen.then = again
+    async with subject.serving():
+        await subject.client.schedule(topic, b"1", delay=0, timer_id="a")
+        await seen.times(2)
+        await seen.empty()
+    assert [(got.payload, got.attempt) for got in seen.deliveries] == [(b"1", 1), (b"2", 1)]
+    assert seen.deliveries[0].occurrence_id != seen.deliveries[1].occurrence_id
+    assert "timer_id=a reason=STALE" in caplog.text
+
+
+async def test_a_timer_that_is_cancelled_in_flight_is_gone(
+    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A NACK that follows is void."""
+    caplog.set_level(logging.WARNING, "relay.client")
+    seen = Seen(subject, topic)
+
+    async def cancel(delivery: Delivery) -> None:
+        assert await subject.client.cancel(topic, "a")
+        raise Nack(retry_after=0)
+
+    seen.then = cancel
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await seen.times(1)
+
+        async def told() -> bool:
+            return "timer_id=a reason=GONE" in caplog.text
+
+        await subject.until(told)
+        assert await subject.client.get(topic, "a") is None
+    assert len(seen.deliveries) == 1
+
+
+async def test_an_extension_and_an_outcome_of_its_own(subject: Subject, topic: str) -> None:
+    """EXTEND is no end; what the handler says stands against what it raises."""
+    seen = Seen(subject, topic)
+
+    async def work(delivery: Delivery) -> None:
+        await delivery.extend()
+        assert not delivery.settled
+        await delivery.extend()
+        await delivery.ack()
+        assert delivery.settled
+        raise ValueError
+
+    seen.then = work
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(1)
+        await seen.empty()
+    assert len(seen.deliveries) == 1
+    assert not seen.deliveries[0].lost
+
+
+async def test_what_is_never_settled_comes_again_after_delivery_timeout(subject: Subject, topic: str) -> None:
+    """Until then it is leased. The attempt counts, since its handler had started."""
+    seen = Seen(subject, topic, ack_policy=AckPolicy.MANUAL)
+
+    async def settle_the_second(delivery: Delivery) -> None:
+        if delivery.attempt == 2:
+            await delivery.ack()
+
+    seen.then = settle_the_second
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await seen.times(1)
+        timer = await subject.client.get(topic, "a")
+        assert timer is not None
+        assert timer.state is TimerState.LEASED
+        await seen.times(2)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2]
+    assert seen.deliveries[0].occurrence_id == seen.deliveries[1].occurrence_id
+    # The last renewal may have come just before the timeout, or a lease before it.
+    assert timedelta(seconds=TIMEOUT) <= seen.at[1] - seen.at[0] < timedelta(seconds=TIMEOUT + LEASE + 2)
+
+
+async def test_manual_is_settled_from_outside(subject: Subject, topic: str) -> None:
+    seen = Seen(subject, topic, ack_policy=AckPolicy.MANUAL)
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(1)
+        await seen.deliveries[0].nack(retry_after=0.1)
+        await seen.times(2)
+        await seen.deliveries[1].ack()
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2]
+
+
+async def test_a_plain_handler_is_called_too(subject: Subject, topic: str) -> None:
+    got: list[str] = []
+
+    @subject.client.on(topic)
+    def handle(delivery: Delivery) -> None:
+        got.append(delivery.timer_id)
+
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+
+        async def called() -> bool:
+            return got == ["a"]
+
+        await subject.until(called)
+
+
+async def test_timers_without_a_handler_wait(subject: Subject, topic: str) -> None:
+    """They are due, and pending; no attempt counts."""
+    seen = Seen(subject, topic)
+    async with subject.serving():
+        await subject.client.schedule(f"{topic}-none", b"", delay=0, timer_id="a")
+        await subject.client.schedule(topic, b"", delay=0.2)
+        await seen.times(1)
+        timer = await subject.client.get(f"{topic}-none", "a")
+        assert timer is not None
+        assert (timer.state, timer.attempts) == (TimerState.PENDING, 0)
+        assert timer.next_claim_time == timer.due_time <= subject.now()
+
+
+async def test_a_listing_is_paged_in_the_order_of_claims(subject: Subject, topic: str) -> None:
+    async with subject.serving():
+        await subject.client.schedule_batch(
+            NewTimer(topic=topic, payload=b"x", delay=3600 - n, timer_id=f"{n}") for n in range(5)
+        )
+        found = [each async for each in subject.client.list(topic, page_size=2)]
+        leased = [each async for each in subject.client.list(topic, state=TimerState.LEASED)]
+    assert [each.timer_id for each in found] == ["4", "3", "2", "1", "0"]
+    assert {each.state for each in found} == {TimerState.PENDING}
+    assert leased == []
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"payload": b"x" * ((1 << 20) + 1)}, "payload", "max_payload_bytes of this topic is 1048576"),
+    ({"headers": {"": "x"}}, "headers", "has an empty name"),
+    ({"content_type": "a\nb"}, "content_type", "control character U+000A"),
+    ({"delay": 300_000_000_000}, "delay", "after the year 9999"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "field", "words"), REFUSED, ids=[field for _, field, _ in REFUSED])
+async def test_what_the_relay_refuses(
+    subject: Subject, topic: str, wrong: dict[str, Any], field: str, words: str
+) -> None:
+    """With the same field and words; in a batch, for that timer alone."""
+    good = {"payload": b"", "delay": 3600, "timer_id": "a"}
+    async with subject.serving():
+        with pytest.raises(InvalidArgument, match=re.escape(words)) as caught:
+            await subject.client.schedule(topic, **{**good, **wrong})
+        timers: list[dict[str, Any]] = [{**good, **wrong}, {**good, "timer_id": "b"}]
+        results = await subject.client.schedule_batch([NewTimer(topic=topic, **each) for each in timers])
+    assert caught.value.field == field
+    assert [result.ok for result in results] == [False, True]
+    assert isinstance(results[0].error, InvalidArgument)
+    assert results[0].error.field == field
+    assert words in results[0].error.message

@@ -1,0 +1,179 @@
+"""Push between real processes: a death on either side loses nothing, and attempts are as handlers counted."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Mapping
+from itertools import cycle
+from typing import cast
+
+import pytest
+
+from relay.store import records
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import Application, Relay, eventually
+
+TOPIC = "orders"
+SEED = 23
+
+
+def settings(stage: Stage, *, max_concurrent: int = 20, **more: str) -> Mapping[str, str]:
+    """A relay's, for a topic that is pushed to the application's socket."""
+    return {
+        "RELAY_TOPICS__orders__DELIVERY__MODE": "push",
+        "RELAY_TOPICS__orders__DELIVERY__TARGET": socket(stage),
+        "RELAY_TOPICS__orders__MAX_CONCURRENT": str(max_concurrent),
+        "RELAY_DEFAULTS__LEASE_TTL": "1",
+        "RELAY_DRAIN_TIMEOUT": "5",
+        **more,
+    }
+
+
+def socket(stage: Stage) -> str:
+    return f"unix:{stage.directory}/app.sock"
+
+
+def pushed(stage: Stage, relay: Relay, *options: str) -> Application:
+    return stage.application(relay, TOPIC, "--listen", socket(stage), *options)
+
+
+def attempts(stage: Stage, timer_id: str) -> list[int]:
+    """Those that the relay reported, in the order of the handler's own count."""
+    return [event.attempt for event in stage.journal.starts(timer_id)]
+
+
+def test_delivers(stage: Stage) -> None:
+    """A pushed timer comes on time, with all that it carries, and is committed."""
+    relay = stage.relay(settings=settings(stage))
+    pushed(stage, relay)
+    stage.producer(relay).schedule(TOPIC, "one", {"sleep": 0.0}, delay=0.3)
+    stage.wait_empty(TOPIC)
+    (start,) = stage.journal.starts("one")
+    assert start.attempt == 1
+    assert 0 <= start.late < 1
+
+
+def test_an_application_that_comes_late(stage: Stage) -> None:
+    """Before it is there nothing is leased, and nothing counts."""
+    relay = stage.relay(settings=settings(stage))
+    stage.producer(relay).schedule_many(TOPIC, [f"t{n}" for n in range(50)])
+    eventually(lambda: relay.said("the application can't be called"), "the relay says so")
+    assert stage.left(TOPIC) == (50, 50, 0)
+    pushed(stage, relay)
+    stage.wait_empty(TOPIC)
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_a_killer_runs_up_attempts(stage: Stage, when: str) -> None:
+    """A handler that kills its process, before or after its work, counts an attempt each time."""
+    relay = stage.relay(settings=settings(stage))
+    application = pushed(stage, relay)
+    stage.producer(relay).schedule(TOPIC, "killer", {"die": when, "die_until": 4})
+
+    def done() -> bool:
+        application.revive()
+        return stage.left(TOPIC) == (0, 0, 0)
+
+    eventually(done, "the killer is handled", 60.0)
+    assert attempts(stage, "killer") == [1, 2, 3, 4]
+
+
+def test_rolling_restarts(stage: Stage) -> None:
+    """An application that is restarted in order, five times under load, loses no attempt."""
+    relay = stage.relay(settings=settings(stage))
+    application = pushed(stage, relay)
+    names = {f"t{n}" for n in range(3_000)}
+    stage.producer(relay).schedule_many(TOPIC, sorted(names), {"sleep": 0.01})
+    for _ in range(5):
+        before = len(stage.journal.events("start"))
+        eventually(lambda: len(stage.journal.events("start")) > before + 100, "handlers run")  # noqa: B023
+        assert application.terminate() == 0
+        application.start()
+    stage.wait_empty(TOPIC, 60.0)
+    assert stage.journal.ended().keys() == names
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+
+
+def test_a_relay_that_stops_waits_for_its_calls(stage: Stage) -> None:
+    """SIGTERM under load: what is being handled is committed, and nothing comes twice."""
+    relay = stage.relay(settings=settings(stage))
+    other = stage.relay("other", settings(stage))
+    pushed(stage, relay)
+    names = {f"t{n}" for n in range(2_000)}
+    stage.producer(relay).schedule_many(TOPIC, sorted(names), {"sleep": 0.05})
+    eventually(lambda: len(stage.journal.events("start")) > 200, "handlers run")
+    assert relay.terminate() == 0
+    stage.wait_empty(TOPIC, 60.0)
+    assert set(stage.journal.ended().values()) == {1}
+    assert stage.journal.ended().keys() == names
+    assert other.running
+
+
+def known(stage: Stage) -> bool:
+    """Whether Redis has every attempt that handlers have counted, of each timer that is not done."""
+    counted: dict[str, int] = {}
+    for event in stage.journal.events("start"):
+        counted[event.timer_id] = counted.get(event.timer_id, 0) + 1
+    timeline = cast("list[bytes]", stage.client.zrange(f"timers_timeline:{TOPIC}", 0, -1))
+    waiting = {name.decode() for name in timeline}
+    raw = cast("dict[bytes, bytes]", stage.client.hgetall(f"timers_leases:{TOPIC}"))
+    noted = {name.decode(): records.read(record) for name, record in raw.items()}
+    return all(
+        name in noted and noted[name].attempts + noted[name].received == count
+        for name, count in counted.items()
+        if name in waiting
+    )
+
+
+@pytest.mark.slow
+def test_fifty_kills(stage: Stage) -> None:
+    """10,000 timers, two relays and their application, fifty SIGKILLs: none is lost, and the n-th time that a
+    handler starts on a timer the relay calls attempt n.
+
+    A receipt takes a moment from the handler to the relay and on to Redis, and what dies within that moment
+    leaves two honest counts that differ by one. So the application holds new calls back before each kill
+    until those that it has are counted on both sides; what runs, runs on, and dies with its process.
+    """
+    chance = random.Random(SEED)
+    relays = [stage.relay("one", settings(stage)), stage.relay("two", settings(stage))]
+    application = pushed(stage, relays[0])
+    names = {f"t{n}" for n in range(10_000)}
+    ordered = sorted(names)
+    chance.shuffle(ordered)
+    stage.producer(relays[0]).schedule_many(TOPIC, ordered, {"sleep": 0.03}, spread=40.0)
+    kills = 0
+    victims: list[Application | Relay] = [application, relays[0], application, relays[1]]
+    for victim in cycle(victims):
+        if kills == 50:
+            break
+        before = len(stage.journal.events("start"))
+        eventually(lambda: len(stage.journal.events("start")) > before + 20, "handlers run")  # noqa: B023
+        time.sleep(chance.uniform(0.0, 0.05))  # any moment will do
+        held = len(stage.journal.events("held"))
+        application.signal(signal.SIGUSR1)
+        eventually(lambda: len(stage.journal.events("held")) > held, "calls are held back")  # noqa: B023
+        if victim is application:
+            application.kill()
+            application.start()
+        else:
+            eventually(lambda: known(stage), "Redis knows all attempts")
+            victim.kill()
+            application.signal(signal.SIGUSR2)
+            victim.start()
+        kills += 1
+        if not stage.left(TOPIC)[0]:
+            break
+    stage.wait_empty(TOPIC, 90.0)
+    assert kills == 50, f"all was done after {kills} kills"
+    assert stage.journal.ended().keys() == names
+    began = stage.journal.events("start")
+    again = len(began) - len(names)
+    print(f"{kills} kills, {again} redeliveries, highest attempt {max(event.attempt for event in began)}")
+    assert again > 0
+    counted: dict[str, int] = {}
+    for event in began:
+        counted[event.timer_id] = counted.get(event.timer_id, 0) + 1
+        assert event.attempt == counted[event.timer_id], event

@@ -1,0 +1,198 @@
+"""The ACL line of docs/redis.md: everything that a relay does works with it, and nothing more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+import redis as sync_redis
+
+from relay.core.errors import RelayError
+from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.timers import NewTimer
+from relay.store.connect import check_server, connect
+from relay.store.hints import RedisHints
+from relay.store.redis import RedisStore
+from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
+
+PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+SECOND = 1_000_000
+LATER = 4_000_000_000_000_000
+N1, N2 = b"relay-1-nonce-01", b"relay-1-nonce-02"
+
+pytestmark = pytest.mark.checkout
+
+
+def documented() -> list[str]:
+    """The rules of the page's ACL line."""
+    found = re.search(r"^ACL SETUSER relay ((?:.*\\\n)*.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    return found[1].replace("\\\n", " ").split()
+
+
+RULES = documented() if PAGE.exists() else []
+
+
+@pytest.fixture(params=KINDS, ids=server_id)
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    kind: Kind = request.param
+    try:
+        server = start_server(kind)
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server
+
+
+def become(server: RunningServer, rules: list[str]) -> str:
+    """Make the user anew; its URL. The server forgets all scripts and timers."""
+    with server.client() as operator:
+        operator.flushall()
+        operator.script_flush()
+        operator.execute_command("ACL", "DELUSER", "relay")
+        operator.execute_command("ACL", "SETUSER", "relay", *rules)
+    password = next(rule for rule in rules if rule.startswith(">"))[1:]
+    return server.url.replace("://", f"://relay:{password}@")
+
+
+async def shortcomings(server: RunningServer, url: str) -> list[str]:
+    """All that a relay does, as one user; what did not work."""
+    redis, listener = connect(url, connections=2, timeout=2.0), connect(url, connections=1, timeout=2.0)
+    try:
+        await check_server(redis, allow_eviction=False)
+        store = RedisStore(redis)
+        await verbs(store)
+        names = [] if "relay" in names_on(server) else ["the connection has no name"]
+        return names + await deafness(store, RedisHints(listener))
+    except RelayError as failure:
+        return [str(failure)]
+    finally:
+        await redis.aclose()
+        await listener.aclose()
+
+
+async def verbs(store: RedisStore) -> None:
+    """Every script, each by its text and by its digest."""
+    for _ in range(2):
+        await store.ping()
+        now = [NewTimer(name, b"x", delay=0) for name in "abc"]
+        await store.schedule("t", [*now, NewTimer("d", b"x", due=LATER), NewTimer("e", b"x", due=LATER)])
+        await store.claim("t", limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20)
+        await store.extend("t", [Extension("a", N1, received=True)], lease=30 * SECOND)
+        ends = [Settlement("a", N1, Verb.ACK), Settlement("b", N1, Verb.NACK, retry_after=0)]
+        await store.settle("t", [*ends, Settlement("c", N1, Verb.RELEASE)])
+        assert await store.get("t", "d")
+        page = await store.list("t", state=None, limit=3, cursor="")
+        assert (await store.list("t", state=None, limit=3, cursor=page.cursor)).timers
+        assert await store.cancel("t", list("bcde")) == [True] * 4
+
+
+def names_on(server: RunningServer) -> list[str]:
+    with server.client() as operator:
+        return [each["name"] for each in operator.client_list()]
+
+
+async def deafness(store: RedisStore, hints: RedisHints) -> list[str]:
+    """Listen to two topics, leave one, hear of the other."""
+    heard: list[int] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch("one", lambda _: heard.append(-1))
+        await hints.watch("two", heard.append)
+
+        async def happens(what: int) -> bool:
+            with anyio.move_on_after(1.0):
+                while what not in heard and not hints._deaf:  # noqa: ASYNC110  (the condition is another task's doing)
+                    await anyio.sleep(0.001)
+            return what in heard and not hints._deaf
+
+        problems = [] if await happens(0) and await happens(-1) else ["subscriptions fail"]
+        await hints.unwatch("one")
+        heard.clear()
+        await store.schedule("two", [NewTimer("a", b"", due=LATER)])
+        if not problems and not await happens(LATER):
+            problems.append("hints are not heard")
+        group.cancel_scope.cancel()
+    await store.cancel("two", ["a"])
+    return problems
+
+
+async def test_everything_works(server: RunningServer) -> None:
+    """Start check, all verbs, hints, the connections' name."""
+    assert await shortcomings(server, become(server, RULES)) == []
+
+
+async def test_each_rule_is_needed(server: RunningServer) -> None:
+    """Without any one of them something does not work."""
+    idle = []
+    for rule in RULES:
+        if rule.startswith(">") or (rule == "resetchannels" and server.kind != "redis-6"):
+            continue  # Redis 6.2 alone gives a new user all channels
+        rest = [each for each in RULES if each != rule]
+        try:
+            url = become(server, rest)
+        except sync_redis.ResponseError:
+            continue  # the line itself is refused
+        if not await shortcomings(server, url):
+            idle.append(rule)
+    assert not idle, "these do nothing"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "GET timers_timeline:t",
+        "SET x 1",
+        "DEL timers_timeline:t",
+        "HGETALL timers_payloads:t",
+        "ZADD other:t 1 a",
+        "HSET timers_dead:t a 1",
+        "PUBLISH other:t 1",
+        "SUBSCRIBE other:t",
+        "PSUBSCRIBE *",
+        "KEYS *",
+        "SCAN 0",
+        "FLUSHALL",
+        "CONFIG GET maxmemory",
+        "CLIENT LIST",
+        "CLIENT KILL TYPE normal",
+        "SCRIPT FLUSH",
+        "ACL LIST",
+        "REPLICAOF NO ONE",
+        "SELECT 1",
+        "EVAL return(redis.call('SET',KEYS[1],1)) 1 timers_timeline:t",
+        "EVAL return(redis.call('ZADD',KEYS[1],1,'a')) 1 other:t",
+    ],
+)
+async def test_nothing_more_works(server: RunningServer, command: str) -> None:
+    """Other commands, other keys and other channels are refused, in scripts too."""
+    become(server, RULES)
+    password = next(rule for rule in RULES if rule.startswith(">"))[1:]
+    with (
+        server.client(username="relay", password=password) as user,
+        pytest.raises(sync_redis.ResponseError, match=r"NOPERM|permission|can't run this command"),
+    ):
+        user.execute_command(*command.split())
+
+
+async def test_another_database(server: RunningServer) -> None:
+    """A URL with a database other than 0 needs SELECT besides."""
+    url = become(server, RULES).removesuffix("0") + "1"
+    assert "select" in "".join(await shortcomings(server, url)).lower()
+    become(server, [*RULES, "+select"])
+    assert await shortcomings(server, url) == []
+
+
+async def test_without_channels_all_else_works(server: RunningServer) -> None:
+    """A user without any right on channels schedules and delivers, and polls."""
+    url = become(server, [rule for rule in RULES if not rule.startswith(("&", "+publish", "+subscribe"))])
+    assert await shortcomings(server, url) == ["subscriptions fail"]
+
+
+async def test_without_a_name_all_works(server: RunningServer) -> None:
+    """The name of the connections is for people."""
+    url = become(server, [rule for rule in RULES if rule != "+client|setname"])
+    assert await shortcomings(server, url) == ["the connection has no name"]
