@@ -29,7 +29,7 @@ if due.err or #due > 0 then -- an idle poll stays at three commands
   local bad = wrong_type()
   if bad or due.err then return bad or due end
   local till = redis.call('GET', KEYS[5])
-  if till and now_us < tonumber(till) then due, paused = {}, till end
+  if now_us < (tonumber(till or 0) or 0) then due, paused = {}, till end
 end
 local ids, scores, bytes = {}, {}, 0
 for i = 1, #due, 2 do
@@ -57,31 +57,30 @@ if #ids > 0 then
         r.suspect = math.max(r.suspect, r.received)
       end
       r.received = 0
-      local reason = r.expires > 0 and now_us >= r.expires * 1e6 and 'expired' or fate(r, now_us, limits)
-      if reason then
+      local expired = r.expires > 0 and now_us / 1e6 >= r.expires
+      local reason = expired and 'expired' or fate(r, now_us, limits)
+      if envelopes[n] and reason then
         deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
         ended[#ended + 1] = id
-        if limits.keep and (reason ~= 'expired' or limits.keep_expired) then
-          dead[#dead + 1] = { id, r, envelopes[n], reason }
+        if limits.keep and (not expired or limits.keep_expired) then
+          dead[#dead + 1] = { id, r, envelopes[n], reason, '' }
         end
-      elseif not envelopes[n] then
-        parked = parked + 1
-        r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
       else
-        r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
-        if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end
-      end
-      if not reason then
-        local record = pack(r)
-        moved[#moved + 1], moved[#moved + 2] = number(r.score), id
-        kept[#kept + 1], kept[#kept + 2] = id, record
         if envelopes[n] then
+          r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
+          if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end
           local m = #timers
-          timers[m + 1], timers[m + 2], timers[m + 3] = id, record, envelopes[n]
+          timers[m + 1], timers[m + 2], timers[m + 3] = id, pack(r), envelopes[n]
+        else
+          parked = parked + 1
+          r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
         end
+        moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+        kept[#kept + 1], kept[#kept + 2] = id, pack(r)
       end
     end
   end
+  bury(dead, now_us)
   if #ended > 0 then
     redis.call('HDEL', KEYS[3], unpack(ended))
     redis.call('HDEL', KEYS[2], unpack(ended))
@@ -93,7 +92,6 @@ if #ids > 0 then
     redis.call('ZADD', KEYS[1], unpack(moved))
     redis.call('HSET', KEYS[3], unpack(kept))
   end
-  for _, each in ipairs(dead) do bury(each[1], each[2], each[3], each[4], '', now_us) end
 end
 
 return { string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers, deaths, paused }

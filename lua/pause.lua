@@ -8,6 +8,7 @@
 --         error WRONGKEYTYPE
 -- Race    a claim at the same moment: it reads the key in its own script, so it comes wholly before or
 --         wholly after. What is in flight goes on to its end.
+-- Full    the first write is a delete, so that a Redis at its maxmemory can be paused.
 
 local bad = wrong_type()
 if bad then return bad end
@@ -20,5 +21,6 @@ if till <= now_us then
   return ''
 end
 local text = string.format('%.0f', till)
+redis.call('DEL', KEYS[5])
 redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
 return text

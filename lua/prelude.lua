@@ -18,6 +18,7 @@ local VERSION, RECORD_SIZE = 2, 69
 local PENDING, LEASED, PARKED = 0, 1, 2
 local NO_NONCE = string.rep('\0', 16)
 local OFF_GRID = 2 ^ -21
+local LATEST = 253402300799 -- the last second of the year 9999
 
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
@@ -95,6 +96,13 @@ local function cut(text)
   return string.sub(text, 1, at - 1), string.sub(text, at + 1)
 end
 
+-- Whether a due time is the one that callers are told as `told`: the last whole microsecond not after it.
+-- Foreign writers' due times lie in between.
+local function told_as(told, due)
+  due = math.min(due, LATEST)
+  return told == due or (told <= due and due < (math.floor(told * 1e6 + 0.5) + 1) / 1e6)
+end
+
 -- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
 -- why not. `condition`: any of 'p' (not while it is leased), 'd' and a score (that is its due time).
 local function refuses(condition, r)
@@ -102,7 +110,9 @@ local function refuses(condition, r)
     if r.state == LEASED then return 'IN_FLIGHT' end
     condition = string.sub(condition, 2)
   end
-  if string.sub(condition, 1, 1) == 'd' and tonumber(string.sub(condition, 2)) ~= r.due then return 'UNCHANGED' end
+  if string.sub(condition, 1, 1) == 'd' and not told_as(tonumber(string.sub(condition, 2)), r.due) then
+    return 'UNCHANGED'
+  end
 end
 
 -- What the topic's policy says of timers that fail, five arguments from ARGV[i] on:
@@ -113,18 +123,24 @@ local function read_limits(i)
     keep = ARGV[i + 3] ~= '', keep_expired = ARGV[i + 4] ~= '' }
 end
 
--- Why a timer is not to be delivered (again) at an instant; nil if it is.
+-- Why a timer is not to be delivered (again) at a whole microsecond; nil if it is.
 local function fate(r, us, limits)
   if r.attempts >= limits.attempts then return 'attempts' end
   if r.claims >= limits.claims then return 'claims' end
-  if limits.age > 0 and r.attempts > 0 and us - r.due * 1e6 > limits.age then return 'age' end
+  if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
 end
 
--- Keep a dead timer. `text` is the last error. The entry's id tells this death from others of the timer.
-local function bury(id, r, envelope, reason, text, now_us)
-  redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts, 'claims', r.claims,
-    'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence, 'error', text,
-    'envelope', envelope or '')
+-- Keep dead timers, each { timer_id, record, envelope or false, reason, last error }. An entry's id tells
+-- its death from others of the timer. To be called before anything of them is removed: where XADD is not
+-- permitted, no timer is lost. A delete comes first, so that a Redis at its maxmemory takes the rest.
+local function bury(dead, now_us)
+  if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end
+  for _, each in ipairs(dead) do
+    local id, r, envelope, reason, text = unpack(each)
+    redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts, 'claims', r.claims,
+      'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence, 'error', text,
+      'envelope', envelope or '')
+  end
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.

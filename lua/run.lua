@@ -26,7 +26,7 @@ for n, id in ipairs(ids) do
   else
     reply[n] = 'OK'
     r.due = math.min(r.due, now_us / 1e6)
-    r.score, r.approximate = own_score(now_us, r.due), 0
+    r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0 -- parked before: anew, if need be
     moved[#moved + 1], moved[#moved + 2] = number(r.score), id
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   end

@@ -19,8 +19,6 @@
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
 --         token is worth nothing and its late ACK can't remove the new intent.
 
-local LATEST = 253402300799
-
 local bad = wrong_type()
 if bad then return bad end
 
@@ -51,7 +49,7 @@ for n, id in ipairs(ids) do
       if kind == 'e' then
         expires = value
       elseif kind == 'x' then
-        expires = math.min(score + value / 1e6, LATEST)
+        expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST)
       elseif kind == 'c' then
         word = word or (there and 'UNCHANGED')
       elseif there then
@@ -71,8 +69,10 @@ for n, id in ipairs(ids) do
     reply[2 * n + 1] = (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or ''
   else
     reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', number(score)
-    latest[id] = fresh(score, expires)
-    scores[#scores + 1], scores[#scores + 2] = number(score), id
+    local r = fresh(score, expires)
+    if expires > 0 then r.score = own_score(0, score) end -- no publisher's: the record must not explain theirs
+    latest[id] = r
+    scores[#scores + 1], scores[#scores + 2] = number(r.score), id
     stored[#stored + 1], stored[#stored + 2] = id, ARGV[i + 3]
     written[#written + 1] = id
   end

@@ -20,8 +20,6 @@
 -- Race    a clock that steps back: no score that is written is before the due time.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
-local LATEST = 253402300799
-
 local bad = wrong_type()
 if bad then return bad end
 
@@ -55,7 +53,7 @@ end
 -- Due again; `text` is what went wrong, if that was an attempt.
 local function again(id, r, text)
   r.state, r.nonce, r.received = PENDING, NO_NONCE, 0
-  local reason = text and fate(r, r.score * 1e6, limits)
+  local reason = text and fate(r, math.floor(r.score * 1e6), limits)
   if reason then return die(id, r, reason, text) end
   moved[#moved + 1], moved[#moved + 2] = number(r.score), id
   kept[#kept + 1], kept[#kept + 2] = id, pack(r)
@@ -114,6 +112,7 @@ for n, id in ipairs(ids) do
   end
 end
 
+bury(dead, now_us)
 if #forgotten > 0 then
   redis.call('HDEL', KEYS[3], unpack(forgotten))
 elseif #kept > 0 then
@@ -126,7 +125,6 @@ end
 if #moved > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
 if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
 if #rewritten > 0 then redis.call('HSET', KEYS[2], unpack(rewritten)) end
-for _, each in ipairs(dead) do bury(each[1], each[2], each[3], each[4], each[5], now_us) end
 
 local after = head()
 hint(ARGV[1], before, after)

@@ -21,5 +21,5 @@ return {
   redis.call('HLEN', KEYS[3]),
   redis.call('XLEN', KEYS[4]),
   oldest and oldest[1] or '',
-  till and now_us < tonumber(till) and till or '',
+  now_us < (tonumber(till or 0) or 0) and till or '',
 }

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from relay.client import errors, tracing
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_service_pb2 as timer_pb
+from relay.v1 import topic_service_pb2 as topic_pb
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -46,17 +47,18 @@ def target_or_default(target: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """A call of `TimerService`: one request, one answer. `traced`: the caller's trace context goes along."""
+    """A unary call: one request, one answer. `traced`: the caller's trace context goes along."""
 
     name: str
     request: type[Request]
     response: type[Response]
     traced: bool = False
+    service: str = "TimerService"
 
     @property
     def path(self) -> str:
         """What gRPC calls it."""
-        return f"/relay.v1.TimerService/{self.name}"
+        return f"/relay.v1.{self.service}/{self.name}"
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -71,7 +73,51 @@ SCHEDULE_BATCH = Method(
 CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse)
 GET = Method("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
 LIST = Method("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
-METHODS: tuple[Method[Any, Any], ...] = (SCHEDULE, SCHEDULE_BATCH, CANCEL, GET, LIST)
+RUN = Method("RunTimer", timer_pb.RunTimerRequest, timer_pb.RunTimerResponse)
+TIMER_METHODS: tuple[Method[Any, Any], ...] = (SCHEDULE, SCHEDULE_BATCH, CANCEL, GET, LIST, RUN)
+
+LIST_TOPICS = Method(
+    "ListTopics", topic_pb.ListTopicsRequest, topic_pb.ListTopicsResponse, service="TopicService"
+)
+GET_TOPIC = Method("GetTopic", topic_pb.GetTopicRequest, topic_pb.GetTopicResponse, service="TopicService")
+PAUSE_TOPIC = Method(
+    "PauseTopic", topic_pb.PauseTopicRequest, topic_pb.PauseTopicResponse, service="TopicService"
+)
+RESUME_TOPIC = Method(
+    "ResumeTopic", topic_pb.ResumeTopicRequest, topic_pb.ResumeTopicResponse, service="TopicService"
+)
+LIST_DEAD = Method(
+    "ListDeadLetters",
+    topic_pb.ListDeadLettersRequest,
+    topic_pb.ListDeadLettersResponse,
+    service="TopicService",
+)
+GET_DEAD = Method(
+    "GetDeadLetter", topic_pb.GetDeadLetterRequest, topic_pb.GetDeadLetterResponse, service="TopicService"
+)
+REDRIVE = Method(
+    "RedriveDeadLetters",
+    topic_pb.RedriveDeadLettersRequest,
+    topic_pb.RedriveDeadLettersResponse,
+    service="TopicService",
+)
+PURGE = Method(
+    "PurgeDeadLetters",
+    topic_pb.PurgeDeadLettersRequest,
+    topic_pb.PurgeDeadLettersResponse,
+    service="TopicService",
+)
+TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
+    LIST_TOPICS,
+    GET_TOPIC,
+    PAUSE_TOPIC,
+    RESUME_TOPIC,
+    LIST_DEAD,
+    GET_DEAD,
+    REDRIVE,
+    PURGE,
+)
+METHODS = TIMER_METHODS + TOPIC_METHODS
 
 
 class Wire(Protocol):

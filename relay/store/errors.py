@@ -63,7 +63,7 @@ def says_readonly(failure: BaseException | None) -> bool:
 
 def _refusal(text: str) -> Exception:
     word, _, rest = text.partition(" ")
-    if word == "WRONGKEYTYPE":
+    if word in ("WRONGKEYTYPE", "WRONGTYPE"):  # the latter is Redis' own, of commands outside scripts
         return WrongKeyType(f"{rest}; move it away or set another key prefix")
     if word == "OUTOFRANGE":
         return InvalidField("delay", "ends after the year 9999; give a shorter one")

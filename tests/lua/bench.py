@@ -165,6 +165,11 @@ class Bench:
     def put_record(self, timer_id: str | bytes, raw: bytes) -> None:
         self.raw.hset(self.leases, cast("str", timer_id), cast("str", raw))
 
+    def put_letter(self, letter: Letter, name: str = "*") -> str:
+        """Write a dead letter; answers its id."""
+        fields = {key: _written(value) for key, value in letter._asdict().items()}
+        return cast("bytes", self.raw.xadd(self.dead, cast("Any", fields), id=name)).decode()
+
     def state(self) -> State:
         timeline = cast("list[tuple[bytes, float]]", self.raw.zrange(self.timeline, 0, -1, withscores=True))
         payloads = cast("dict[bytes, bytes]", self.raw.hgetall(self.payloads))
@@ -262,6 +267,12 @@ class Ear:
 
 def _text(timer_id: bytes) -> str:
     return timer_id.decode(errors="surrogateescape")
+
+
+def _written(value: str | bytes | float) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else repr(value)).encode(errors="surrogateescape")
 
 
 def _letter(fields: Mapping[bytes, bytes]) -> Letter:

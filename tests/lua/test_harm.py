@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
-from relay.core.instants import SECOND
-from relay.core.outcomes import Settlement, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.instants import LATEST, SECOND
+from relay.core.outcomes import Limits, Settlement, Verb, Verdict
+from relay.core.timers import Change, Condition, NewTimer
 from relay.store.records import LEASED, PENDING
-from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, alone, own, record, score
+from relay.store.scripts import KEYS
+from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
 HOUR = 3600 * SECOND
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)
 HELD = record(LEASED, DEADLINE, due=DUE, nonce=N1)
+LETTER = Letter("a", "rejected", 1, 1, DUE, NOW, N1)
 
 Call = Callable[[Bench], Awaitable[object]]
 CALLS: dict[str, Call] = {
@@ -27,7 +29,18 @@ CALLS: dict[str, Call] = {
     "claim": lambda bench: bench.claim(N2),
     "settle": lambda bench: bench.settle("a", N1, Verb.ACK),
     "extend": lambda bench: bench.extend("a", N1),
+    "run": lambda bench: bench.store.run(bench.topic, ["a"]),
+    "redrive": lambda bench: bench.topics.redrive(bench.topic, ["1-0"]),
+    "purge": lambda bench: bench.topics.purge(bench.topic, ["1-0"]),
+    "trim": lambda bench: bench.topics.trim(bench.topic, max_count=1, max_age=1),
+    "stats": lambda bench: bench.topics.stats(bench.topic),
+    "pause": lambda bench: bench.topics.pause(bench.topic),
+    "sweep": lambda bench: bench.topics.orphans(bench.topic, limit=5),
+    "repair": lambda bench: bench.topics.repair(bench.topic, ["a"]),
 }
+TAKEN = [(verb, broken) for verb in CALLS for broken in range(KEYS.get(verb, 3))]
+"""Each verb and each of the keys that it takes."""
+TYPES = ("zset", "hash", "hash", "stream", "string")
 
 
 # --------------------------------------------------------------------------- maxmemory
@@ -87,6 +100,77 @@ async def test_cancel_and_orphans(bench: Bench) -> None:
     assert bench.state() == EMPTY
 
 
+async def test_a_conditional_call_that_stores_nothing(bench: Bench) -> None:
+    """It needs no memory, so it is answered."""
+    bench.put("a", DUE)
+    timers = [NewTimer("a", b"x", NOW, create=True), NewTimer("b", b"", NOW, condition=Condition(due=NOW))]
+    with bench.full():
+        results = await bench.store.schedule(bench.topic, timers)
+        with pytest.raises(StoreFull):
+            await bench.store.schedule(bench.topic, [*timers, NewTimer("c", b"x", NOW, expires=NOW + 1)])
+    assert [each.change for each in results] == [Change.UNCHANGED, Change.GONE]
+    assert bench.state() == alone("a", DUE)
+
+
+async def test_deaths(bench: Bench) -> None:
+    """A full Redis takes dead letters: by REJECT, by the last NACK, and at a claim."""
+    limits = Limits(max_attempts=1, keep=True, keep_expired=True)
+    for timer_id in ("reject", "nack"):
+        bench.put(timer_id, DEADLINE, HELD)
+    bench.put("lapsed", own(NOW - 1), HELD._replace(score=own(NOW - 1), received=1))
+    bench.put("expired", DUE, HELD._replace(score=DUE, state=PENDING, expires=DUE))
+    with bench.full():
+        await bench.settle("reject", N1, Verb.REJECT, limits=limits)
+        await bench.settle("nack", N1, Verb.NACK, limits=limits)
+        claim = await bench.claim(N2, limits=limits)
+    assert sorted(claim.deaths) == [("expired", "expired"), ("lapsed", "attempts")]
+    state = bench.state()
+    assert [letter.timer_id for letter in state.dead] == ["reject", "nack", "expired", "lapsed"]
+    assert state._replace(dead=()) == EMPTY
+
+
+async def test_the_next_period(bench: Bench) -> None:
+    """A full Redis costs no periodic timer, with a new payload either."""
+    for timer_id in ("a", "b"):
+        bench.put(timer_id, DEADLINE, HELD)
+    with bench.full():
+        for timer_id, new_content in (("a", False), ("b", True)):
+            again = NewTimer(timer_id, b"new", delay=SECOND)
+            answer = await bench.settle(timer_id, N1, Verb.RESCHEDULE, again=again, new_content=new_content)
+            assert answer is Verdict.OK
+    assert bench.state().timeline == dict.fromkeys("ab", score(NOW + SECOND))
+
+
+async def test_what_people_do_to_a_full_redis(bench: Bench) -> None:
+    """Run, redrive, purge, trim, pause, resume and repair work; whoever must wait may wait."""
+    bench.put("a", score(NOW + LEASE))
+    bench.put_payload("orphan")
+    names = [bench.put_letter(LETTER._replace(timer_id=f"t{n}"), f"{n + 1}-0") for n in range(3)]
+    with bench.full():
+        assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+        assert await bench.topics.redrive(bench.topic, names[:1]) == [Change.RUN]
+        assert await bench.topics.purge(bench.topic, names[1:2]) == 1
+        assert await bench.topics.pause(bench.topic, duration=SECOND) == NOW + SECOND
+        assert await bench.topics.pause(bench.topic) == LATEST
+        assert (await bench.topics.stats(bench.topic)).timers == 2
+        assert await bench.topics.trim(bench.topic, max_count=1, max_age=1) == 1
+        assert await bench.topics.repair(bench.topic, ["orphan"]) == (1, 0)
+        await bench.topics.resume(bench.topic)
+    state = bench.state()
+    assert (set(state.timeline), state.dead, state.pause) == ({"a", "t0"}, (), None)
+
+
+async def test_what_a_full_redis_refuses(bench: Bench) -> None:
+    """The registry and the lock grow, so they have to wait."""
+    with bench.full():
+        with pytest.raises(StoreFull):
+            await bench.topics.register(bench.topic)
+        with pytest.raises(StoreFull):
+            await bench.topics.lock(bench.topic, ttl=SECOND)
+        await bench.topics.forget(bench.topic)
+    assert await bench.topics.topics() == []
+
+
 # ------------------------------------------------------------------- a clock that steps back
 
 
@@ -134,20 +218,31 @@ async def test_a_lease_outlives_a_step_back(bench: Bench) -> None:
 # --------------------------------------------------------------------------- wrong types
 
 
-@pytest.mark.parametrize("broken", [0, 1, 2], ids=["timeline", "payloads", "leases"])
-@pytest.mark.parametrize("verb", CALLS)
+@pytest.mark.parametrize(("verb", "broken"), TAKEN)
 async def test_a_wrong_type(bench: Bench, verb: str, broken: int) -> None:
     """Each verb names the key and its type, and writes nothing under any key."""
     bench.put("a", DUE, HELD)
-    keys = (bench.timeline, bench.payloads, bench.leases)
-    bench.raw.delete(keys[broken])
-    bench.raw.set(keys[broken], "somebody else's")
-    before = [bench.raw.dump(key) for key in keys]
+    bench.put_letter(LETTER, "1-0")
+    bench.put_letter(LETTER, "2-0")
+    bench.raw.delete(bench.keys[broken])
+    bench.raw.rpush(bench.keys[broken], "somebody else's")
+    before = [bench.raw.dump(key) for key in bench.keys]
     with pytest.raises(StoreError) as refusal:
         await CALLS[verb](bench)
     assert refusal.type is WrongKeyType
-    assert f"{keys[broken]} holds a string, not a {'hash' if broken else 'zset'}" in str(refusal.value)
-    assert [bench.raw.dump(key) for key in keys] == before
+    assert f"{bench.keys[broken]} holds a list, not a {TYPES[broken]}" in str(refusal.value)
+    assert [bench.raw.dump(key) for key in bench.keys] == before
+
+
+@pytest.mark.parametrize("look", ["page", "letter"])
+async def test_a_wrong_type_under_the_dead(bench: Bench, look: str) -> None:
+    """Reading dead letters is one command, and says the same."""
+    bench.raw.rpush(bench.dead, "somebody else's")
+    with pytest.raises(WrongKeyType, match="another key prefix"):
+        if look == "page":
+            await bench.topics.dead_page(bench.topic, limit=5, cursor="")
+        else:
+            await bench.topics.dead_letter(bench.topic, "1-0")
 
 
 # -------------------------------------------------------------------------------- hints

@@ -1,0 +1,421 @@
+"""schedule.lua and cancel.lua: create only, conditions, expiry, and the most that a topic holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from relay.core.errors import InvalidField
+from relay.core.instants import LATEST, SECOND, from_score
+from relay.core.outcomes import Limits, Verb, Verdict
+from relay.core.timers import Change, Condition, NewTimer, Scheduled
+from relay.store import envelope
+from relay.store.records import LEASED, NO_NONCE, PENDING, Record
+from tests.lua.bench import (
+    EMPTY,
+    ENVELOPE,
+    LEASE,
+    N1,
+    N2,
+    NOW,
+    Bench,
+    Letter,
+    State,
+    alone,
+    own,
+    record,
+    score,
+)
+
+DUE = score(NOW - SECOND)
+DEADLINE = own(NOW + LEASE)
+HELD = record(LEASED, DEADLINE, due=DUE, nonce=N1, attempts=3)
+BACKED_OFF = record(PENDING, DEADLINE, due=DUE, attempts=3)
+NEW = envelope.encode(b"new", {}, "")
+PENDING_ONLY = Condition(only_pending=True)
+DUE_THEN = Condition(due=NOW - SECOND)
+BOTH = Condition(only_pending=True, due=NOW - SECOND)
+
+CREATED, REPLACED, UNCHANGED = Change.CREATED, Change.REPLACED, Change.UNCHANGED
+
+
+def new(timer_id: str = "a", due: int = NOW + SECOND, **options: object) -> NewTimer:
+    return replace(NewTimer(timer_id, b"new", due), **options)  # type: ignore[arg-type]
+
+
+async def schedule(bench: Bench, *timers: NewTimer, max_waiting: int = 0) -> list[Scheduled]:
+    return await bench.store.schedule(bench.topic, timers, max_waiting=max_waiting)
+
+
+def waiting(expires: int, due: int = NOW + SECOND) -> State:
+    """The topic with the timer `new()`, which expires then."""
+    at = own(due)
+    kept = record(PENDING, at, due=score(due), claims=0, occurrence=NO_NONCE, expires=score(expires))
+    return alone("a", at, kept, stored=NEW)
+
+
+# -------------------------------------------------------------------------- create only
+
+
+async def test_create_only(bench: Bench) -> None:
+    """The first call stores; the same call again changes nothing, and tells the due time that stands."""
+    assert await schedule(bench, new(create=True)) == [Scheduled(NOW + SECOND, CREATED)]
+    before = bench.state()
+    assert before == alone("a", score(NOW + SECOND), stored=NEW)
+    again = new(due=NOW + 9, payload=b"other", create=True, expires=NOW + 10)
+    assert await schedule(bench, again) == [Scheduled(NOW + SECOND, UNCHANGED)]
+    assert bench.state() == before
+
+
+@pytest.mark.parametrize("lease", [HELD, BACKED_OFF, None], ids=["held", "backed off", "foreign"])
+async def test_create_only_over_any_state(bench: Bench, lease: Record | None) -> None:
+    """Whatever lives there stays, lease and attempts too; its due time is told, not its score."""
+    bench.put("a", DEADLINE, lease)
+    before = bench.state()
+    due = NOW + LEASE if lease is None else NOW - SECOND
+    assert await schedule(bench, new(create=True)) == [Scheduled(due, UNCHANGED)]
+    assert bench.state() == before
+
+
+async def test_create_only_twice_in_one_call(bench: Bench) -> None:
+    """The first one stands, with its payload, due time and expiry."""
+    timers = [new(create=True, expires_after=SECOND), new(due=NOW, payload=b"", create=True, expires=NOW + 5)]
+    assert await schedule(bench, *timers) == [
+        Scheduled(NOW + SECOND, CREATED),
+        Scheduled(NOW + SECOND, UNCHANGED),
+    ]
+    assert bench.state() == waiting(NOW + 2 * SECOND)
+
+
+async def test_create_only_after_a_replacement_in_one_call(bench: Bench) -> None:
+    """What came before in the call is what stands."""
+    bench.put("a", DEADLINE, HELD)
+    results = await schedule(bench, new(expires=NOW + LEASE), new(due=NOW, create=True))
+    assert results == [Scheduled(NOW + SECOND, REPLACED), Scheduled(NOW + SECOND, UNCHANGED)]
+    assert bench.state() == waiting(NOW + LEASE)
+
+
+async def test_create_only_over_an_orphan(bench: Bench) -> None:
+    """A payload or a record alone is no timer."""
+    bench.put_payload("a")
+    bench.put_record("a", bytes(69))
+    assert await schedule(bench, new(create=True)) == [Scheduled(NOW + SECOND, CREATED)]
+    assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
+
+
+# --------------------------------------------------------------------------- conditions
+
+
+@pytest.mark.parametrize("condition", [PENDING_ONLY, DUE_THEN, BOTH], ids=["pending", "due", "both"])
+async def test_a_condition_that_holds(bench: Bench, condition: Condition) -> None:
+    """Rescheduling replaces, cancelling removes."""
+    bench.put("a", DEADLINE, BACKED_OFF)
+    assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW + SECOND, REPLACED)]
+    assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
+    bench.put("a", DEADLINE, BACKED_OFF)
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Change.CANCELLED]
+    assert bench.state() == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("condition", "change"),
+    [
+        (PENDING_ONLY, Change.IN_FLIGHT),
+        (BOTH, Change.IN_FLIGHT),
+        (Condition(only_pending=True, due=NOW), Change.IN_FLIGHT),
+        (Condition(due=NOW), UNCHANGED),
+        (Condition(due=NOW - SECOND - 1), UNCHANGED),
+        (Condition(due=NOW - SECOND + 1), UNCHANGED),
+        (Condition(due=NOW + LEASE), UNCHANGED),
+    ],
+)
+async def test_a_condition_that_does_not_hold(bench: Bench, condition: Condition, change: Change) -> None:
+    """Nothing is written, and the lease holds on; the due time is the one that survives claims."""
+    bench.put("a", DEADLINE, HELD)
+    before = bench.state()
+    assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW - SECOND, change)]
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [change]
+    assert bench.state() == before
+    assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
+
+
+async def test_a_due_time_that_holds_under_a_lease(bench: Bench) -> None:
+    """Asked for the due time alone, a timer in flight is changed, and its delivery finds out."""
+    bench.put("a", DEADLINE, HELD)
+    assert await schedule(bench, new(condition=DUE_THEN)) == [Scheduled(NOW + SECOND, REPLACED)]
+    assert await bench.settle("a", N1, Verb.ACK) is Verdict.STALE
+    bench.put("a", DEADLINE, HELD)
+    assert await bench.store.cancel(bench.topic, ["a"], DUE_THEN) == [Change.CANCELLED]
+    assert bench.state() == EMPTY
+
+
+@pytest.mark.parametrize("condition", [PENDING_ONLY, DUE_THEN, BOTH], ids=["pending", "due", "both"])
+async def test_a_condition_on_nothing(bench: Bench, condition: Condition) -> None:
+    """There is nothing to reschedule and nothing to cancel."""
+    assert await schedule(bench, new(condition=condition)) == [Scheduled(None, Change.GONE)]
+    assert await schedule(bench, new(condition=condition, create=True)) == [Scheduled(None, Change.GONE)]
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Change.GONE]
+    assert bench.state() == EMPTY
+
+
+async def test_a_condition_on_what_the_call_stored(bench: Bench) -> None:
+    """It is held against the timer as the entries before have left it."""
+    bench.put("a", DEADLINE, HELD)
+    timers = [
+        new(due=NOW + 7),
+        new(due=NOW + 8, condition=BOTH),
+        new(due=NOW + 9, condition=Condition(only_pending=True, due=NOW + 7)),
+    ]
+    assert await schedule(bench, *timers) == [
+        Scheduled(NOW + 7, REPLACED),
+        Scheduled(NOW + 7, UNCHANGED),
+        Scheduled(NOW + 9, REPLACED),
+    ]
+    assert bench.state() == alone("a", score(NOW + 9), stored=NEW)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        score(NOW) + 2**-22,
+        score(NOW) + 2**-21,
+        1_767_225_599.999_999_7,
+        1_100_000_000.000_000_7,
+        2_200_000_000.000_001_4,
+        9_999_999_999.5 + 2**-19,
+        -3.25,
+        float("-inf"),
+        float("inf"),
+        4e11,
+    ],
+)
+async def test_a_condition_on_a_due_time_between_microseconds(bench: Bench, at: float) -> None:
+    """A foreign due time is told in whole microseconds, and taken so in a condition."""
+    bench.put("a", at)
+    timer = await bench.store.get(bench.topic, "a")
+    assert timer is not None
+    assert timer.due == from_score(at)
+    for other in (timer.due - 1, timer.due + 1):
+        if 0 <= other < 2**33 * SECOND:  # beyond, doubles are coarser than microseconds
+            assert await bench.store.cancel(bench.topic, ["a"], Condition(due=other)) == [UNCHANGED]
+    assert await schedule(bench, new(condition=Condition(due=timer.due))) == [
+        Scheduled(NOW + SECOND, REPLACED)
+    ]
+
+
+@pytest.mark.parametrize("due", [0, 1, 1_100_000_000_123_457, 2_200_000_000_123_459, LATEST - 1, LATEST])
+async def test_a_condition_on_our_own_due_times(bench: Bench, due: int) -> None:
+    """What Schedule answered can be given back, in any year."""
+    (scheduled,) = await schedule(bench, new(due=due, expires=LATEST))
+    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=scheduled.due)) == [Change.CANCELLED]
+
+
+async def test_a_condition_and_a_foreign_worker(bench: Bench) -> None:
+    """Its lease is none of ours: the timer counts as pending, with the due time that we know."""
+    foreign = score(NOW + 5 * SECOND) + 2**-22
+    bench.put("a", foreign, HELD)
+    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=NOW)) == [UNCHANGED]
+    assert await bench.store.cancel(bench.topic, ["a"], BOTH) == [Change.CANCELLED]
+
+
+async def test_a_condition_and_a_foreign_publisher(bench: Bench) -> None:
+    """Its due time is the one that counts, and nothing is in flight any more."""
+    bench.put("a", score(NOW + 7), HELD)
+    assert await bench.store.cancel(bench.topic, ["a"], BOTH) == [UNCHANGED]
+    condition = Condition(only_pending=True, due=NOW + 7)
+    assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW + SECOND, REPLACED)]
+
+
+async def test_cancel_on_condition_of_many(bench: Bench) -> None:
+    """Each by itself; an id that comes twice is cancelled once."""
+    bench.put("held", DEADLINE, HELD)
+    bench.put("other", score(NOW))
+    bench.put("a", DUE)
+    ids = ["held", "a", "nobody", "other", "a"]
+    assert await bench.store.cancel(bench.topic, ids, BOTH) == [
+        Change.IN_FLIGHT,
+        Change.CANCELLED,
+        Change.GONE,
+        UNCHANGED,
+        Change.GONE,
+    ]
+    assert bench.state() == State(
+        {"other": score(NOW), "held": DEADLINE}, dict.fromkeys(("held", "other"), ENVELOPE), {"held": HELD}
+    )
+
+
+# ------------------------------------------------------------------------------- expiry
+
+
+async def test_an_expiry_is_kept(bench: Bench) -> None:
+    """In the record, as an instant; the score is one that no publisher writes."""
+    expected = waiting(NOW + 3 * SECOND)
+    for timer in (
+        new(expires=NOW + 3 * SECOND),
+        new(expires_after=2 * SECOND),
+        NewTimer("a", b"new", delay=SECOND, expires=NOW + 3 * SECOND),
+        NewTimer("a", b"new", delay=SECOND, expires_after=2 * SECOND),
+    ):
+        (result,) = await schedule(bench, timer)
+        assert result.due == NOW + SECOND
+        assert bench.state() == expected
+        stored = await bench.store.get(bench.topic, "a")
+        assert stored is not None
+        assert (stored.due, stored.next_claim) == (NOW + SECOND, NOW + SECOND)
+
+
+async def test_an_expiry_past_9999(bench: Bench) -> None:
+    """A distance that ends later ends there."""
+    await schedule(bench, new(expires_after=LATEST))
+    assert bench.state() == waiting(LATEST)
+
+
+async def test_the_later_entry_brings_its_own_expiry(bench: Bench) -> None:
+    """A timer without one that replaces one with it, in a call or after it, never expires."""
+    await schedule(bench, new(expires=NOW + 5), new())
+    assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
+    await schedule(bench, new(expires=NOW + 5))
+    await schedule(bench, new())
+    assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
+
+
+@pytest.mark.parametrize("base", [NOW, 1_100_000_000 * SECOND, 2_200_000_000 * SECOND])
+async def test_never_at_or_after_its_expiry(bench: Bench, base: int) -> None:
+    """One microsecond before it is delivered; then it is not, to the microsecond, and it is removed."""
+    for micro in range(30):
+        for options in ({"expires": base + micro + 7}, {"expires_after": 7}):
+            bench.now = base + micro + 6
+            await schedule(bench, new(due=base + micro, **options))
+            assert await bench.claimed() == ["a"]
+            await schedule(bench, new(due=base + micro, **options))
+            bench.now = base + micro + 7
+            claim = await bench.claim()
+            assert (claim.timers, claim.deaths, claim.next) == ([], (("a", "expired"),), None)
+            assert bench.state() == EMPTY
+
+
+async def test_expired_timers_are_kept_if_asked(bench: Bench) -> None:
+    """As dead letters only where the topic wants the expired too; else they are gone."""
+    for limits in (Limits(), Limits(keep=True), Limits(keep_expired=True)):
+        await schedule(bench, new(due=NOW - 5, expires=NOW))
+        assert (await bench.claim(limits=limits)).deaths == (("a", "expired"),)
+        assert bench.state() == EMPTY
+    await schedule(bench, new(due=NOW - 5, expires=NOW))
+    await bench.claim(limits=Limits(keep=True, keep_expired=True))
+    letter = Letter("a", "expired", 0, 0, score(NOW - 5), NOW, NO_NONCE, envelope=NEW)
+    assert bench.state() == EMPTY._replace(dead=(letter,))
+
+
+async def test_an_expiry_survives_a_failure(bench: Bench) -> None:
+    """NACK, release, lapse, renewal and a foreign worker's lease keep it."""
+    kept = record(PENDING, DUE, due=DUE, expires=score(NOW + 2 * LEASE), claims=0)
+    for how in ("nack", "release", "lapse", "foreign"):
+        bench.now = NOW
+        bench.put("a", DUE, kept)
+        assert await bench.claimed(N1) == ["a"]
+        await bench.extend("a", N1, received=True)
+        if how == "nack":
+            await bench.settle("a", N1, Verb.NACK, retry_after=0)
+        elif how == "release":
+            await bench.settle("a", N1, Verb.RELEASE)
+        elif how == "foreign":
+            bench.put("a", score(NOW + 5 * SECOND) + 2**-22)
+        bench.now = NOW + 2 * LEASE
+        assert (await bench.claim(N2)).deaths == (("a", "expired"),)
+
+
+async def test_what_is_in_flight_does_not_expire(bench: Bench) -> None:
+    """A delivery that began before may go on and end well after it."""
+    await schedule(bench, new(due=NOW - 5, expires=NOW + 5))
+    await bench.claim(N1)
+    bench.now = NOW + 6
+    assert await bench.extend("a", N1, received=True) is Verdict.OK
+    assert (await bench.claim(N2)).deaths == ()
+    assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
+    assert bench.state() == EMPTY
+
+
+async def test_a_foreign_republish_of_an_expiring_timer(bench: Bench) -> None:
+    """It is a new intent that never expires, also where it is for the very same due time."""
+    for due in (NOW + SECOND, NOW + 2 * SECOND, NOW - SECOND):
+        bench.now = NOW
+        await schedule(bench, new(expires=NOW + 3 * SECOND))
+        bench.put("a", score(due), stored=ENVELOPE)
+        bench.now = NOW + 10 * SECOND
+        claim = await bench.claim(N1)
+        assert ([timer.due for timer in claim.timers], claim.deaths) == ([due], ())
+
+
+async def test_an_expired_timer_runs_and_comes_back(bench: Bench) -> None:
+    """Running it does not save it; redriving it does."""
+    limits = Limits(keep=True, keep_expired=True)
+    await schedule(bench, new(due=NOW + LEASE, expires=NOW + SECOND))
+    bench.now = NOW + SECOND
+    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    bench.now += 1
+    assert (await bench.claim(N1, limits=limits)).deaths == (("a", "expired"),)
+    await bench.topics.redrive(bench.topic, bench.dead_ids())
+    bench.now += LEASE
+    assert await bench.claimed(N2, limits=limits) == ["a"]
+
+
+# -------------------------------------------------------------------------- max_waiting
+
+
+async def test_a_topic_that_is_full(bench: Bench) -> None:
+    """New timers are refused one by one; those that replace are taken, in any order in the call."""
+    bench.put("held", DEADLINE, HELD)
+    bench.put("parked", DEADLINE, stored=None)
+    timers = [new("held"), new("b"), new("c"), new("b", due=NOW), new("c", due=NOW), new("d", create=True)]
+    assert await schedule(bench, *timers, max_waiting=3) == [
+        Scheduled(NOW + SECOND, REPLACED),
+        Scheduled(NOW + SECOND, CREATED),
+        Scheduled(None, Change.FULL),
+        Scheduled(NOW, REPLACED),
+        Scheduled(None, Change.FULL),
+        Scheduled(None, Change.FULL),
+    ]
+    state = bench.state()
+    assert set(state.timeline) == {"held", "parked", "b"}
+    assert set(state.payloads) == {"held", "b"}
+    assert state.leases == {}
+    assert await schedule(bench, new("e"), max_waiting=2) == [Scheduled(None, Change.FULL)]
+    assert await schedule(bench, new("e", condition=DUE_THEN), max_waiting=2) == [Scheduled(None, Change.GONE)]
+    assert await schedule(bench, new("e")) == [Scheduled(NOW + SECOND, CREATED)]
+
+
+# ------------------------------------------------------------------------------ the rest
+
+
+async def test_nothing_stored_gives_no_hint(bench: Bench) -> None:
+    """A call that changes nothing wakes nobody, and writes nothing at all."""
+    bench.put("a", score(NOW + LEASE))
+    with bench.listening() as ear, bench.full():
+        await schedule(bench, new(create=True), new("b", condition=DUE_THEN))
+        assert ear.heard() == []
+    with bench.listening() as ear:
+        await schedule(bench, new(expires=NOW + LEASE))
+        assert ear.heard() == [own(NOW + SECOND)]
+
+
+async def test_a_delay_past_9999_with_options(bench: Bench) -> None:
+    """It is refused before anything is asked, also where the timer would not have been stored."""
+    bench.put("a", DUE)
+    before = bench.state()
+    with pytest.raises(InvalidField, match=r"^delay: "):
+        await schedule(bench, new("b"), NewTimer("a", b"", delay=LATEST, create=True))
+    assert bench.state() == before
+
+
+async def test_five_hundred_with_all_options(bench: Bench) -> None:
+    """The most that a call may take, each with an expiry and half of them there already."""
+    for n in range(0, 500, 2):
+        bench.put(f"t{n}", DUE)
+    timers = [
+        new(f"t{n}", expires=NOW + LEASE, create=bool(n % 2), condition=Condition() if n % 2 else BOTH)
+        for n in range(500)
+    ]
+    results = await schedule(bench, *timers, max_waiting=500)
+    assert [each.change for each in results] == [REPLACED, CREATED] * 250
+    assert len(bench.state().leases) == 500
