@@ -22,7 +22,7 @@ CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGE
 Entry = tuple[bytes, dict[bytes, bytes]]
 """An entry of a stream: its id and its fields."""
 
-_ENTRY = re.compile(r"\d{1,20}-\d{1,20}")
+_ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
 class RedisTopics:
