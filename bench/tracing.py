@@ -15,13 +15,15 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import anyio
 import grpc
 from opentelemetry.sdk.metrics import MeterProvider
 
-from relay.core.outcomes import Verb
+from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
+from relay.core.ports import TopicStore
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
 from relay.engine.session import Session
@@ -48,6 +50,17 @@ class NoHints:
         """Nothing was heard."""
 
 
+class NoTopics:
+    """Nobody looks after topics here."""
+
+    async def register(self, topic: str) -> None:
+        """Nobody asks."""
+
+    async def lock(self, name: str, *, ttl: int) -> bool:
+        """No janitor."""
+        return False
+
+
 def headers(number: int, percent: int | None) -> Headers:
     """A context that is sampled in so many percent of all timers; None: no context."""
     if percent is None:
@@ -61,7 +74,13 @@ async def drain(tracing: Tracing, percent: int | None) -> tuple[float, float]:
     store = MemoryStore(lambda: time.time_ns() // 1000)
     policy = TopicPolicy()
     engine = Engine(
-        store, NoHints(), store.ping, Policies(policy), Instruments(MeterProvider()), tracing=tracing
+        store,
+        cast("TopicStore", NoTopics()),
+        NoHints(),
+        store.ping,
+        Policies(policy),
+        Instruments(MeterProvider()),
+        tracing=tracing,
     )
     for start in range(0, TIMERS, BATCH):
         numbers = range(start, start + BATCH)
@@ -85,7 +104,7 @@ async def take_all(engine: Engine, session: Session) -> None:
     while left:
         outgoing = await session.next()
         for lease in outgoing.leases if outgoing else ():
-            engine.end(session, lease.token, Verb.ACK)
+            engine.end(session, lease.token, ACKED)
             left -= 1
     await engine.flush(session)
 

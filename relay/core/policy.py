@@ -28,7 +28,10 @@ class RetryPolicy:
 
     def delay(self, attempts: int, jitter: float) -> int:
         """Microseconds to wait after so many failed attempts; `jitter` is a random number in [0, 1)."""
-        longest = min(self.initial * self.multiplier ** min(max(attempts - 1, 0), 1000), self.max)
+        try:
+            longest = min(self.initial * self.multiplier ** max(attempts - 1, 0), self.max)
+        except OverflowError:
+            longest = self.max
         return micros(longest * jitter)
 
 

@@ -77,7 +77,7 @@ class Engine:
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
             partial(self._told, self._write), _stored_bytes
         )
-        self._registry = Registry(topics)
+        self._registry = Registry(topics, self._clock)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}

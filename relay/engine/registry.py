@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-import anyio
-
 from relay.core.errors import StoreError
 from relay.core.ports import TopicStore
 from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
 
 RETRY = 5.0
 """Seconds until a failed try is made again."""
@@ -19,8 +18,9 @@ log = logging.getLogger(__name__)
 class Registry:
     """Registers each topic once in the life of a relay, beside the calls and not before them."""
 
-    def __init__(self, topics: TopicStore) -> None:
+    def __init__(self, topics: TopicStore, clock: Clock) -> None:
         self._topics = topics
+        self._clock = clock
         self._known: set[str] = set()
         self._fresh: list[str] = []
         self._wakeup = Wakeup()
@@ -45,6 +45,6 @@ class Registry:
             await self._topics.register(self._fresh[0])
         except StoreError as failure:
             log.debug("a topic could not be registered", extra={"reason": str(failure)})
-            await anyio.sleep(RETRY)
+            await self._clock.sleep(RETRY)
         else:
             self._fresh.pop(0)
