@@ -206,6 +206,7 @@ class Event:
     late: float = 0.0
     approximate: bool = False
     headers: Mapping[str, str] | None = None
+    due: float = 0.0
 
 
 class Journal:
