@@ -52,7 +52,7 @@ def version_of(event: Event) -> int:
 
 
 def cut_off(call: Call, deaths: Sequence[Death], slack: float) -> bool:
-    """Whether its holder died before the outcome was written: while it ran, or up to `slack` seconds later."""
+    """Whether its holder died before it was settled: while it ran, or up to `slack` seconds later."""
     return any(
         death.pid == call.pid and call.start <= death.at and (call.end is None or death.at < call.end + slack)
         for death in deaths

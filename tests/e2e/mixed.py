@@ -15,7 +15,7 @@ SETTINGS = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.2", "RELAY_DEFAULTS__LEAS
 
 
 class Mixed:
-    """So many relays, each with an application, and so many workers; `sleep` is the handlers' work (seconds)."""
+    """So many relays, each with an application, and so many workers; `sleep`: a handler's seconds."""
 
     def __init__(self, stage: Stage, relays: int, workers: int, sleep: float) -> None:
         self.stage = stage
@@ -30,7 +30,7 @@ class Mixed:
         """All pids that workers have had."""
         self.deaths: list[Death] = []
         self.leased_at_a_death: set[str] = set()
-        """Timers that a relay held at the moment when some relay was killed."""
+        """Timers that had a lease record at the moment when some relay was killed."""
 
     def peer(self, name: str, *options: str) -> Process:
         """A process of the peer's."""
@@ -49,8 +49,7 @@ class Mixed:
         """The same with a relay; its application lives on."""
         relay = self.relays[number]
         held = self._kill(relay, self.applications[number].pid)
-        records = cast("dict[bytes, bytes]", self.stage.client.hgetall(f"timers_leases:{TOPIC}"))
-        self.leased_at_a_death |= {name.decode() for name in records}
+        self.leased_at_a_death |= {name.decode() for name in self._records()}
         relay.start()
         return held
 
@@ -61,7 +60,7 @@ class Mixed:
         self.deaths.append(death)
         held = {call.timer_id for call in self._running(holder, death.at)}
         for timer_id in held:
-            score = cast("float | None", self.stage.client.zscore(f"timers_timeline:{TOPIC}", timer_id))
+            score = self.stage.client.zscore(f"timers_timeline:{TOPIC}", timer_id)
             assert score is not None, f"{timer_id} left the timeline before its outcome was written"
             assert score > death.at, f"{timer_id} was not leased while it was handled"
             assert self.stage.client.hexists(f"timers_payloads:{TOPIC}", timer_id)
@@ -75,8 +74,20 @@ class Mixed:
             if call.pid == pid and call.start <= at and (call.end is None or call.end > at)
         ]
 
-    def wait_drained(self, timeout: float = 45.0) -> set[str]:
-        """Until no timer and no payload is left; answers whose lease records are."""
+    def drained(self, timeout: float = 45.0) -> set[str]:
+        """Wait until no timer and no payload is left, and stop; answers whose lease records are left.
+
+        A record stays where a relay lost a timer without a settlement, and a peer then ended it. It
+        goes once its id is scheduled or cancelled, as here: at the end no key is left.
+        """
         eventually(lambda: self.stage.left(TOPIC)[:2] == (0, 0), "all timers are gone", timeout)
-        names = cast("list[bytes]", self.stage.client.hkeys(f"timers_leases:{TOPIC}"))
-        return {name.decode() for name in names}
+        for process in (*self.applications, *self.workers):
+            assert process.terminate() == 0, process.output()  # once it has, its outcomes are written
+        names = {name.decode() for name in self._records()}
+        for name in names:
+            self.stage.producer(self.relays[0]).cancel(TOPIC, name)
+        self.stage.wait_empty(TOPIC)
+        return names
+
+    def _records(self) -> list[bytes]:
+        return cast("list[bytes]", self.stage.client.hkeys(f"timers_leases:{TOPIC}"))

@@ -33,7 +33,7 @@ def publish(url: str, topic: str, timer_ids: Iterable[str], delay: float = 0.0) 
     """Publish timers as the peer does."""
     with publisher(url) as peer:
         for timer_id in timer_ids:
-            peer.publish(topic, timer_id, delay=delay)
+            peer.schedule(topic, timer_id, delay=delay)
 
 
 class Publisher:
@@ -43,13 +43,19 @@ class Publisher:
         self._portal = portal
         self._broker = broker
 
-    def publish(
-        self, topic: str, timer_id: str, *, delay: float = 0.0, headers: Mapping[str, str] | None = None
+    def schedule(
+        self,
+        topic: str,
+        timer_id: str,
+        body: object = "peer",
+        *,
+        delay: float = 0.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._portal.call(
             partial(
                 self._broker.publish,
-                "peer",
+                body,
                 topic=topic,
                 timer_id=timer_id,
                 activate_in=timedelta(seconds=delay),

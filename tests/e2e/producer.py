@@ -33,11 +33,14 @@ class Producer:
         asks: Mapping[str, Any] | bytes = b"",
         *,
         delay: float = 0.0,
+        headers: Mapping[str, str] | None = None,
         timeout: float = 10.0,
         wait: bool = True,
     ) -> timer_pb2.Timer:
         """Raises `grpc.RpcError`. `wait`: for a connection, instead of failing without one."""
-        request = timer_service_pb2.ScheduleRequest(timer=spec(topic, timer_id, asks, delay))
+        timer = spec(topic, timer_id, asks, delay)
+        timer.headers.update(headers or {})
+        request = timer_service_pb2.ScheduleRequest(timer=timer)
         answer: timer_service_pb2.ScheduleResponse = self._stub.Schedule(
             request, timeout=timeout, wait_for_ready=wait
         )
