@@ -108,8 +108,10 @@ class Load:
         asks: Mapping[str, Any] | bytes = b"",
         *,
         pause: float,
+        name: str = "load",
     ) -> None:
         self._producers = producers
+        self._name = name
         self._topic = topic
         self._asks = asks
         self._pause = pause
@@ -122,7 +124,7 @@ class Load:
         while not self._stopping.wait(self._pause):
             number = len(self.accepted) + self.refusals.total()
             producer = self._producers[number % len(self._producers)]
-            timer_id = f"load-{number}"
+            timer_id = f"{self._name}-{number}"
             try:
                 producer.schedule(self._topic, timer_id, self._asks, timeout=3.0, wait=False)
             except grpc.RpcError as error:
