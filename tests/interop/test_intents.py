@@ -9,6 +9,7 @@ from __future__ import annotations
 import anyio
 
 from relay.core.instants import SECOND
+from relay.core.outcomes import Settlement, Verb, Verdict
 from tests.interop.neighbours import Neighbours, fresh, now, until
 from tests.interop.sides import Call, Failed, Side, cancel, empty, no_timers, publish, score, working
 
@@ -182,6 +183,22 @@ async def test_everything_cancelled_while_it_is_handled(pair: Neighbours, worker
         await until(lambda: one.ended == 1)
         await until(lambda: empty(pair))
         assert (await pair.claim(fresh())).next is None
+
+
+async def test_a_pause_that_a_relay_gave(pair: Neighbours, worker: Side) -> None:
+    """A NACK with retry_after holds for the peer as well: it handles the timer then, and not before."""
+    nonce = fresh()
+    await publish(pair, "peer")
+    await pair.one(nonce)
+    pause = Settlement("a", nonce, Verb.NACK, retry_after=SECOND // 2)
+    assert await pair.store.settle(pair.topic, [pause]) == [Verdict.OK]
+    due = await score(pair)
+    assert due is not None
+    async with working(pair, worker) as one:
+        assert (await one.called()).at >= due > now() - SECOND
+        await until(lambda: no_timers(pair))
+    await cancel(pair, "relay")
+    assert await empty(pair)
 
 
 async def test_topics_do_not_mix(pair: Neighbours, publisher: Side, worker: Side) -> None:
