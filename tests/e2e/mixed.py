@@ -17,15 +17,21 @@ SETTINGS = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.2", "RELAY_DEFAULTS__LEAS
 class Mixed:
     """So many relays, each with an application, and so many workers; `sleep`: a handler's seconds."""
 
-    def __init__(self, stage: Stage, relays: int, workers: int, sleep: float) -> None:
+    def __init__(
+        self, stage: Stage, *, relays: int, workers: int, sleep: float, concurrency: int = 50
+    ) -> None:
         self.stage = stage
         self.sleep = sleep
         self.relays = [stage.relay(f"relay-{n}", SETTINGS) for n in range(relays)]
         self.applications = [
-            stage.application(relay, TOPIC, "--concurrency", "50", "--prefetch", "0", name=f"application-{n}")
+            stage.application(
+                relay, TOPIC, "--concurrency", str(concurrency), "--prefetch", "0", name=f"application-{n}"
+            )
             for n, relay in enumerate(self.relays)
         ]
-        self.workers = [self.peer(f"worker-{n}", "--work") for n in range(workers)]
+        self.workers = [
+            self.peer(f"worker-{n}", "--work", "--concurrency", str(concurrency)) for n in range(workers)
+        ]
         self.peers = {worker.pid for worker in self.workers}
         """All pids that workers have had."""
         self.deaths: list[Death] = []

@@ -18,10 +18,10 @@ from tests.e2e.processes import Event, eventually
 from tests.e2e.producer import Producer
 
 SEED = 3
-TIMERS = 300
+TIMERS = 200
 INTENTS = 5
 """How often each timer is given a new intent, at most."""
-WORK = 0.15
+WORK = 0.2
 """Seconds that each handler takes."""
 SLACK = 1.5
 """Seconds that a busy machine may need from a claim to its handler, and from there to the commit."""
@@ -79,9 +79,9 @@ class Mover:
 
 @pytest.mark.parametrize("workers", [0, 1], ids=["its publisher only", "its worker too"])
 def test_newest_intent_wins(stage: Stage, workers: int) -> None:
-    """Of 300 timers that are moved and cancelled while they are handled, each one's last intent stands,
+    """Of 200 timers that are moved and cancelled while they are handled, each one's last intent stands,
     whoever gave it, and though a relay held the timer. Only a commit of the peer's can undo one."""
-    mixed = Mixed(stage, relays=1, workers=workers, sleep=WORK)
+    mixed = Mixed(stage, relays=1, workers=workers, sleep=WORK, concurrency=20)
     with publisher(stage.server.url) as peer:
         mover = Mover(stage.producer(mixed.relays[0]), peer)
         for number in range(TIMERS):
