@@ -7,6 +7,8 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from tests.e2e.calls import calls
 from tests.e2e.conftest import Stage
 from tests.e2e.mixed import SETTINGS, TOPIC
@@ -84,6 +86,7 @@ class Migration:
         assert process.terminate() == 0, process.output()
 
 
+@pytest.mark.slow
 def test_step_by_step_and_back(stage: Stage) -> None:
     """A relay beside, then consumers, then producers, then no peer any more; consumers and producers go back
     once in between. No timer is lost, and only what a worker of the peer's was stopped with comes twice."""

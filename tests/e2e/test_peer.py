@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import pytest
+
 from tests.e2e.calls import Call, calls, cut_off
 from tests.e2e.conftest import Stage
 from tests.e2e.mixed import TOPIC, Mixed
@@ -22,6 +24,7 @@ SLACK = 1.0
 """Seconds that a busy machine may need from a claim to its handler, and from there to the commit."""
 
 
+@pytest.mark.slow
 def test_both_under_load_and_killed(stage: Stage) -> None:
     """Both publish thousands, both handle them, workers and relays die by SIGKILL: every timer is handled,
     none early, and twice only what a dead one held, once its lease was over."""

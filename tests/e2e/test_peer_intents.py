@@ -77,6 +77,7 @@ class Mover:
         intents[-1].answered = time.time()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1], ids=["its publisher only", "its worker too"])
 def test_newest_intent_wins(stage: Stage, workers: int) -> None:
     """Of 200 timers that are moved and cancelled while they are handled, each one's last intent stands,
