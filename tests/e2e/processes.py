@@ -207,6 +207,7 @@ class Event:
     approximate: bool = False
     headers: Mapping[str, str] | None = None
     current: str = ""
+    due: float = 0.0
 
 
 class Journal:
