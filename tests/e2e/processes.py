@@ -206,6 +206,9 @@ class Event:
     late: float = 0.0
     approximate: bool = False
     headers: Mapping[str, str] | None = None
+    content_type: str = ""
+    due: str = ""
+    sha256: str = ""
 
 
 class Journal:

@@ -37,7 +37,11 @@ class Producer:
         wait: bool = True,
     ) -> timer_pb2.Timer:
         """Raises `grpc.RpcError`. `wait`: for a connection, instead of failing without one."""
-        request = timer_service_pb2.ScheduleRequest(timer=spec(topic, timer_id, asks, delay))
+        return self.store(spec(topic, timer_id, asks, delay), timeout=timeout, wait=wait)
+
+    def store(self, new: timer_pb2.TimerSpec, *, timeout: float = 10.0, wait: bool = True) -> timer_pb2.Timer:
+        """The same with all that a timer may have."""
+        request = timer_service_pb2.ScheduleRequest(timer=new)
         answer: timer_service_pb2.ScheduleResponse = self._stub.Schedule(
             request, timeout=timeout, wait_for_ready=wait
         )
