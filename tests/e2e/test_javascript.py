@@ -7,10 +7,11 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 
+from relay.store import records
 from relay.v1 import timer_pb2
 from tests.e2e import node
 from tests.e2e.conftest import Stage
@@ -234,7 +235,12 @@ def test_relay_dies(duo: Duo) -> None:
     duo.set_up(lease_ttl=1).start()
     duo.schedule("held", sleep=2)
     eventually(lambda: duo.starts("held"), "it has begun")
-    time.sleep(0.2)  # until its receipt is in Redis; should it take longer the attempt below is 1
+
+    def received() -> bool:
+        raw = cast("bytes | None", duo.stage.client.hget(f"timers_leases:{TOPIC}", "held"))
+        return raw is not None and records.read(raw).received == 1
+
+    eventually(received, "its receipt is in Redis")
     duo.relay.kill()
     eventually(lambda: duo.stage.journal.events("lost"), "the handler is told")
     duo.relay.start()
@@ -295,11 +301,10 @@ def test_producer_waits_for_the_relay(stage: Stage) -> None:
         stage.directory, "producer", node.HERE / "producer.mjs", relay.target, json.dumps(asked)
     )
     stage.join(script).spawn()
-    time.sleep(0.5)  # it has tried by then, on most machines
-    assert script.running
+    script.says("trying")
     relay.start()
     assert script.wait() == 0
-    assert json.loads(script.output())["timer_id"] == "patient"
+    assert json.loads(script.output().splitlines()[-1])["timer_id"] == "patient"
     assert stage.left(TOPIC) == (1, 1, 0)
 
 
