@@ -39,9 +39,20 @@ class Producer:
         metadata: Sequence[tuple[str, str]] = (),
     ) -> timer_pb2.Timer:
         """Raises `grpc.RpcError`. `wait`: for a connection, instead of failing without one."""
-        timer = spec(topic, timer_id, asks, delay)
-        timer.headers.update(headers or {})
-        request = timer_service_pb2.ScheduleRequest(timer=timer)
+        new = spec(topic, timer_id, asks, delay)
+        new.headers.update(headers or {})
+        return self.store(new, timeout=timeout, wait=wait, metadata=metadata)
+
+    def store(
+        self,
+        new: timer_pb2.TimerSpec,
+        *,
+        timeout: float = 10.0,
+        wait: bool = True,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> timer_pb2.Timer:
+        """The same with all that a timer may have."""
+        request = timer_service_pb2.ScheduleRequest(timer=new)
         answer: timer_service_pb2.ScheduleResponse = self._stub.Schedule(
             request, timeout=timeout, wait_for_ready=wait, metadata=metadata
         )
