@@ -90,5 +90,6 @@ constraints: ## Renew constraints.txt from a fresh install of the newest allowed
 .PHONY: clean
 clean: ## Remove all that these targets made
 	rm -rf .venv .venv-stubs .venv-pins build dist *.egg-info
+	rm -rf examples/javascript/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

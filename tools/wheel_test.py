@@ -80,7 +80,7 @@ def check_suite(wheel: Path, work: Path, options: list[str]) -> None:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, away / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, away / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
         elif source.exists():
             shutil.copy(source, away / name)
     run(python, "-c", IS_INSTALLED, cwd=away)

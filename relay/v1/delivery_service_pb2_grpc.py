@@ -52,17 +52,30 @@ class DeliveryServiceServicer(object):
         The application sends Open first, once. The relay answers with Opened and then sends
         deliveries as timers fall due, never more at a time than `max_outstanding` unsettled ones.
         The application sends receipts as its handlers start and settlements as they end, many in
-        one message. A delivery without a settlement is leased on for as long as `delivery_timeout`
-        allows, then it falls due again.
+        one message. Settlements are not confirmed: silence is success. A delivery without a
+        settlement is leased on for as long as `delivery_timeout` allows, then it falls due again.
 
         Either side may say Drain. The relay then sends no further deliveries; the application
-        finishes what it has, settles it, and ends its side; the relay writes the last settlements
-        to Redis and ends the stream with OK. What is unsettled at the end is released: due again
-        at once, and counted as an attempt only where its receipt (or an EXTEND) came.
+        finishes what it has, settles it, and ends its side (half-close); the relay writes the last
+        settlements to Redis and ends the stream with OK. Deliveries that crossed the application's
+        Drain on their way may be ignored. What is unsettled at the end is released: due again at
+        once, and counted as an attempt only where its receipt (or an EXTEND) came.
 
-        Errors that end the stream: INVALID_ARGUMENT (a wrong or late Open, naming the field),
-        UNAVAILABLE (the relay stops). A settlement that can't be used ends nothing: it is answered
-        with a Problem, and the others in its message stand.
+        A stream that ends in any other way, a half-close without Drain too, counts as broken: what
+        was sent on it is then delivered one by one, since it may be what killed the application.
+
+        Errors that end the stream: INVALID_ARGUMENT (a wrong or late Open, or a message that is
+        empty, naming the field) is of no use to try again. UNAVAILABLE, CANCELLED and the rest (the
+        relay stopped or died, the connection broke): open another one, with a back-off. Tokens do
+        not outlive their stream, and outcomes that were on their way may be lost; then their timers
+        come again. A settlement that can't be used ends nothing: it is answered with a Problem, and
+        the others in its message stand. While Redis is away the stream lives, and settlements wait.
+
+        A message of deliveries has at most 500, with about 2 MiB of payloads and headers, or else a
+        single one: where payloads may be large, raise your library's limit for received messages
+        (often 4 MiB). What the application sends may have `grpc.max_message_bytes` (16 MiB unless
+        set otherwise). Ignore kinds of messages and enum values that you don't know: they come from
+        a newer relay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

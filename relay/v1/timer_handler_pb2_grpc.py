@@ -30,8 +30,12 @@ class TimerHandlerStub(object):
     is `push`.
 
     The relay calls only while the channel is connected and `grpc.health.v1` of the application, if it
-    has that service, answers SERVING. So an application that starts, stops or is being rolled out
-    loses no attempt: its timers wait.
+    has that service, answers SERVING for the server as a whole (service ""); it watches (`Watch`). So an
+    application that starts, stops or is being rolled out loses no attempt: its timers wait. The first
+    call on a new connection goes alone; the others follow once it shows a sign of life.
+
+    To stop in order: say NOT_SERVING, finish the calls, also those that come until the relay has heard
+    it, then stop the server.
 
     buf:lint:ignore SERVICE_SUFFIX (the name is the field's word for it; see docs/decisions/0017)
     """
@@ -54,8 +58,12 @@ class TimerHandlerServicer(object):
     is `push`.
 
     The relay calls only while the channel is connected and `grpc.health.v1` of the application, if it
-    has that service, answers SERVING. So an application that starts, stops or is being rolled out
-    loses no attempt: its timers wait.
+    has that service, answers SERVING for the server as a whole (service ""); it watches (`Watch`). So an
+    application that starts, stops or is being rolled out loses no attempt: its timers wait. The first
+    call on a new connection goes alone; the others follow once it shows a sign of life.
+
+    To stop in order: say NOT_SERVING, finish the calls, also those that come until the relay has heard
+    it, then stop the server.
 
     buf:lint:ignore SERVICE_SUFFIX (the name is the field's word for it; see docs/decisions/0017)
     """
@@ -67,12 +75,18 @@ class TimerHandlerServicer(object):
         An OK answer carries the outcome. Of the other statuses INVALID_ARGUMENT means REJECT: the
         timer is never delivered again. UNIMPLEMENTED says that this application has no handler: the
         timer is released, no attempt counts, and the relay tries again later. Everything else means
-        NACK. A call whose connection breaks, or whose deadline passes, counts as an attempt, since
-        the handler may have been what broke it.
+        NACK without `retry_after`. A call whose connection breaks, or whose deadline passes, counts as an
+        attempt, since the handler may have been what broke it; one that a stopping server cut off
+        (CANCELLED) only if its receipt came.
 
-        An application may send its initial metadata, with the key `relay-receipt`, as its handler
-        starts. The relay then knows which calls had reached a handler when a connection broke, and
-        only those count as attempts.
+        An application may send its initial metadata, with the key `relay-receipt` and any value, as its
+        handler starts and before the handler's first line. The relay then knows which calls had reached
+        a handler when a connection broke: from the first receipt on a connection, only calls with one
+        count as attempts there.
+
+        The call's metadata has `traceparent` and `tracestate`, where the timer's headers have them. A
+        request is as large as its timer: raise your server's limit for received messages (often 4 MiB)
+        if `max_payload_bytes` is near it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,8 +113,12 @@ class TimerHandler(object):
     is `push`.
 
     The relay calls only while the channel is connected and `grpc.health.v1` of the application, if it
-    has that service, answers SERVING. So an application that starts, stops or is being rolled out
-    loses no attempt: its timers wait.
+    has that service, answers SERVING for the server as a whole (service ""); it watches (`Watch`). So an
+    application that starts, stops or is being rolled out loses no attempt: its timers wait. The first
+    call on a new connection goes alone; the others follow once it shows a sign of life.
+
+    To stop in order: say NOT_SERVING, finish the calls, also those that come until the relay has heard
+    it, then stop the server.
 
     buf:lint:ignore SERVICE_SUFFIX (the name is the field's word for it; see docs/decisions/0017)
     """

@@ -28,10 +28,19 @@ if _version_not_supported:
 class TimerServiceStub(object):
     """TimerService is served by the relay, on localhost or a Unix socket.
 
-    Errors: INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status
-    details, and as the first word of the message). UNAVAILABLE with google.rpc.RetryInfo
-    says that Redis is away: nothing is known to be stored, retry under the same timer_id.
-    RESOURCE_EXHAUSTED says that the topic holds `max_waiting` timers, or that Redis is full.
+    Errors:
+
+    - INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status details,
+    and as the first word of the message).
+    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, without it that the relay is:
+    nothing is known to be stored. Retry under the same timer_id, with a back-off. The same holds
+    when your own deadline passes (DEADLINE_EXCEEDED).
+    - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
+    stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
+    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
+    look.
+
+    All calls may be repeated, as long as they name their timer.
     """
 
     def __init__(self, channel):
@@ -75,10 +84,19 @@ class TimerServiceStub(object):
 class TimerServiceServicer(object):
     """TimerService is served by the relay, on localhost or a Unix socket.
 
-    Errors: INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status
-    details, and as the first word of the message). UNAVAILABLE with google.rpc.RetryInfo
-    says that Redis is away: nothing is known to be stored, retry under the same timer_id.
-    RESOURCE_EXHAUSTED says that the topic holds `max_waiting` timers, or that Redis is full.
+    Errors:
+
+    - INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status details,
+    and as the first word of the message).
+    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, without it that the relay is:
+    nothing is known to be stored. Retry under the same timer_id, with a back-off. The same holds
+    when your own deadline passes (DEADLINE_EXCEEDED).
+    - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
+    stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
+    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
+    look.
+
+    All calls may be repeated, as long as they name their timer.
     """
 
     def Schedule(self, request, context):
@@ -91,7 +109,8 @@ class TimerServiceServicer(object):
 
     def ScheduleBatch(self, request, context):
         """ScheduleBatch stores many timers in few round trips; each has a result of its own, in the
-        order of the request. Where one id comes twice, the later one stands.
+        order of the request, and a bad one stops no other: look at each, also when the call is OK.
+        Where one id comes twice, the later one stands.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,10 +190,19 @@ def add_TimerServiceServicer_to_server(servicer, server):
 class TimerService(object):
     """TimerService is served by the relay, on localhost or a Unix socket.
 
-    Errors: INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status
-    details, and as the first word of the message). UNAVAILABLE with google.rpc.RetryInfo
-    says that Redis is away: nothing is known to be stored, retry under the same timer_id.
-    RESOURCE_EXHAUSTED says that the topic holds `max_waiting` timers, or that Redis is full.
+    Errors:
+
+    - INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status details,
+    and as the first word of the message).
+    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, without it that the relay is:
+    nothing is known to be stored. Retry under the same timer_id, with a back-off. The same holds
+    when your own deadline passes (DEADLINE_EXCEEDED).
+    - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
+    stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
+    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
+    look.
+
+    All calls may be repeated, as long as they name their timer.
     """
 
     @staticmethod

@@ -34,7 +34,7 @@ class Said(NamedTuple):
 @cache
 def pages() -> tuple[str, ...]:
     """The pages, by path from the root."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
     return tuple(sorted(str(path.relative_to(ROOT)) for path in found))
 
 

@@ -61,6 +61,20 @@ def test_named_files_exist() -> None:
     assert lost == []
 
 
+def test_named_tests_exist() -> None:
+    """In backticks: `test_newest_intent_wins`."""
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"def (test_\w+)\(", tests))
+    modules = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.compile(r"(test_\w+)(\.py)?")
+    lost = [
+        said
+        for said in pages.code()
+        if (found := named.fullmatch(said.text)) and found[1] not in (modules if found[2] else defined)
+    ]
+    assert lost == []
+
+
 def test_named_members_exist() -> None:
     """In backticks: `Poller.step`. A class that is none of ours is left alone."""
     named = re.compile(r"([A-Z]\w+)\.([a-z_]\w*)")

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 from redis import Redis
@@ -14,6 +14,8 @@ from redis import Redis
 from tests.e2e.processes import Application, Journal, Process, Relay, eventually
 from tests.e2e.producer import Producer
 from tests.servers import Kind, RunningServer, ServerMissing, start_server
+
+P = TypeVar("P", bound=Process)
 
 
 class Stage:
@@ -84,6 +86,11 @@ class Stage:
         process = Process(arguments, self.directory / f"{name}.log", settings or {})
         self._processes.append(process)
         process.spawn()
+        return process
+
+    def join(self, process: P) -> P:
+        """Take in a process that is made elsewhere, so that it ends with the test."""
+        self._processes.append(process)
         return process
 
     def producer(self, relay: Relay) -> Producer:

@@ -207,6 +207,10 @@ class Event:
     approximate: bool = False
     headers: Mapping[str, str] | None = None
     current: str = ""
+    due: float = 0.0
+    content_type: str = ""
+    due_time: str = ""
+    sha256: str = ""
 
 
 class Journal:

@@ -33,12 +33,26 @@ class Producer:
         asks: Mapping[str, Any] | bytes = b"",
         *,
         delay: float = 0.0,
+        headers: Mapping[str, str] | None = None,
         timeout: float = 10.0,
         wait: bool = True,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> timer_pb2.Timer:
         """Raises `grpc.RpcError`. `wait`: for a connection, instead of failing without one."""
-        request = timer_service_pb2.ScheduleRequest(timer=spec(topic, timer_id, asks, delay))
+        new = spec(topic, timer_id, asks, delay)
+        new.headers.update(headers or {})
+        return self.store(new, timeout=timeout, wait=wait, metadata=metadata)
+
+    def store(
+        self,
+        new: timer_pb2.TimerSpec,
+        *,
+        timeout: float = 10.0,
+        wait: bool = True,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> timer_pb2.Timer:
+        """The same with all that a timer may have."""
+        request = timer_service_pb2.ScheduleRequest(timer=new)
         answer: timer_service_pb2.ScheduleResponse = self._stub.Schedule(
             request, timeout=timeout, wait_for_ready=wait, metadata=metadata
         )
@@ -106,8 +120,10 @@ class Load:
         asks: Mapping[str, Any] | bytes = b"",
         *,
         pause: float,
+        name: str = "load",
     ) -> None:
         self._producers = producers
+        self._name = name
         self._topic = topic
         self._asks = asks
         self._pause = pause
@@ -120,7 +136,7 @@ class Load:
         while not self._stopping.wait(self._pause):
             number = len(self.accepted) + self.refusals.total()
             producer = self._producers[number % len(self._producers)]
-            timer_id = f"load-{number}"
+            timer_id = f"{self._name}-{number}"
             try:
                 producer.schedule(self._topic, timer_id, self._asks, timeout=3.0, wait=False)
             except grpc.RpcError as error:

@@ -40,6 +40,7 @@ def now() -> int:
 class Neighbours:
     """Both of them; `seen` is what the peer's handlers got: timer_id, body, headers."""
 
+    url: str
     topic: str
     redis: Redis
     store: RedisStore
@@ -52,8 +53,8 @@ class Neighbours:
     async def publish(self, timer_id: str, body: Any = "theirs", due: int = 1, **rest: Any) -> None:
         await self.broker.publish(body, self.topic, timer_id=timer_id, activate_at=moment(due), **rest)
 
-    async def claim(self, nonce: bytes, *, lease: int = 30 * SECOND) -> Claim:
-        return await self.store.claim(self.topic, limit=100, lease=lease, nonce=nonce, max_bytes=1 << 20)
+    async def claim(self, nonce: bytes, *, lease: int = 30 * SECOND, limit: int = 100) -> Claim:
+        return await self.store.claim(self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=1 << 20)
 
     async def one(self, nonce: bytes, *, lease: int = 30 * SECOND) -> ClaimedTimer:
         """The only timer that can be claimed now."""
@@ -107,7 +108,7 @@ async def neighbours(url: str, topic: str) -> AsyncIterator[Neighbours]:
     ours = connect(url, connections=4, timeout=5.0)
     theirs = Redis.from_url(url)
     try:
-        yield Neighbours(topic, ours, RedisStore(ours), TimersBroker(theirs))
+        yield Neighbours(url, topic, ours, RedisStore(ours), TimersBroker(theirs))
     finally:
         await ours.aclose()
         await theirs.aclose()

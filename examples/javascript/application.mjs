@@ -1,0 +1,22 @@
+// An application. By stream: node application.mjs stream TOPIC …    By push: node application.mjs push [ADDRESS]
+
+import { servePush } from "./push.mjs";
+import { Nack, Reject } from "./relay.mjs";
+import { serveStream } from "./stream.mjs";
+
+/** May be called twice for one timer: `occurrenceId` is the key to make the work idempotent by. */
+async function remind(delivery) {
+  const text = delivery.payload.toString();
+  console.log(`${delivery.topic}/${delivery.timerId}: ${text} (attempt ${delivery.attempt})`);
+  if (text === "flaky" && delivery.attempt === 1) throw new Nack("not today", { retryAfterMs: 500 });
+  if (text === "wrong") throw new Reject("nobody can do this");
+}
+
+const stopping = new AbortController();
+for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => stopping.abort());
+const { signal } = stopping;
+
+const [way, ...rest] = process.argv.slice(2);
+if (way === "push") await servePush({ listen: rest[0], signal }, remind);
+else if (way === "stream" && rest.length) await serveStream({ topics: rest, signal }, remind);
+else throw new Error("usage: node application.mjs stream TOPIC … | push [ADDRESS]");

@@ -1,0 +1,48 @@
+// Delivery by push: the application serves TimerHandler, and the relay dials it. See docs/push.md.
+
+import { once } from "node:events";
+import { rm } from "node:fs/promises";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
+import grpc from "@grpc/grpc-js";
+import { HealthImplementation } from "grpc-health-check";
+import { api, outcomeOf, toDelivery } from "./relay.mjs";
+
+/** Milliseconds for the relay to hear that this application is NOT_SERVING. */
+const HEARD_MS = 200;
+
+/** Says, as a call's initial metadata, that its handler starts: from then on the attempt counts. */
+const RECEIPT = new grpc.Metadata();
+RECEIPT.set("relay-receipt", "1");
+
+/**
+ * Handle what the relay pushes until `signal` aborts; `listen` is `host:port` or `unix:/path`.
+ *
+ * In the end the health service says NOT_SERVING, and what has begun has `graceMs`.
+ */
+export async function servePush({ listen = "127.0.0.1:50051", signal, graceMs = 20_000 }, handler) {
+  const server = new grpc.Server({ "grpc.max_receive_message_length": -1 }); // max_payload_bytes bounds it
+  const health = new HealthImplementation({ "": "SERVING" });
+  health.addToServer(server);
+  server.addService(api.TimerHandler.service, {
+    async deliver(call, answer) {
+      call.sendMetadata(RECEIPT);
+      await setImmediate(); // on its way: if the handler kills this process, the relay knows that it had started
+      const lost = new AbortController();
+      call.on("cancelled", () => lost.abort());
+      const extend = () => {}; // a call has `delivery_timeout`, all of it
+      answer(null, await outcomeOf(handler, toDelivery(call.request.delivery, lost.signal, extend)));
+    },
+  });
+  // A killed process leaves its socket behind, and nobody could listen there again.
+  if (listen.startsWith("unix:")) await rm(listen.slice("unix:".length), { force: true });
+  await promisify(server.bindAsync.bind(server))(listen, grpc.ServerCredentials.createInsecure());
+  console.error(`serving on ${listen}`);
+
+  if (!signal.aborted) await once(signal, "abort");
+  health.setStatus("", "NOT_SERVING");
+  await sleep(HEARD_MS);
+  const timeout = setTimeout(() => server.forceShutdown(), graceMs);
+  await promisify(server.tryShutdown.bind(server))();
+  clearTimeout(timeout);
+}

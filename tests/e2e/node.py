@@ -1,0 +1,137 @@
+"""Node and the packages of `examples/javascript`: what runs the example for real."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.processes import ROOT, START_TIMEOUT, Journal, Process, environment, eventually
+
+EXAMPLE = ROOT / "examples" / "javascript"
+HERE = Path(__file__).parent
+OLDEST = (18, 19)
+INSTALL_TIMEOUT = 120.0
+"""Seconds for npm, which fetches about 14 MB once; later it has them in its cache."""
+
+
+class NodeMissing(RuntimeError):
+    """Node or a package is not here; the message says what to do."""
+
+
+@cache
+def node() -> str:
+    """Node's path, with the example's packages installed beside the example. Raises `NodeMissing`."""
+    path = shutil.which("node")
+    if path is None:
+        raise NodeMissing("node is not on PATH; install Node.js and npm")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
+    version = tuple(map(int, re.findall(r"\d+", said)))
+    if version < OLDEST:
+        raise NodeMissing(f"node is {said.strip()}; the example needs {'.'.join(map(str, OLDEST))}")
+    with (EXAMPLE / "package-lock.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of pytest's workers installs, the others wait
+        _install()
+    return path
+
+
+def _install() -> None:
+    """npm ci, unless these very packages are there."""
+    wanted = hashlib.sha256((EXAMPLE / "package-lock.json").read_bytes()).hexdigest()
+    stamp = EXAMPLE / "node_modules" / ".installed"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NodeMissing(f"npm is not on PATH; install it, or run npm ci in {EXAMPLE}")
+    try:
+        done = subprocess.run(
+            [npm, "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"],
+            cwd=EXAMPLE,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NodeMissing(f"npm ci took longer than {INSTALL_TIMEOUT:.0f} s") from None
+    if done.returncode:
+        raise NodeMissing(f"npm ci failed ({done.returncode}): {done.stderr[-1000:]}")
+    stamp.write_text(wanted)
+
+
+class Script(Process):
+    """A JavaScript program in a process of its own."""
+
+    def __init__(self, directory: Path, name: str, script: Path, *arguments: str, **settings: str) -> None:
+        super().__init__((), directory / f"{name}.log", settings)
+        self.arguments = [node(), str(script), *arguments]
+        self.name = name
+
+    def says(self, text: str, timeout: float = START_TIMEOUT) -> None:
+        """Wait until its output has this."""
+
+        def said() -> bool:
+            self._check_runs()
+            return text in self.output()
+
+        eventually(said, f"{self.name} says {text!r}", timeout)
+
+
+class Application(Script):
+    """`application.mjs` beside this module: by stream, or by push if it has an address to listen on."""
+
+    def __init__(self, directory: Path, journal: Journal, topic: str, *options: str) -> None:
+        arguments = ("--events", str(journal.path), "--topic", topic, *options)
+        super().__init__(directory, "javascript", HERE / "application.mjs", *arguments)
+        self.journal = journal
+        self.pushed = "--listen" in options
+
+    def start(self) -> None:
+        """Start; return when it listens or its stream is open."""
+        skip = len(self.output())
+        self.spawn()
+        ready = "serving on" if self.pushed else "the stream is open"
+
+        def said() -> bool:
+            self._check_runs()
+            return ready in self.output()[skip:]
+
+        eventually(said, f"it says {ready!r}", START_TIMEOUT)
+
+    def revive(self) -> bool:
+        """Start it again if it has died; answers whether it had."""
+        dead = not self.running
+        if dead:
+            self.start()
+        return dead
+
+
+def run(script: Path, arguments: Sequence[str], **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return subprocess.run(
+        [node(), str(script), *arguments],
+        cwd=EXAMPLE,
+        env=environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def produce(target: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """One call of the example's producer; see `producer.mjs`."""
+    done = run(HERE / "producer.mjs", [target, json.dumps(asked)])
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

@@ -1,0 +1,350 @@
+"""The JavaScript example for real: a node process beside a real relay, by stream and by push."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Literal, cast
+
+import pytest
+
+from relay.store import records
+from relay.v1 import timer_pb2
+from tests.e2e import node
+from tests.e2e.conftest import Stage
+from tests.e2e.node import Application
+from tests.e2e.processes import Event, Relay, command, eventually
+from tests.servers import free_port
+
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(300)]  # npm may have to fetch its packages first
+
+TOPIC = "orders"
+Way = Literal["stream", "push"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _node() -> None:
+    try:
+        node.node()
+    except node.NodeMissing as missing:
+        pytest.skip(str(missing))
+
+
+def pushed(topic: str, target: str) -> dict[str, str]:
+    """Settings with which a relay pushes the topic."""
+    prefix = f"RELAY_TOPICS__{topic}__DELIVERY__"
+    return {f"{prefix}MODE": "push", f"{prefix}TARGET": target}
+
+
+class Duo:
+    """A relay and the application in JavaScript beside it, which is not running yet."""
+
+    def __init__(self, stage: Stage, way: Way) -> None:
+        self.stage = stage
+        self.way = way
+        self.relay: Relay
+        self.application: Application
+
+    def set_up(self, *, at_once: int = 100, **policy: object) -> Application:
+        """The relay runs; `policy` is the topic's."""
+        settings = {f"RELAY_TOPICS__{TOPIC}__{name.upper()}": str(value) for name, value in policy.items()}
+        options = ["--max-outstanding", str(at_once)]
+        if self.way == "push":
+            target = f"127.0.0.1:{free_port()}"
+            settings |= {f"RELAY_TOPICS__{TOPIC}__MAX_CONCURRENT": str(at_once), **pushed(TOPIC, target)}
+            options = ["--listen", target]
+        self.relay = self.stage.relay(settings=settings)
+        if self.way == "stream":
+            options += ["--target", self.relay.target]
+        self.application = self.stage.join(
+            Application(self.stage.directory, self.stage.journal, TOPIC, *options)
+        )
+        return self.application
+
+    def schedule(self, timer_id: str, **asks: object) -> None:
+        self.stage.producer(self.relay).schedule(TOPIC, timer_id, asks)
+
+    def starts(self, timer_id: str) -> list[Event]:
+        return self.stage.journal.starts(timer_id)
+
+    def attempts(self, timer_id: str) -> list[int]:
+        return [event.attempt for event in self.starts(timer_id)]
+
+    def finish(self) -> None:
+        """Until nothing is left of the topic."""
+        self.stage.wait_empty(TOPIC)
+
+
+@pytest.fixture(params=["stream", "push"])
+def duo(request: pytest.FixtureRequest, stage: Stage) -> Duo:
+    return Duo(stage, request.param)
+
+
+# ------------------------------------------------------------- outcomes
+
+
+def test_outcomes(duo: Duo) -> None:
+    """ACK, NACK with and without a delay, an Error, REJECT: each has its effect, and attempts count."""
+    duo.set_up(lease_ttl=1).start()
+    duo.schedule("ack")
+    duo.schedule("nack", nack_until=3, retry_after=0.7)
+    duo.schedule("plain-nack", nack_until=2)
+    duo.schedule("throw", throw_until=2)
+    duo.schedule("reject", reject=True)
+    duo.finish()
+    names = ("ack", "nack", "plain-nack", "throw", "reject")
+    assert {name: duo.attempts(name) for name in names} == {
+        "ack": [1],
+        "nack": [1, 2, 3],
+        "plain-nack": [1, 2],
+        "throw": [1, 2],
+        "reject": [1],
+    }
+    first, second, third = (event.at for event in duo.starts("nack"))
+    assert min(second - first, third - second) >= 0.69
+    assert max(second - first, third - second) < 5.0, "retry_after was not heard"
+    assert len({event.occurrence for event in duo.starts("nack")}) == 1
+    (refusal,) = [
+        line for line in duo.relay.lines() if line["message"] == "timer rejected by its application"
+    ]
+    assert (refusal["timer_id"], refusal["reason"]) == ("reject", "as asked")
+
+
+def test_extend(stage: Stage) -> None:
+    """By stream, a handler that EXTENDs outlives delivery_timeout; one that does not is delivered again."""
+    duo = Duo(stage, "stream")
+    duo.set_up(lease_ttl=1, delivery_timeout=1).start()
+    duo.schedule("extended", sleep=4, extend=0.2)
+    duo.schedule("silent", sleep=4)
+    eventually(lambda: stage.journal.ended()["extended"], "it ends")
+    assert duo.attempts("extended") == [1]
+    assert duo.attempts("silent")[:2] == [1, 2]
+    lost = {event.timer_id for event in stage.journal.events("lost")}
+    assert lost <= {"silent"}
+
+
+def test_a_cancelled_timer_tells_its_handler(stage: Stage) -> None:
+    """A timer that is cancelled while its handler extends it: the handler's signal aborts."""
+    duo = Duo(stage, "stream")
+    duo.set_up(lease_ttl=1).start()
+    duo.schedule("gone", sleep=2, extend=0.1)
+    eventually(lambda: duo.starts("gone"), "it has begun")
+    assert stage.producer(duo.relay).cancel(TOPIC, "gone")
+    eventually(lambda: stage.journal.events("lost"), "the handler is told")
+    eventually(lambda: stage.journal.ended()["gone"], "it ends")
+    duo.finish()
+    assert "no longer there" in duo.application.output()
+
+
+# -------------------------------------------------------------- content
+
+
+def test_content(duo: Duo) -> None:
+    """Non-ASCII headers, 1 MiB of payload and microseconds come through as they were."""
+    duo.set_up().start()
+    payload = bytes(range(256)) * 4096
+    headers = {"Kunde": "Müller & Søn ☕ 漢字", "naïve": "", "emoji-🕰": "\u202e𝄞"}
+    due = 1_767_225_605_000_001  # a Date would lose the last three digits
+    spec = timer_pb2.TimerSpec(
+        topic=TOPIC, timer_id="ünïcode", payload=payload, headers=headers, content_type="application/x-all"
+    )
+    spec.due_time.FromMicroseconds(due)
+
+    duo.stage.producer(duo.relay).store(spec)
+    duo.finish()
+    (event,) = duo.starts("ünïcode")
+    assert event.headers == headers
+    assert event.sha256 == hashlib.sha256(payload).hexdigest()
+    assert event.due_time == str(due)
+    assert (event.content_type, event.attempt) == ("application/x-all", 1)
+
+
+# --------------------------------------------------------- stops and deaths
+
+
+def test_sigterm_loses_no_attempt(duo: Duo) -> None:
+    """SIGTERM under load: what has begun ends and is settled, what has not keeps its attempts at 0."""
+    application = duo.set_up(at_once=10)
+    names = [f"t{number}" for number in range(60)]
+    duo.stage.producer(duo.relay).schedule_many(TOPIC, names, {"sleep": 0.3})
+    application.start()
+    eventually(lambda: len(duo.stage.journal.events("end")) >= 10, "some have ended")
+    assert application.terminate() == 0
+    begun = {event.timer_id for event in duo.stage.journal.events("start")}
+    assert begun == set(duo.stage.journal.ended()), "a handler was cut off"
+    assert begun < set(names), "there was nothing left to lose"
+    eventually(lambda: duo.stage.left(TOPIC)[0] == len(names) - len(begun), "the begun are committed")
+    eventually(lambda: duo.stage.leased(TOPIC) == 0, "no lease is left", 5.0)
+
+    application.start()
+    duo.finish()
+    assert {name: duo.attempts(name) for name in names} == {name: [1] for name in names}
+    assert application.terminate() == 0
+
+
+def test_sigterm_bounds_a_slow_handler(stage: Stage) -> None:
+    """A handler that takes longer than the grace period does not keep the process; its timer comes again."""
+    duo = Duo(stage, "stream")
+    application = duo.set_up()
+    application.arguments += ["--grace", "0.3"]
+    application.start()
+    duo.schedule("slow", sleep=3)
+    eventually(lambda: duo.starts("slow"), "it has begun")
+    application.signal(signal.SIGTERM)
+    eventually(lambda: stage.leased(TOPIC) == 0, "its lease is given back", 2.5)
+    stored = stage.producer(duo.relay).get(TOPIC, "slow")
+    assert stored is not None
+    assert stored.attempts == 1
+
+
+def test_sigkill(duo: Duo) -> None:
+    """A handler that kills its process comes again as attempt 2; a timer that had not begun as attempt 1."""
+    application = duo.set_up(at_once=1)
+    application.start()
+    duo.schedule("killer", die_until=3)
+    duo.schedule("waiting", sleep=0.1)
+
+    def survived() -> bool:
+        application.revive()
+        return duo.stage.left(TOPIC) == (0, 0, 0)
+
+    eventually(survived, "all are handled", 60.0)
+    assert duo.attempts("killer") == [1, 2, 3]
+    assert duo.attempts("waiting") == [1]
+
+
+def test_relay_restarts(duo: Duo) -> None:
+    """A relay that drains waits for the handlers, and the application finds the next one by itself."""
+    duo.set_up().start()
+    duo.schedule("before", sleep=0.5)
+    eventually(lambda: duo.starts("before"), "it has begun")
+    assert duo.relay.terminate() == 0
+    assert duo.stage.journal.ended()["before"] == 1
+    assert duo.stage.left(TOPIC) == (0, 0, 0), "the relay went without waiting for the outcome"
+    duo.relay.start()
+    duo.schedule("after")
+    duo.finish()
+    assert (duo.attempts("before"), duo.attempts("after")) == ([1], [1])
+
+
+def test_relay_dies(duo: Duo) -> None:
+    """A relay that is killed: the handler hears of it, and the next relay delivers again as attempt 2."""
+    duo.set_up(lease_ttl=1).start()
+    duo.schedule("held", sleep=2)
+    eventually(lambda: duo.starts("held"), "it has begun")
+
+    def received() -> bool:
+        raw = cast("bytes | None", duo.stage.client.hget(f"timers_leases:{TOPIC}", "held"))
+        return raw is not None and records.read(raw).received == 1
+
+    eventually(received, "its receipt is in Redis")
+    duo.relay.kill()
+    eventually(lambda: duo.stage.journal.events("lost"), "the handler is told")
+    duo.relay.start()
+    duo.finish()
+    assert duo.attempts("held") == [1, 2]
+
+
+def test_refused(stage: Stage) -> None:
+    """An Open that the relay refuses ends the application, and says which field is wrong."""
+    relay = stage.relay()
+    done = node.run(node.EXAMPLE / "application.mjs", ["stream", "to{pic}"], RELAY_TARGET=relay.target)
+    assert done.returncode != 0
+    assert "the relay refuses: topics: contains a brace" in done.stderr
+
+
+# -------------------------------------------------------------- producer
+
+
+def test_producer(stage: Stage) -> None:
+    """Delay, due time to the microsecond, replacing, cancelling, and an error that names its field."""
+    relay = stage.relay()
+    spec = {
+        "topic": TOPIC,
+        "timerId": "a",
+        "payload": "zwölf",
+        "headers": {"é": "ü"},
+        "contentType": "text/plain",
+    }
+    due = "4102444800000001"
+    assert node.produce(relay.target, {"schedule": {**spec, "dueMicros": due}}) == {
+        "timer_id": "a",
+        "due": due,
+        "replaced": False,
+    }
+    stored = stage.producer(relay).get(TOPIC, "a")
+    assert stored is not None
+    assert (stored.payload.decode(), dict(stored.headers)) == ("zwölf", {"é": "ü"})
+    assert stored.due_time.ToMicroseconds() == int(due)
+
+    before = time.time()
+    moved = node.produce(relay.target, {"schedule": {**spec, "delayMs": 90_000.5}})
+    assert moved["replaced"]
+    assert before + 90 < int(moved["due"]) / 1e6 < time.time() + 91
+    nameless = node.produce(relay.target, {"schedule": {"topic": TOPIC, "delayMs": 60_000}})
+    assert len(nameless["timer_id"]) == 36
+    wrong = node.produce(relay.target, {"schedule": {**spec, "topic": "{", "delayMs": 1}})
+    assert wrong == {"code": 3, "details": "topic: contains a brace; leave out { and }"}
+    for timer_id, there in (("a", True), ("a", False), (nameless["timer_id"], True)):
+        assert node.produce(relay.target, {"cancel": [TOPIC, timer_id]}) == {"cancelled": there}
+
+
+def test_producer_waits_for_the_relay(stage: Stage) -> None:
+    """A call that finds no relay is made again under the same id, until there is one."""
+    relay = stage.relay()
+    assert relay.terminate() == 0
+    asked = {"schedule": {"topic": TOPIC, "timerId": "patient", "delayMs": 60_000}}
+    script = node.Script(
+        stage.directory, "producer", node.HERE / "producer.mjs", relay.target, json.dumps(asked)
+    )
+    stage.join(script).spawn()
+    script.says("trying")
+    relay.start()
+    assert script.wait() == 0
+    assert json.loads(script.output().splitlines()[-1])["timer_id"] == "patient"
+    assert stage.left(TOPIC) == (1, 1, 0)
+
+
+# ------------------------------------------------------------ the scripts
+
+
+@pytest.mark.parametrize("way", ["stream", "push"])
+def test_the_scripts_as_the_readme_shows_them(stage: Stage, way: Way) -> None:
+    """application.mjs and producer.mjs, over Unix sockets."""
+    socket = f"unix:{stage.directory}/application.sock"
+    Path(socket.removeprefix("unix:")).touch()  # what a killed application leaves behind
+    settings = pushed("reminders", socket) if way == "push" else {}
+    relay = stage.relay(settings=settings, listen=f"unix:{stage.directory}/relay.sock")
+    arguments = ("push", socket) if way == "push" else ("stream", "reminders")
+    script = node.Script(
+        stage.directory, "example", node.EXAMPLE / "application.mjs", *arguments, RELAY_TARGET=relay.target
+    )
+    stage.join(script).spawn()
+
+    def produce(*words: str) -> str:
+        done = node.run(node.EXAMPLE / "producer.mjs", words, RELAY_TARGET=relay.target)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert produce("schedule", "reminders", "tea", "--id", "tea", "--in", "60000").startswith("scheduled")
+    assert produce("schedule", "reminders", "tea", "--id", "tea", "--in", "200").startswith("rescheduled")
+    assert produce("schedule", "reminders", "flaky", "--id", "f", "--at", "2026-01-01T00:00:00Z").endswith(
+        " for 1767225600000000 µs since 1970\n"
+    )
+    produce("schedule", "reminders", "wrong", "--id", "w")
+    produce("schedule", "reminders", "never", "--id", "n", "--in", "60000")
+    assert produce("cancel", "reminders", "n") == "cancelled\n"
+    assert produce("cancel", "reminders", "n") == "there is no such timer\n"
+    stage.wait_empty("reminders")
+    lines = script.output().splitlines()
+    assert sorted(line for line in lines if line.startswith("reminders/")) == [
+        "reminders/f: flaky (attempt 1)",
+        "reminders/f: flaky (attempt 2)",
+        "reminders/tea: tea (attempt 1)",
+        "reminders/w: wrong (attempt 1)",
+    ]
+    assert script.terminate() == 0
+    assert command("healthcheck", "--target", relay.target).code == 0, "the relay is well without it"
