@@ -15,7 +15,7 @@ from faststream_redis_timers import TimersBroker
 from redis.asyncio import Redis
 
 from relay.core.nonce import nonces
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import Settled, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
 from relay.store.connect import connect
 from relay.store.keys import KeyNames
@@ -61,13 +61,13 @@ class Neighbours:
         (timer,) = (await self.claim(nonce, lease=lease)).timers
         return timer
 
-    async def settle(self, timer_id: str, nonce: bytes, verb: Verb = Verb.ACK) -> Verdict:
+    async def settle(self, timer_id: str, nonce: bytes, verb: Verb = Verb.ACK) -> Settled:
         (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb)])
         return verdict
 
     async def sizes(self) -> tuple[int, int, int]:
         """How many timers, payloads and records there are."""
-        timeline, payloads, leases = KeyNames().of(self.topic)
+        timeline, payloads, leases = KeyNames().of(self.topic)[:3]
         redis: Any = self.redis
         return await redis.zcard(timeline), await redis.hlen(payloads), await redis.hlen(leases)
 
