@@ -9,7 +9,19 @@ from typing import Annotated, Optional
 import typer
 
 from relay import __version__
+from relay.cli import dead_commands, topic_commands
 from relay.cli.exits import EPILOG
+from relay.cli.options import (
+    DAEMON,
+    DEFAULT_TARGET,
+    TIMERS,
+    Config,
+    Json,
+    Target,
+    Timeout,
+    TimerId,
+    TopicName,
+)
 
 app = typer.Typer(
     name="relay",
@@ -19,23 +31,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they print local variables, and among those are secrets
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-DAEMON = "The daemon"
-TIMERS = "Timers"
-
-Config = Annotated[
-    Optional[Path],  # noqa: UP045 (typer reads it at run time)
-    typer.Option("--config", "-c", envvar="RELAY_CONFIG", help="The settings, a YAML file."),
-]
-Target = Annotated[
-    str, typer.Option("--target", envvar="RELAY_TARGET", help="The relay: host:port or unix:/path.")
-]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to try for.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
-TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]
-
-DEFAULT_TARGET = "127.0.0.1:7451"
 
 
 class State(StrEnum):
@@ -145,6 +140,15 @@ def schedule(
     content_type: Annotated[
         str, typer.Option("--content-type", help="The payload's media type, such as application/json.")
     ] = "",
+    create_only: Annotated[
+        bool, typer.Option("--create-only", help="Leave a timer of the id as it is, where one lives.")
+    ] = False,
+    expire_after: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--expire-after", metavar="LENGTH", help="Never deliver it so long after its due time, or later."
+        ),
+    ] = None,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = 10.0,
     as_json: Json = False,
@@ -155,7 +159,18 @@ def schedule(
     """
     from relay.cli import timers
 
-    asked = timers.Asked(topic, timer_id, delay, at, payload, payload_file, tuple(header or ()), content_type)
+    asked = timers.Asked(
+        topic=topic,
+        timer_id=timer_id,
+        delay=delay,
+        at=at,
+        payload=payload,
+        payload_file=payload_file,
+        headers=tuple(header or ()),
+        content_type=content_type,
+        create_only=create_only,
+        expire_after=expire_after,
+    )
     timers.schedule(asked, target, timeout, as_json)
 
 
@@ -203,3 +218,9 @@ def list_(
     from relay.cli import timers
 
     timers.list_(topic, state.value if state else None, limit, target, timeout, as_json)
+
+
+# ------------------------------------------------------------------------- topics and dead letters
+
+app.add_typer(topic_commands.app)
+app.add_typer(dead_commands.group)

@@ -16,7 +16,7 @@ UNAVAILABLE = 4
 
 EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
-    "3 there is no such timer; 4 the relay or its Redis can't be reached: trying again may help."
+    "3 there is no such timer or dead letter; 4 the relay or its Redis can't be reached: try again."
 )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import typer
 
-from relay.client import ScheduledTimer, Timer, TimerInfo
+from relay.client import ChangeResult, ScheduledTimer, Timer, TimerInfo
 
 
 def document(value: dict[str, Any]) -> None:
@@ -28,6 +28,12 @@ def safe(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def block(rows: Sequence[tuple[str, str]]) -> str:
+    """Labels and values, a line each."""
+    width = max(len(safe(label)) for label, _ in rows)
+    return "\n".join(f"{safe(label):{width}}  {safe(value)}".rstrip() for label, value in rows)
+
+
 def name(topic: str, timer_id: str) -> str:
     """How a timer is called in sentences."""
     return f"{safe(topic)}/{safe(timer_id)}"
@@ -36,10 +42,13 @@ def name(topic: str, timer_id: str) -> str:
 def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     """What `schedule` answers."""
     if as_json:
-        document({**fields(timer), "replaced": timer.replaced})
+        document({**fields(timer), "replaced": timer.replaced, "result": timer.result.value})
         return
-    did = "rescheduled" if timer.replaced else "scheduled"
-    typer.echo(f"{did} {name(timer.topic, timer.timer_id)} for {iso(timer.due_time)}")
+    called, due = name(timer.topic, timer.timer_id), iso(timer.due_time)
+    if timer.result in (ChangeResult.UNCHANGED, ChangeResult.IN_FLIGHT):
+        typer.echo(f"left {called} as it is: it lives, due {due}")
+    else:
+        typer.echo(f"{'rescheduled' if timer.replaced else 'scheduled'} {called} for {due}")
 
 
 def timer(found: Timer, as_json: bool) -> None:
@@ -64,9 +73,7 @@ def timer(found: Timer, as_json: bool) -> None:
         *((f"header {key}", value) for key, value in sorted(found.headers.items())),
         ("payload", shown),
     ]
-    width = max(len(safe(label)) for label, _ in rows)
-    for label, value in rows:
-        typer.echo(f"{safe(label):{width}}  {safe(value)}".rstrip())
+    typer.echo(block(rows))
 
 
 def fields(found: TimerInfo) -> dict[str, Any]:
@@ -110,24 +117,18 @@ class Listing:
         if self._as_json:
             return
         if self._rows:
-            self._print_table()
+            from relay.cli import tables
+
+            tables.show(tables.table(TITLES, [_row(row) for row in self._rows]))
         else:
             typer.echo(f"no timers in {safe(topic)}", err=True)
         if self.has_more:
             typer.echo(f"there are more: these are the first {self.count} (--limit)", err=True)
 
-    def _print_table(self) -> None:
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for title in ("timer id", "state", "due", "next claim"):
-            table.add_column(title, overflow="fold")
-        table.add_column("attempts", justify="right")
-        for row in self._rows:
-            cells = (safe(row.timer_id), row.state.value, iso(row.due_time), iso(row.next_claim_time))
-            table.add_row(*map(Text, cells), Text(str(row.attempts)))
-        # Into a pipe, a row stays a line, however long.
-        Console(width=None if sys.stdout.isatty() else 1000).print(table)
+TITLES = ("timer id", "state", "due", "next claim", "attempts>")
+
+
+def _row(found: TimerInfo) -> tuple[str, ...]:
+    due, claim = iso(found.due_time), iso(found.next_claim_time)
+    return found.timer_id, found.state.value, due, claim, str(found.attempts)

@@ -12,7 +12,7 @@ import typer
 
 from relay.cli import output, parse
 from relay.cli.exits import BAD_INPUT, NOT_FOUND, client_errors, fail
-from relay.client import RelayClient, TimerState
+from relay.client import ChangeResult, RelayClient, TimerState
 
 T = TypeVar("T")
 
@@ -31,14 +31,19 @@ class Asked:
     payload_file: Path | None
     headers: tuple[str, ...]
     content_type: str
+    create_only: bool
+    expire_after: str | None
 
 
 def schedule(asked: Asked, target: str, timeout: float, as_json: bool) -> None:
     """Store a timer and show it."""
     if (asked.delay is None) == (asked.at is None):
         fail("give --in or --at, and not both", BAD_INPUT)
-    delay = parse.delay(asked.delay) if asked.delay is not None else None
-    due_time = parse.instant(asked.at) if asked.at is not None else None
+    delay = parse.length(asked.delay, "--in") if asked.delay is not None else None
+    due_time = parse.instant(asked.at, "--at") if asked.at is not None else None
+    expire_after = (
+        parse.length(asked.expire_after, "--expire-after") if asked.expire_after is not None else None
+    )
     headers = parse.headers(asked.headers)
     payload = parse.payload(asked.payload, asked.payload_file)
     timer = _call(
@@ -52,6 +57,8 @@ def schedule(asked: Asked, target: str, timeout: float, as_json: bool) -> None:
             timer_id=asked.timer_id,
             headers=headers,
             content_type=asked.content_type,
+            create_only=asked.create_only,
+            expire_after=expire_after,
         ),
     )
     output.scheduled(timer, as_json)
@@ -59,7 +66,7 @@ def schedule(asked: Asked, target: str, timeout: float, as_json: bool) -> None:
 
 def cancel(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -> None:
     """Remove a timer."""
-    cancelled = _call(target, timeout, lambda client: client.cancel(topic, timer_id))
+    cancelled = bool(_call(target, timeout, lambda client: client.cancel(topic, timer_id)))
     if as_json:
         output.document({"topic": topic, "timer_id": timer_id, "cancelled": cancelled})
     elif cancelled:
@@ -75,6 +82,19 @@ def get(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -
         _fail_missing(topic, timer_id)
     else:
         output.timer(timer, as_json)
+
+
+def run(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -> None:
+    """Make a timer due now."""
+    result = _call(target, timeout, lambda client: client.run_timer(topic, timer_id))
+    if as_json:
+        output.document({"topic": topic, "timer_id": timer_id, "result": result.value})
+    elif result is ChangeResult.IN_FLIGHT:
+        typer.echo(f"{output.name(topic, timer_id)} is being delivered right now, and was left alone")
+    elif result is ChangeResult.RUN:
+        typer.echo(f"{output.name(topic, timer_id)} is due now")
+    if result is ChangeResult.NOT_FOUND:
+        _fail_missing(topic, timer_id)
 
 
 def list_(topic: str, state: str | None, limit: int, target: str, timeout: float, as_json: bool) -> None:

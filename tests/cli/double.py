@@ -14,11 +14,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from relay.v1 import timer_pb2, timer_service_pb2_grpc
+from relay.v1 import timer_pb2, timer_service_pb2_grpc, topic_service_pb2_grpc
 from relay.v1 import timer_service_pb2 as pb
+from tests.cli.double_topics import NOW, TopicDouble
 
-NOW = 1_893_456_000
-"""2030-01-01T00:00:00Z, and it stays so."""
+__all__ = ["NOW", "Double", "running_double"]
 
 
 class Double(timer_service_pb2_grpc.TimerServiceServicer):
@@ -26,8 +26,10 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
 
     def __init__(self) -> None:
         self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
+        self.specs: list[timer_pb2.TimerSpec] = []
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None
         self.health = health.HealthServicer()
+        self.topics = TopicDouble()
         self.target = ""
 
     def serving(self, is_serving: bool) -> None:
@@ -51,12 +53,29 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
             content_type=spec.content_type,
         )
         replaced = (spec.topic, spec.timer_id) in self.timers
+        if replaced and request.mode == pb.SCHEDULE_MODE_CREATE:
+            there = self.timers[spec.topic, spec.timer_id]
+            left = timer_pb2.Timer(topic=spec.topic, timer_id=spec.timer_id, due_time=there.due_time)
+            return pb.ScheduleResponse(timer=left, result=timer_pb2.CHANGE_RESULT_UNCHANGED)
+        self.specs.append(spec)
         self.timers[spec.topic, spec.timer_id] = timer
-        return pb.ScheduleResponse(timer=timer, replaced=replaced)
+        result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
+        return pb.ScheduleResponse(timer=timer, replaced=replaced, result=result)
 
     def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelResponse:
         self._refuse(context)
-        return pb.CancelResponse(cancelled=bool(self.timers.pop((request.topic, request.timer_id), None)))
+        found = self.timers.pop((request.topic, request.timer_id), None) is not None
+        result = timer_pb2.CHANGE_RESULT_CANCELLED if found else timer_pb2.CHANGE_RESULT_NOT_FOUND
+        return pb.CancelResponse(cancelled=found, result=result)
+
+    def RunTimer(self, request: pb.RunTimerRequest, context: Any) -> pb.RunTimerResponse:
+        self._refuse(context)
+        timer = self.timers.get((request.topic, request.timer_id))
+        if timer is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such timer")
+        leased = timer is not None and timer.state == timer_pb2.TIMER_STATE_LEASED
+        result = timer_pb2.CHANGE_RESULT_IN_FLIGHT if leased else timer_pb2.CHANGE_RESULT_RUN
+        return pb.RunTimerResponse(result=result)
 
     def GetTimer(self, request: pb.GetTimerRequest, context: Any) -> pb.GetTimerResponse:
         self._refuse(context)
@@ -95,6 +114,7 @@ def running_double() -> Iterator[Double]:
     double = Double()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     timer_service_pb2_grpc.add_TimerServiceServicer_to_server(double, server)
+    topic_service_pb2_grpc.add_TopicServiceServicer_to_server(double.topics, server)
     health_pb2_grpc.add_HealthServicer_to_server(double.health, server)
     double.serving(True)
     double.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

@@ -38,6 +38,7 @@ def test_schedule_sends_all_that_was_given(run: Run, double: Double) -> None:
         "next_claim_time": "2030-01-01T01:30:00.000000Z",
         "attempts": 0,
         "replaced": False,
+        "result": "created",
     }
     timer = double.timers["t", "x"]
     assert timer.payload == "grüße".encode()
@@ -208,3 +209,35 @@ def test_list_of_nothing(run: Run) -> None:
 
 def test_list_of_an_unknown_state(run: Run) -> None:
     assert run("list", "t", "--state", "dead").exit_code == 2
+
+
+def test_create_only_leaves_what_lives(run: Run, double: Double) -> None:
+    """Exit 0 and the due time that stands: repeating the command changes nothing."""
+    run("schedule", "t", "--id", "x", "--in", "5s")
+    result = run("schedule", "t", "--id", "x", "--in", "9s", "--create-only")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "left t/x as it is: it lives, due 2030-01-01T00:00:05.000000Z\n",
+    )
+    told = json.loads(run("schedule", "t", "--id", "x", "--in", "9s", "--create-only", "--json").stdout)
+    assert (told["result"], told["replaced"]) == ("unchanged", False)
+    assert run("schedule", "t", "--id", "y", "--in", "9s", "--create-only").stdout.startswith("scheduled t/y")
+
+
+def test_expire_after_is_sent(run: Run, double: Double) -> None:
+    assert run("schedule", "t", "--in", "5s", "--expire-after", "1h30m").exit_code == 0
+    assert double.specs[-1].expire_after.seconds == 5400
+    result = run("schedule", "t", "--in", "5s", "--expire-after", "soon")
+    assert result.exit_code == 2
+    assert "--expire-after: must be a length of time" in result.stderr
+
+
+def test_run_makes_a_timer_due(run: Run, double: Double) -> None:
+    run("schedule", "t", "--id", "x", "--in", "1h")
+    assert run("run", "t", "x").stdout == "t/x is due now\n"
+    double.timers["t", "x"].state = timer_pb2.TIMER_STATE_LEASED
+    assert "is being delivered right now" in run("run", "t", "x").stdout
+    assert json.loads(run("run", "t", "x", "--json").stdout)["result"] == "in_flight"
+    missing = run("run", "t", "y", "--json")
+    assert missing.exit_code == 3
+    assert json.loads(missing.stdout) == {"topic": "t", "timer_id": "y", "result": "not_found"}

@@ -1,0 +1,152 @@
+"""`dead list` and `dead get`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from relay.cli import output, tables
+from relay.cli.calling import Door
+from relay.cli.exits import NOT_FOUND, fail
+from relay.cli.selection import PAGE, Asked
+from relay.client.topics import ALL_DEAD, DeadLetter, DeadLetterInfo, Topics
+
+MOST = 10_000
+"""Dead letters that `dead list` looks at unless told to look at all."""
+
+ERROR_WIDTH = 60
+"""Characters of an error in a table; `dead get` and --json have all."""
+
+HEADER_WIDTH = 200
+"""Characters of a header's value that are shown to people."""
+
+TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
+
+
+def list_(door: Door, topic: str, asked: Asked, limit: int, everything: bool, as_json: bool) -> None:
+    """Show up to `limit` that match, JSON lines as they come."""
+    wanted = asked.filter()
+    page_size = min(limit + 1, PAGE) if wanted == ALL_DEAD else PAGE
+    found = _Found(limit, as_json)
+
+    async def listed(topics: Topics) -> str:
+        token, looked = "", 0
+        while True:
+            letters, token = await topics.dead_page(topic, wanted, page_size=page_size, token=token)
+            looked += page_size
+            if found.add(letters):
+                return f"there are more: these are the first {limit} (--limit)"
+            if not token:
+                return ""
+            if looked >= MOST and not everything:
+                return f"looked at the oldest {looked} only; --all looks at all"
+
+    note = door.call(listed)
+    if not as_json:
+        _show(topic, found.letters, is_filtered=wanted != ALL_DEAD)
+    if note:
+        typer.echo(note, err=True)
+
+
+class _Found:
+    """As many as are wanted; printed as they come, as JSON."""
+
+    def __init__(self, limit: int, as_json: bool) -> None:
+        self.letters: list[DeadLetterInfo] = []
+        self._limit = limit
+        self._as_json = as_json
+
+    def add(self, letters: Sequence[DeadLetterInfo]) -> bool:
+        """Take what there is room for; answers whether there were more."""
+        room = self._limit - len(self.letters)
+        self.letters.extend(letters[:room])
+        for letter in letters[:room] if self._as_json else ():
+            output.document(document(letter))
+        return len(letters) > room
+
+
+def _show(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> None:
+    if found:
+        tables.show(tables.table(TITLES, [_row(letter) for letter in found]))
+    else:
+        match = " that match" if is_filtered else ""
+        typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
+
+
+def get(door: Door, topic: str, dead_id: str, most: int, as_json: bool) -> None:
+    """Show one, with at most `most` bytes of its payload; all of it with --json."""
+    letter = door.call(lambda topics: topics.dead_letter(topic, dead_id))
+    if letter is None:
+        fail(f"there is no dead letter {output.name(topic, dead_id)}", NOT_FOUND)
+    if as_json:
+        output.document({**document(letter), **_content(letter)})
+        return
+    rows = [
+        *((label.replace("_", " "), str(value)) for label, value in document(letter).items()),
+        ("content type", letter.content_type),
+        *((f"header {key}", _cut(value, HEADER_WIDTH)) for key, value in sorted(letter.headers.items())),
+        ("payload", shown(letter.payload, most)),
+    ]
+    typer.echo(output.block(rows))
+
+
+def document(letter: DeadLetterInfo) -> dict[str, Any]:
+    """What every answer about a dead letter has."""
+    return {
+        "topic": letter.topic,
+        "dead_id": letter.dead_id,
+        "timer_id": letter.timer_id,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "due_time": output.iso(letter.due_time),
+        "death_time": output.iso(letter.death_time),
+        "occurrence_id": letter.occurrence_id,
+    }
+
+
+def shown(payload: bytes, most: int) -> str:
+    """The beginning of a payload as text, or as hexadecimal digits where it is none; and how much is left."""
+    part, is_cut = payload[:most], len(payload) > most
+    # The last character of a cut text may have been cut through: it has up to four bytes.
+    texts = (_decoded(part[: len(part) - n]) for n in range(4 if is_cut else 1))
+    text = next((text for text in texts if text is not None), None)
+    words = part.hex(" ") if text is None else text
+    if is_cut:
+        return f"{words} … (the first {most} of {len(payload)} bytes; --json has all)"
+    return words if text is not None else f"{words} ({len(payload)} bytes, not text)"
+
+
+def _decoded(part: bytes) -> str | None:
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _content(letter: DeadLetter) -> dict[str, Any]:
+    text = _decoded(letter.payload)
+    return {
+        "payload": base64.b64encode(letter.payload).decode() if text is None else text,
+        "payload_encoding": "base64" if text is None else "utf-8",
+        "headers": dict(letter.headers),
+        "content_type": letter.content_type,
+    }
+
+
+def _row(letter: DeadLetterInfo) -> tuple[str, ...]:
+    return (
+        letter.dead_id,
+        letter.timer_id,
+        letter.reason,
+        str(letter.attempts),
+        output.iso(letter.death_time),
+        _cut(letter.last_error, ERROR_WIDTH),
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,30 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+DAEMON = "The daemon"
+TIMERS = "Timers"
+TOPICS = "Topics and dead letters"
+
+DEFAULT_TARGET = "127.0.0.1:7451"
+
+Config = Annotated[
+    Optional[Path],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--config", "-c", envvar="RELAY_CONFIG", help="The settings, a YAML file."),
+]
+Target = Annotated[
+    str, typer.Option("--target", envvar="RELAY_TARGET", help="The relay: host:port or unix:/path.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to try for.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
+Interval = Annotated[
+    str, typer.Option("--interval", metavar="LENGTH", help="With --watch: how often, such as 500ms or 5s.")
+]

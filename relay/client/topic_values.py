@@ -1,0 +1,167 @@
+"""Topics and dead letters as an operator sees them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self, TypedDict
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from relay.client import arguments
+from relay.v1 import topic_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """How a topic stands. All instants are aware, UTC, or None where there is none."""
+
+    topic: str
+    timers: int
+    """How many timers it holds, in whatever state."""
+    due: int
+    """How many of them could be claimed now."""
+    next_claim_time: datetime | None
+    """When the first of them can be claimed, or could have been."""
+    dead: int
+    """How many dead letters it holds."""
+    oldest_death_time: datetime | None
+    paused: bool
+    paused_until: datetime | None
+    """None while it is paused: until somebody resumes it."""
+
+    @classmethod
+    def from_proto(cls, topic: pb.Topic) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            topic=topic.topic,
+            timers=topic.timers,
+            due=topic.due,
+            next_claim_time=_instant(topic, "next_claim_time"),
+            dead=topic.dead,
+            oldest_death_time=_instant(topic, "oldest_death_time"),
+            paused=topic.paused,
+            paused_until=_instant(topic, "paused_until"),
+        )
+
+
+class _Info(TypedDict):
+    topic: str
+    timer_id: str
+    dead_id: str
+    reason: str
+    attempts: int
+    last_error: str
+    due_time: datetime
+    death_time: datetime
+    occurrence_id: str
+
+
+def _read_info(letter: pb.DeadLetter) -> _Info:
+    return {
+        "topic": letter.topic,
+        "timer_id": letter.timer_id,
+        "dead_id": letter.dead_id,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "due_time": arguments.to_datetime(letter.due_time),
+        "death_time": arguments.to_datetime(letter.death_time),
+        "occurrence_id": letter.occurrence_id,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterInfo:
+    """A timer that died, without its content."""
+
+    topic: str
+    timer_id: str
+    dead_id: str
+    """Tells this death from others of the timer."""
+    reason: str
+    """Why: `attempts`, `claims`, `age`, `expired`, `rejected`, `failed` or `unreadable`."""
+    attempts: int
+    """How many attempts had counted."""
+    last_error: str
+    """What went wrong last, as the application said it."""
+    due_time: datetime
+    death_time: datetime
+    occurrence_id: str
+
+    @classmethod
+    def from_proto(cls, letter: pb.DeadLetter) -> Self:
+        """Read the message from the wire."""
+        return cls(**_read_info(letter))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(DeadLetterInfo):
+    """A timer that died, with its content."""
+
+    payload: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content_type: str = ""
+
+    @classmethod
+    def from_proto(cls, letter: pb.DeadLetter) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            **_read_info(letter),
+            payload=letter.payload,
+            headers=dict(letter.headers),
+            content_type=letter.content_type,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """Which dead letters are meant: all that is given must hold."""
+
+    timer_id: str = ""
+    reason: str = ""
+    died_since: datetime | None = None
+    """Died at or after this instant; aware."""
+    died_before: datetime | None = None
+    """Died before this instant; aware."""
+
+    def to_proto(self) -> pb.DeadLetterFilter:
+        """Return the message for the wire. Raises `InvalidArgument`."""
+        arguments.check_text(self.timer_id, "timer_id")
+        arguments.check_text(self.reason, "reason")
+        message = pb.DeadLetterFilter(timer_id=self.timer_id, reason=self.reason)
+        if self.died_since is not None:
+            message.died_since.CopyFrom(arguments.to_timestamp(self.died_since, "died_since"))
+        if self.died_before is not None:
+            message.died_before.CopyFrom(arguments.to_timestamp(self.died_before, "died_before"))
+        return message
+
+
+ALL_DEAD = DeadLetterFilter()
+
+
+class RedriveResult(enum.Enum):
+    """The fate of one dead letter."""
+
+    REDRIVEN = "redriven"
+    """It lives again and is due now."""
+    NOT_FOUND = "not_found"
+    """There is no such dead letter (any more). So says a call, too, that was repeated after a lost answer."""
+    CONFLICT = "conflict"
+    """A timer of its id lives, and is left alone, and so is the dead letter."""
+    UNKNOWN = "unknown"
+    """A result that a newer relay knows and this client doesn't."""
+
+
+RESULTS = {
+    pb.REDRIVE_RESULT_REDRIVEN: RedriveResult.REDRIVEN,
+    pb.REDRIVE_RESULT_NOT_FOUND: RedriveResult.NOT_FOUND,
+    pb.REDRIVE_RESULT_CONFLICT: RedriveResult.CONFLICT,
+}
+
+
+def _instant(topic: pb.Topic, name: str) -> datetime | None:
+    moment: Timestamp = getattr(topic, name)
+    return arguments.to_datetime(moment) if topic.HasField(name) else None
