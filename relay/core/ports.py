@@ -117,10 +117,6 @@ class TopicStore(Protocol):
         """Note that there is such a topic."""
         ...
 
-    async def forget(self, topic: str) -> None:
-        """Note that there is no such topic any more."""
-        ...
-
     async def topics(self) -> list[str]:
         """All topics that were registered, in the order of their names."""
         ...

@@ -47,11 +47,6 @@ class RedisTopics:
         async with translated_errors():
             await self._redis.execute_command("SADD", self._keys.topics, topic)
 
-    async def forget(self, topic: str) -> None:
-        """See `TopicStore.forget`. One SREM."""
-        async with translated_errors():
-            await self._redis.execute_command("SREM", self._keys.topics, topic)
-
     async def topics(self) -> list[str]:
         """See `TopicStore.topics`. SSCAN in steps of a thousand."""
         found: set[str] = set()
