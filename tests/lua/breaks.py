@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.lua.bench import Break
+from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 
 THE_FENCE = {
     "nonce not compared": Break(
@@ -91,7 +92,9 @@ THE_TIME = {
 
 THE_COUNT = {
     "release counts without a receipt": Break(
-        "settle", "local received = r.received == 1 or string.find(flags, 'r', 1, true)", "local received = true"
+        "settle",
+        "local received = r.received == 1 or string.find(flags, 'r', 1, true)",
+        "local received = true",
     ),
     "release overlooks the recorded receipt": Break(
         "settle",
@@ -108,7 +111,9 @@ THE_COUNT = {
         "claim", "r.attempts = r.attempts + r.received\n", "r.attempts = r.attempts + 1\n"
     ),
     "lapse raises no suspicion": Break("claim", "r.suspect = math.max(r.suspect, r.received)", ""),
-    "nack does not count": Break("settle", "  r.attempts = r.attempts + 1\n  r.suspect = 0\n", "  r.suspect = 0\n"),
+    "nack does not count": Break(
+        "settle", "  r.attempts = r.attempts + 1\n  r.suspect = 0\n", "  r.suspect = 0\n"
+    ),
     "receipt not recorded": Break("extend", "if ARGV[3 * n + 1] ~= '' then r.received = 1 end", ""),
     "receipt outlives its lease": Break("claim", "      r.received = 0\n", "\n"),
     "occurrence not kept": Break(
@@ -169,4 +174,4 @@ THE_KEYS = {
     "pages skip what moved up": Break("list", "return #a <= #b", "return #a < #b"),
 }
 
-BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS}
+BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS, **THE_DEAD, **THE_TERMS, **THE_PEOPLE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,11 @@ from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.bench import Bench, Break
 from tests.lua.breaks import BREAKS
+from tests.lua.killers_failure import OF_FAILURE, Scenario
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
-
-Scenario = Callable[[Bench], Awaitable[None]]
 
 foreign_lease: Scenario = partial(foreign.test_a_foreign_lease_keeps_what_we_know, before=foreign.HELD)
 nack_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.NACK)
@@ -114,6 +112,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "delay past 9999 taken": (schedule.test_a_delay_past_9999,),
     "pages by score alone": (read.test_pages_over_any_scores,),
     "pages skip what moved up": (read.test_pages_over_any_scores,),
+    **OF_FAILURE,
 }
 
 

@@ -11,7 +11,21 @@ from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import TopicStats
 from relay.store.records import LEASED, PENDING
 from relay.store.topics import RedisTopics
-from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, State, alone, own, record, score
+from tests.lua.bench import (
+    EMPTY,
+    ENVELOPE,
+    LEASE,
+    N1,
+    N2,
+    NOW,
+    Bench,
+    Letter,
+    State,
+    alone,
+    own,
+    record,
+    score,
+)
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)
@@ -221,9 +235,7 @@ async def test_repair(bench: Bench) -> None:
     bench.put_record("c", bytes(69))
     bench.put("late", DUE)
     assert await bench.topics.repair(bench.topic, ["late", "a", "b", "c", "nobody"]) == (2, 1)
-    assert bench.state() == State(
-        {"a": DUE, "late": DUE}, {"a": ENVELOPE, "late": ENVELOPE}, {"a": HELD}
-    )
+    assert bench.state() == State({"a": DUE, "late": DUE}, {"a": ENVELOPE, "late": ENVELOPE}, {"a": HELD})
     assert await bench.topics.repair(bench.topic, ["a"]) == (0, 0)
 
 

@@ -1,0 +1,182 @@
+"""schedule with its options, cancel on condition and run, as `TimerStore` states them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from relay.core.instants import SECOND
+from relay.core.outcomes import Limits, Verb, Verdict
+from relay.core.timers import Change, Condition, NewTimer, Scheduled, TimerState
+from tests.contract.subject import LEASE, N1, N2, NOW, Subject
+
+LATER = NOW + 60 * SECOND
+PENDING = Condition(only_pending=True)
+CREATED, REPLACED, UNCHANGED = Change.CREATED, Change.REPLACED, Change.UNCHANGED
+
+
+async def schedule(subject: Subject, *timers: NewTimer, max_waiting: int = 0) -> list[Scheduled]:
+    return await subject.store.schedule(subject.topic, timers, max_waiting=max_waiting)
+
+
+def new(timer_id: str = "a", due: int = LATER, **options: object) -> NewTimer:
+    return replace(NewTimer(timer_id, b"new", due), **options)  # type: ignore[arg-type]
+
+
+async def test_create_only(subject: Subject) -> None:
+    """It stores where there is nothing; a call that is repeated changes nothing and answers the same time."""
+    assert await schedule(subject, new(create=True)) == [Scheduled(LATER, CREATED)]
+    again = new(due=NOW, payload=b"other", create=True)
+    assert await schedule(subject, again) == [Scheduled(LATER, UNCHANGED)]
+    assert ((await subject.get("a")).due, (await subject.get("a")).payload) == (LATER, b"new")
+
+
+async def test_create_only_over_a_lease(subject: Subject) -> None:
+    """The lease holds on, and the due time is that of the timer, not of its lease."""
+    await subject.put("a", NOW - 5)
+    await subject.claim(N1)
+    assert await schedule(subject, new(create=True)) == [Scheduled(NOW - 5, UNCHANGED)]
+    assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
+    assert await schedule(subject, new(create=True)) == [Scheduled(LATER, CREATED)]
+
+
+async def test_create_only_in_one_call(subject: Subject) -> None:
+    """The first of two stands, and a plain one that follows replaces it."""
+    timers = [new(create=True), new(due=NOW, create=True), new(due=NOW + 1), new(due=NOW, create=True)]
+    assert await schedule(subject, *timers) == [
+        Scheduled(LATER, CREATED),
+        Scheduled(LATER, UNCHANGED),
+        Scheduled(NOW + 1, REPLACED),
+        Scheduled(NOW + 1, UNCHANGED),
+    ]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["pending", "held"])
+@pytest.mark.parametrize(
+    ("condition", "pending", "leased"),
+    [
+        (Condition(), None, None),
+        (PENDING, None, Change.IN_FLIGHT),
+        (Condition(due=NOW), None, None),
+        (Condition(due=NOW + 1), UNCHANGED, UNCHANGED),
+        (Condition(due=NOW - 1), UNCHANGED, UNCHANGED),
+        (Condition(only_pending=True, due=NOW), None, Change.IN_FLIGHT),
+        (Condition(only_pending=True, due=NOW + 1), UNCHANGED, Change.IN_FLIGHT),
+    ],
+)
+async def test_conditions(
+    subject: Subject, condition: Condition, pending: Change | None, leased: Change | None, *, held: bool
+) -> None:
+    """Both verbs ask alike, and what is refused changes nothing."""
+    refusal = leased if held else pending
+    for verb in ("schedule", "cancel"):
+        await subject.put("a", payload=b"old")
+        if held:
+            await subject.claim(N1)
+        before = await subject.get("a")
+        if verb == "cancel":
+            answer = await subject.store.cancel(subject.topic, ["a"], condition)
+            assert answer == [refusal or Change.CANCELLED]
+        else:
+            results = await schedule(subject, new(condition=condition))
+            assert results == [Scheduled(NOW, refusal) if refusal else Scheduled(LATER, REPLACED)]
+        if refusal:
+            assert await subject.get("a") == before
+        else:
+            assert await subject.store.get(subject.topic, "a") != before
+        if held:
+            answered = {True: Verdict.OK, False: Verdict.GONE if verb == "cancel" else Verdict.STALE}
+            assert await subject.settle("a", N1, Verb.ACK) is answered[refusal is not None]
+        await subject.store.cancel(subject.topic, ["a"])
+
+
+async def test_a_condition_after_a_back_off(subject: Subject) -> None:
+    """The due time is the one that was asked for, whenever the next attempt is; it is not in flight."""
+    await subject.put("a")
+    await subject.claim(N1)
+    await subject.settle("a", N1, Verb.NACK, retry_after=LEASE)
+    condition = Condition(only_pending=True, due=NOW)
+    assert await schedule(subject, new(condition=condition)) == [Scheduled(LATER, REPLACED)]
+    assert (await subject.get("a")).attempts == 0
+
+
+async def test_a_condition_on_nothing(subject: Subject) -> None:
+    """There is no timer to change, and none is made."""
+    condition = Condition(due=NOW)
+    assert await schedule(subject, new(condition=condition)) == [Scheduled(None, Change.GONE)]
+    assert await schedule(subject, new(condition=PENDING, create=True)) == [Scheduled(None, Change.GONE)]
+    assert await subject.store.cancel(subject.topic, ["a"], condition) == [Change.GONE]
+    assert await subject.everything() == []
+
+
+async def test_a_condition_on_the_entry_before(subject: Subject) -> None:
+    """In one call an entry meets what the ones before have left."""
+    results = await schedule(subject, new(), new(due=NOW, condition=Condition(due=LATER)))
+    assert results == [Scheduled(LATER, CREATED), Scheduled(NOW, REPLACED)]
+    results = await schedule(subject, new(condition=PENDING), new(due=5, condition=Condition(due=NOW)))
+    assert results == [Scheduled(LATER, REPLACED), Scheduled(LATER, UNCHANGED)]
+
+
+async def test_a_full_topic(subject: Subject) -> None:
+    """New timers beyond `max_waiting` are not stored; what replaces is, and what goes makes room."""
+    await subject.put("held")
+    await subject.claim(N1)
+    timers = [new("a"), new("b"), new("held"), new("a", due=NOW)]
+    assert await schedule(subject, *timers, max_waiting=2) == [
+        Scheduled(LATER, CREATED),
+        Scheduled(None, Change.FULL),
+        Scheduled(LATER, REPLACED),
+        Scheduled(NOW, REPLACED),
+    ]
+    assert [each.stored for each in await schedule(subject, new("b"), max_waiting=2)] == [False]
+    await subject.store.cancel(subject.topic, ["a"])
+    assert [each.stored for each in await schedule(subject, new("b"), max_waiting=2)] == [True]
+    assert {timer.timer_id for timer in await subject.everything()} == {"held", "b"}
+
+
+# ----------------------------------------------------------------------------------- run
+
+
+async def test_run(subject: Subject) -> None:
+    """A waiting timer is due now, and delivered as of now."""
+    await subject.put("a", LATER)
+    assert await subject.store.run(subject.topic, ["a", "nobody"]) == [Change.RUN, Change.GONE]
+    timer = await subject.get("a")
+    assert (timer.state, timer.due, timer.next_claim) == (TimerState.PENDING, NOW, NOW)
+    subject.at(NOW + 1)
+    (taken,) = (await subject.claim()).timers
+    assert (taken.due, taken.attempt) == (NOW, 1)
+
+
+async def test_run_in_back_off(subject: Subject) -> None:
+    """It waits no longer, and keeps due time, attempts and occurrence."""
+    await subject.put("a", NOW - 5)
+    (first,) = (await subject.claim(N1)).timers
+    await subject.settle("a", N1, Verb.NACK, retry_after=LEASE)
+    subject.at(NOW + 1)
+    assert await subject.store.run(subject.topic, ["a"]) == [Change.RUN]
+    subject.at(NOW + 2)
+    (taken,) = (await subject.claim(N2)).timers
+    assert (taken.due, taken.attempt, taken.occurrence_id) == (NOW - 5, 2, first.occurrence_id)
+
+
+async def test_run_in_flight(subject: Subject) -> None:
+    """A lease stays, also where it has run out and nobody has taken over."""
+    await subject.put("a")
+    await subject.claim(N1)
+    before = await subject.get("a")
+    for instant in (NOW, NOW + 2 * LEASE):
+        subject.at(instant)
+        assert await subject.store.run(subject.topic, ["a"]) == [Change.IN_FLIGHT]
+        assert await subject.get("a") == before
+    assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
+
+
+async def test_run_keeps_the_expiry(subject: Subject) -> None:
+    """It does not save what is of no use any more."""
+    await schedule(subject, new(expires=NOW + SECOND))
+    subject.at(NOW + SECOND)
+    await subject.store.run(subject.topic, ["a"])
+    subject.at(NOW + SECOND + 1)
+    assert (await subject.claim(limits=Limits())).deaths == (("a", "expired"),)

@@ -1,0 +1,195 @@
+"""One-line breaks of what the scripts do about failure and time: deaths, terms, and what people do."""
+
+from __future__ import annotations
+
+from tests.lua.bench import Break
+
+THE_DEAD = {
+    "one attempt too many": Break("prelude", "r.attempts >= limits.attempts", "r.attempts > limits.attempts"),
+    "one claim too many": Break("prelude", "r.claims >= limits.claims", "r.claims > limits.claims"),
+    "age not looked at": Break("prelude", "if limits.age > 0 and", "if false and"),
+    "age ends first deliveries": Break(
+        "prelude", "if limits.age > 0 and r.attempts > 0 and", "if limits.age > 0 and"
+    ),
+    "age between microseconds": Break(
+        "prelude", "us - math.floor(r.due * 1e6 + 0.5) >", "us - r.due * 1e6 >"
+    ),
+    "age with what our scores add": Break(
+        "settle", "fate(r, math.floor(r.score * 1e6), limits)", "fate(r, r.score * 1e6, limits)"
+    ),
+    "age by now": Break("settle", "fate(r, math.floor(r.score * 1e6), limits)", "fate(r, now_us, limits)"),
+    "limits not asked on a return": Break(
+        "settle", "local reason = text and fate(", "local reason = false and fate("
+    ),
+    "limits asked where nothing counted": Break(
+        "settle", "local reason = text and fate(", "text = text or ''\n  local reason = fate("
+    ),
+    "limits not asked on a claim": Break(
+        "claim",
+        "local reason = expired and 'expired' or fate(r, now_us, limits)",
+        "local reason = expired and 'expired'",
+    ),
+    "reject counts no attempt": Break(
+        "settle", "  r.attempts = r.attempts + 1\n  return die(", "  return die("
+    ),
+    "unsent claims count": Break("settle", "if string.find(flags, 'u', 1, true) then", "if false then"),
+    "claims below none": Break("settle", "math.max(r.claims - 1, 0)", "r.claims - 1"),
+    "what was not received is backed off": Break(
+        "settle", "(received and tonumber(delay) or 0)", "tonumber(delay)"
+    ),
+    "dead letters of claims lost": Break("claim", "if limits.keep and (", "if false and ("),
+    "dead letters of outcomes lost": Break("settle", "if limits.keep then dead", "if false then dead"),
+    "the dead kept against the policy": Break("settle", "if limits.keep then dead", "if true then dead"),
+    "the expired kept like the dead": Break("claim", "(not expired or limits.keep_expired)", "true"),
+    "removed before they are buried": Break(
+        "settle",
+        "bury(dead, now_us)\nif #forgotten",
+        "if ended[1] then redis.call('ZREM', KEYS[1], unpack(ended)) end\nbury(dead, now_us)\nif #forgotten",
+    ),
+    "dead letters begin with an addition": Break(
+        "prelude", "if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end", ""
+    ),
+    "last error lost": Break("prelude", "'error', text,", "'error', '',"),
+    "last error cut short": Break(
+        "settle", "local reason, text = cut(detail)", "local reason, text = cut(detail)\n  text = cut(text)"
+    ),
+    "content of the dead lost": Break("prelude", "'envelope', envelope or '')", "'envelope', '')"),
+    "occurrence of the dead lost": Break("prelude", "'occurrence', r.occurrence,", "'occurrence', NO_NONCE,"),
+    "a timer without payload dies": Break("claim", "if envelopes[n] and reason then", "if reason then"),
+    "redriven over a living timer": Break(
+        "redrive", "if taken[id] or redis.call('ZSCORE', KEYS[1], id) then", "if taken[id] then"
+    ),
+    "redriven twice in a call": Break(
+        "redrive",
+        "if taken[id] or redis.call('ZSCORE', KEYS[1], id) then",
+        "if redis.call('ZSCORE', KEYS[1], id) then",
+    ),
+    "redrive leaves the letter": Break(
+        "redrive", "redis.call('XDEL', KEYS[4], unpack(gone))", "redis.call('XDEL', KEYS[4], '0-0')"
+    ),
+    "redrive begins with an addition": Break(
+        "redrive",
+        "  redis.call('XDEL', KEYS[4], unpack(gone))\n  redis.call('ZADD', KEYS[1], unpack(moved))",
+        "  redis.call('ZADD', KEYS[1], unpack(moved))\n  redis.call('XDEL', KEYS[4], unpack(gone))",
+    ),
+    "redriven as another occurrence": Break(
+        "redrive", "own_score(now_us, r.due), letter.occurrence", "own_score(now_us, r.due), NO_NONCE"
+    ),
+    "redriven on the publishers' grid": Break(
+        "redrive", "own_score(now_us, r.due), letter.occurrence", "now_us / 1e6, letter.occurrence"
+    ),
+    "redriven ahead of the record": Break("redrive", "  redis.call('HSET', KEYS[3], unpack(kept))\n", ""),
+    "an empty stream left by redrive": Break(
+        "redrive", "if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end", ""
+    ),
+    "an empty stream left by purge": Break(
+        "purge", "if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then", "if false then"
+    ),
+    "an empty stream left by trim": Break(
+        "trim", "if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then", "if false then"
+    ),
+    "trimmed silently": Break(
+        "trim",
+        "removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', count)",
+        "redis.call('XTRIM', KEYS[4], 'MAXLEN', count)",
+    ),
+    "no age trims": Break("trim", "if age > 0 then", "if false then"),
+}
+
+THE_TERMS = {
+    "create replaces": Break("schedule", "word = word or (there and 'UNCHANGED')", "word = word"),
+    "create overlooks its own call": Break("schedule", "nil, 0, found[n] or latest[id]", "nil, 0, found[n]"),
+    "a lease not asked for": Break("prelude", "if r.state == LEASED then return 'IN_FLIGHT' end", ""),
+    "a due time not asked for": Break("prelude", "if string.sub(condition, 1, 1) == 'd' and", "if false and"),
+    "conditions on the score": Break(
+        "prelude",
+        "tonumber(string.sub(condition, 2)), r.due)",
+        "tonumber(string.sub(condition, 2)), r.score)",
+    ),
+    "conditions on equal doubles": Break(
+        "prelude", "return told == due or (", "return told == due or false and ("
+    ),
+    "conditions on nothing hold": Break("schedule", "word = 'GONE'", "word = word"),
+    "conditions overlook their own call": Break(
+        "schedule", "if latest[id] or not found[n] then", "if not found[n] then"
+    ),
+    "cancel without asking": Break(
+        "cancel", "if scores[n] and not seen[id] and condition ~= '' then", "if false then"
+    ),
+    "cancelled twice in a call": Break(
+        "cancel", "(scores[n] and not seen[id] and 'CANCELLED'", "(scores[n] and 'CANCELLED'"
+    ),
+    "expiry not written": Break("schedule", "if r.expires > 0 then kept", "if false then kept"),
+    "expiry not looked at": Break("claim", "local expired = r.expires > 0 and", "local expired = false and"),
+    "expiry on the publishers' grid": Break(
+        "schedule", "if expires > 0 then r.score = own_score(0, score) end", ""
+    ),
+    "expiry by adding doubles": Break(
+        "schedule", "(math.floor(score * 1e6 + 0.5) + value) / 1e6", "score + value / 1e6"
+    ),
+    "expiry between microseconds": Break("claim", "now_us / 1e6 >= r.expires", "now_us >= r.expires * 1e6"),
+    "expiry outlives a republish": Break(
+        "prelude", "local new = fresh(score, 0)", "local new = fresh(score, r and r.expires or 0)"
+    ),
+    "expiry lost on a foreign lease": Break(
+        "prelude",
+        "r.state, r.received, r.approximate, r.score, r.nonce = PENDING,",
+        "r.expires = 0\n  r.state, r.received, r.approximate, r.score, r.nonce = PENDING,",
+    ),
+    "no topic is full": Break("schedule", "if room < 0 then word = 'FULL' end", ""),
+    "full one too early": Break("schedule", "if room < 0 then", "if room <= 0 then"),
+    "a full topic refuses replacements": Break(
+        "schedule", "if not word and not there then", "if not word then"
+    ),
+    "reschedule keeps the record": Break("settle", "  forgotten[#forgotten + 1] = id\n  moved", "  moved"),
+    "reschedule keeps the payload": Break(
+        "settle", "if envelope ~= '' then rewritten", "if false then rewritten"
+    ),
+    "reschedule empties the payload": Break(
+        "settle", "if envelope ~= '' then rewritten", "if true then rewritten"
+    ),
+    "reschedule cuts the payload": Break(
+        "settle",
+        "local value, envelope = cut(rest)",
+        "local value, envelope = cut(rest)\n  envelope = cut(envelope)",
+    ),
+    "reschedule without the fence": Break(
+        "settle",
+        "holds(r, nonce) and verbs[verb](id, r, detail)",
+        "(verb == 'reschedule' or holds(r, nonce)) and verbs[verb](id, r, detail)",
+    ),
+    "reschedule takes a delay for an instant": Break(
+        "settle", "if word == 'in' then score", "if false then score"
+    ),
+    "reschedule past 9999": Break("settle", "number(math.min(score, LATEST))", "number(score)"),
+}
+
+THE_PEOPLE = {
+    "run takes a lease away": Break("run", "elseif r.state == LEASED then", "elseif false then"),
+    "run ends a parked timer's grace": Break(
+        "run",
+        "r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0",
+        "r.score, r.approximate = own_score(now_us, r.due), 0",
+    ),
+    "run waits for the due time": Break("run", "r.due = math.min(r.due, now_us / 1e6)", ""),
+    "run moves the due time": Break("run", "r.due = math.min(r.due, now_us / 1e6)", "r.due = now_us / 1e6"),
+    "run begins with an addition": Break("run", "redis.call('HDEL', KEYS[3], kept[1])", ""),
+    "run on the publishers' grid": Break(
+        "run", "PENDING, own_score(now_us, r.due), 0", "PENDING, now_us / 1e6, 0"
+    ),
+    "no hint from run": Break("run", "hint(ARGV[1], before, head())", ""),
+    "no hint from redrive": Break("redrive", "hint(ARGV[1], before, head())", ""),
+    "pause not looked at": Break("claim", "if now_us < (tonumber(till or 0) or 0) then", "if false then"),
+    "pause begins with an addition": Break(
+        "pause", "redis.call('DEL', KEYS[5])\nredis.call('SET'", "redis.call('SET'"
+    ),
+    "resume wakes nobody": Break("pause", "if head() ~= '' then hint", "if false then hint"),
+    "resume wakes for nothing": Break("pause", "if head() ~= '' then hint", "if true then hint"),
+    "a pause that is past": Break("pause", "if till <= now_us then", "if till < 0 then"),
+    "a pause since 1970": Break("pause", "(ARGV[2] == 'in' and now_us or 0)", "0"),
+    "the later counted as due": Break("stats", "'-inf', number(now_us / 1e6)", "'-inf', '+inf'"),
+    "sweep forgets the end": Break("sweep", "if #ids == 500 or i + 2 > #page[2] then", "if #ids == 500 then"),
+    "sweep takes timers for orphans": Break("sweep", "if not score then", "if true then"),
+    "repair without asking again": Break("repair", "if not score then", "if true then"),
+    "repair leaves the records": Break("repair", "redis.call('HDEL', KEYS[3], unpack(orphans))", "0"),
+}
