@@ -4,15 +4,16 @@
 >>> client = RelayClient("127.0.0.1:7451")
 >>> @client.on("invoices", concurrency=50)
 ... async def remind(delivery: Delivery) -> None:
-...     ...     # returning is ACK; raise Nack(retry_after=5) or Reject("why")
+...     ...     # returning is ACK; or raise Nack(retry_after=5), Reject("why"), Reschedule(delay=60)
 >>> async def main() -> None:
 ...     async with client:
 ...         await client.schedule("invoices", b"42", delay=5.0)
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
+from relay.client.changes import ChangeResult
 from relay.client.client import RelayClient
-from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
+from relay.client.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
 from relay.client.errors import (
     AlreadyExists,
     AlreadySettled,
@@ -45,6 +46,7 @@ __all__ = [
     "AlreadyExists",
     "AlreadySettled",
     "CallError",
+    "ChangeResult",
     "DeadlineExceeded",
     "Delivery",
     "DeliveryLost",
@@ -57,6 +59,7 @@ __all__ = [
     "Reject",
     "RelayClient",
     "RelayError",
+    "Reschedule",
     "ResourceExhausted",
     "ScheduleResult",
     "ScheduledTimer",

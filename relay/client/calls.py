@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
 from relay.client.backoff import Backoff
+from relay.client.changes import ChangeResult, condition, read_result
 from relay.client.timers import (
     STATES_ON_THE_WIRE,
     NewTimer,
@@ -32,6 +33,7 @@ from relay.client.wire import (
     CANCEL,
     GET,
     LIST,
+    RUN,
     SCHEDULE,
     SCHEDULE_BATCH,
     Method,
@@ -121,9 +123,24 @@ def schedule(
     timer_id: str | None,
     headers: Mapping[str, str] | None,
     content_type: str,
+    expire_time: datetime | None,
+    expire_after: Seconds | None,
+    create_only: bool,
+    only_if_pending: bool,
+    only_if_due_at: datetime | None,
     timeout: float,
 ) -> Steps[ScheduledTimer]:
     """Store one timer."""
+    required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
+    if required is not None and create_only:
+        raise errors.InvalidArgument(
+            "create_only leaves no timer for only_if_pending or only_if_due_at to be about",
+            field="create_only",
+        )
+    if required is not None and timer_id is None:
+        raise errors.InvalidArgument(
+            "timer_id must be given with only_if_pending or only_if_due_at", field="timer_id"
+        )
     new = NewTimer(
         topic=topic,
         payload=payload,
@@ -132,17 +149,23 @@ def schedule(
         timer_id=make_timer_id() if timer_id is None else timer_id,
         headers={} if headers is None else headers,
         content_type=content_type,
+        expire_time=expire_time,
+        expire_after=expire_after,
     )
-    response = yield from _call(SCHEDULE, pb.ScheduleRequest(timer=new.to_proto()), timeout)
+    request = pb.ScheduleRequest(timer=new.to_proto(), mode=_mode(create_only), condition=required)
+    response = yield from _call(SCHEDULE, request, timeout)
     return ScheduledTimer.from_response(response)
 
 
-def schedule_batch(timers: Iterable[NewTimer], timeout: float) -> Steps[list[ScheduleResult]]:
+def schedule_batch(
+    timers: Iterable[NewTimer], *, create_only: bool, timeout: float
+) -> Steps[list[ScheduleResult]]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
     timers = list(timers)
     results: list[ScheduleResult] = []
     for chunk in _chunks([new.to_proto() for new in timers]):
-        response = yield from _call(SCHEDULE_BATCH, pb.ScheduleBatchRequest(timers=chunk), timeout)
+        request = pb.ScheduleBatchRequest(timers=chunk, mode=_mode(create_only))
+        response = yield from _call(SCHEDULE_BATCH, request, timeout)
         asked = timers[len(results) : len(results) + len(chunk)]
         results += [
             ScheduleResult.from_proto(new, result)
@@ -151,11 +174,30 @@ def schedule_batch(timers: Iterable[NewTimer], timeout: float) -> Steps[list[Sch
     return results
 
 
-def cancel(topic: str, timer_id: str, timeout: float) -> Steps[bool]:
-    """Remove a timer; tell whether there was one."""
+def cancel(
+    topic: str,
+    timer_id: str,
+    *,
+    only_if_pending: bool,
+    only_if_due_at: datetime | None,
+    timeout: float,
+) -> Steps[ChangeResult]:
+    """Remove a timer."""
     _check_names(topic, timer_id)
-    response = yield from _call(CANCEL, pb.CancelRequest(topic=topic, timer_id=timer_id), timeout)
-    return response.cancelled
+    required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
+    request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required)
+    response = yield from _call(CANCEL, request, timeout)
+    return read_result(response.result)
+
+
+def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[ChangeResult]:
+    """Make a timer due now."""
+    _check_names(topic, timer_id)
+    try:
+        response = yield from _call(RUN, pb.RunTimerRequest(topic=topic, timer_id=timer_id), timeout)
+    except errors.NotFound:
+        return ChangeResult.NOT_FOUND
+    return read_result(response.result)
 
 
 def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:
@@ -221,6 +263,10 @@ def _chunks(specs: Sequence[timer_pb2.TimerSpec]) -> Iterator[list[timer_pb2.Tim
         size += weight
     if chunk:
         yield chunk
+
+
+def _mode(create_only: bool) -> pb.ScheduleMode:
+    return pb.SCHEDULE_MODE_CREATE if create_only else pb.SCHEDULE_MODE_REPLACE
 
 
 def _check_names(topic: str, timer_id: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from relay.client import arguments, calls, errors
 from relay.client.arguments import Seconds
+from relay.client.changes import ChangeResult
 from relay.client.handlers import Handlers
 from relay.client.runtime import Runtime
 from relay.client.signals import stop_signals
@@ -77,15 +78,27 @@ class RelayClient(Handlers):
         timer_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
+        expire_time: datetime | None = None,
+        expire_after: Seconds | None = None,
+        create_only: bool = False,
+        only_if_pending: bool = False,
+        only_if_due_at: datetime | None = None,
         timeout: float | None = None,
     ) -> ScheduledTimer:
         """Store one timer; returning means that it will be delivered, whatever dies meanwhile.
 
         Give `delay` (seconds or a timedelta, by the clock of Redis) or `due_time` (an aware
         datetime). A `timer_id` that lives already is replaced; without one, a random one is
-        made. While the relay is away the call is repeated under the same id for `timeout`
-        seconds. Raises `CallError`: `InvalidArgument` names the field, `Unavailable` and
-        `DeadlineExceeded` leave open whether the timer was stored.
+        made. From `expire_time`, or `expire_after` its due time, no delivery of it begins.
+
+        `create_only` leaves a timer that lives as it is. `only_if_pending` stores it only in the
+        place of one that is not being delivered, `only_if_due_at` only in the place of one with
+        this due time; `NotFound` is raised if there is none. The `result` says what became of it.
+
+        While the relay is away the call is repeated under the same id for `timeout` seconds. After
+        an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
+        `InvalidArgument` names the field, `ResourceExhausted` says that the topic or Redis is full,
+        `Unavailable` and `DeadlineExceeded` leave open whether the timer was stored.
 
         >>> await client.schedule("invoices", b"42", delay=5.0, timer_id="invoice-42")
         """
@@ -98,31 +111,63 @@ class RelayClient(Handlers):
                 timer_id=timer_id,
                 headers=headers,
                 content_type=content_type,
+                expire_time=expire_time,
+                expire_after=expire_after,
+                create_only=create_only,
+                only_if_pending=only_if_pending,
+                only_if_due_at=only_if_due_at,
                 timeout=self._limit(timeout),
             )
         )
 
     async def schedule_batch(
-        self, timers: Iterable[NewTimer], *, timeout: float | None = None
+        self, timers: Iterable[NewTimer], *, create_only: bool = False, timeout: float | None = None
     ) -> list[ScheduleResult]:
         """Store many timers, of one topic or several; one result each, in the same order.
 
-        Big batches are split into several calls, and `timeout` is for each. A timer that the
-        relay refuses has its `error` set and hinders no other. Raises `CallError` if a call as a
-        whole fails: then scheduling the same `NewTimer`s again is safe.
+        Big batches are split into several calls, and `timeout` is for each. `create_only` leaves
+        timers that live as they are. A timer that the relay refuses has its `error` set and
+        hinders no other. Raises `CallError` if a call as a whole fails: then scheduling the same
+        `NewTimer`s again is safe.
 
         >>> await client.schedule_batch(
         ...     [NewTimer(topic="invoices", payload=b"%d" % n, delay=n) for n in range(1000)]
         ... )
         """
-        return await self._run(calls.schedule_batch(timers, self._limit(timeout)))
+        limit = self._limit(timeout)
+        return await self._run(calls.schedule_batch(timers, create_only=create_only, timeout=limit))
 
-    async def cancel(self, topic: str, timer_id: str, *, timeout: float | None = None) -> bool:
-        """Remove a timer, also while it is being delivered; tell whether there was one.
+    async def cancel(
+        self,
+        topic: str,
+        timer_id: str,
+        *,
+        only_if_pending: bool = False,
+        only_if_due_at: datetime | None = None,
+        timeout: float | None = None,
+    ) -> ChangeResult:
+        """Remove a timer, also while it is being delivered; the result is true if it was there.
 
-        A retry after a lost answer says False although the call removed it.
+        `only_if_pending` leaves one that is being delivered (IN_FLIGHT), `only_if_due_at` one with
+        another due time (UNCHANGED). A retry after a lost answer says NOT_FOUND although the call
+        removed it.
         """
-        return await self._run(calls.cancel(topic, timer_id, self._limit(timeout)))
+        return await self._run(
+            calls.cancel(
+                topic,
+                timer_id,
+                only_if_pending=only_if_pending,
+                only_if_due_at=only_if_due_at,
+                timeout=self._limit(timeout),
+            )
+        )
+
+    async def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> ChangeResult:
+        """Make a waiting timer due now, also one that waits for its next attempt.
+
+        RUN, IN_FLIGHT if it is being delivered, NOT_FOUND (it never raises that).
+        """
+        return await self._run(calls.run_timer(topic, timer_id, self._limit(timeout)))
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """Read a timer with its payload; None if there is none (it never raises `NotFound`)."""

@@ -7,18 +7,17 @@ import json
 from datetime import datetime
 from typing import Any
 
-from relay.client import arguments
+from relay.client import arguments, outcomes
 from relay.client.arguments import Seconds
 from relay.client.errors import DeliveryLost
 from relay.client.lease import Lease, Sent
-from relay.v1 import delivery_service_pb2 as pb
 
 
 class AckPolicy(enum.Enum):
     """What a handler's end means for its timer.
 
-    In every policy a handler may also settle by itself (`ack`, `nack`, `reject`, or raising
-    `Nack` or `Reject`), and then that stands.
+    In every policy a handler may also settle by itself (`ack`, `nack`, `reject`, `reschedule`, or
+    raising `Nack`, `Reject` or `Reschedule`), and then that stands.
     """
 
     NACK_ON_ERROR = "nack_on_error"
@@ -33,31 +32,58 @@ class AckPolicy(enum.Enum):
 class Nack(Exception):
     """Raise it in a handler: deliver the timer again.
 
-    `retry_after` (seconds or a timedelta) is the pause; without it the timer is due again when
-    its lease ends. `reason` goes to the relay's log.
+    `retry_after` (seconds or a timedelta) is the pause; without it the topic's retry policy says
+    how long. The attempt counts, and the last one that the policy allows is the timer's death. With
+    `retryable=False` this one is: another attempt is of no use. `reason` goes to the relay's log and
+    into the dead letter.
 
     >>> raise Nack(retry_after=5, reason="mail server is busy")    # doctest: +SKIP
     """
 
-    def __init__(self, retry_after: Seconds | None = None, reason: str = "") -> None:
+    def __init__(
+        self, retry_after: Seconds | None = None, reason: str = "", *, retryable: bool = True
+    ) -> None:
         super().__init__(reason)
-        if retry_after is not None:
-            arguments.to_duration(retry_after, "retry_after")
-        arguments.check_text(reason, "reason")
+        self.settlement = outcomes.nack(retry_after, reason, retryable=retryable)
         self.retry_after = retry_after
         self.reason = reason
+        self.retryable = retryable
 
 
 class Reject(Exception):
-    """Raise it in a handler: never deliver the timer again. `reason` goes to the relay's log.
+    """Raise it in a handler: never deliver the timer again; it is dead.
+
+    `reason` goes to the relay's log and into the dead letter.
 
     >>> raise Reject("no such customer")    # doctest: +SKIP
     """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        arguments.check_text(reason, "reason")
+        self.settlement = outcomes.reject(reason)
         self.reason = reason
+
+
+class Reschedule(Exception):
+    """Raise it in a handler: done for now, and due again at another time.
+
+    Give `delay` (seconds or a timedelta, by the clock of Redis) or `due_time` (an aware datetime),
+    and a new `payload` if the old one is not to stay. The end of this delivery and the new due
+    time are one step in Redis, so that a timer that repeats can't be lost. It is a new occurrence,
+    with attempts from 1 and without an expiry.
+
+    >>> raise Reschedule(delay=3600)    # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        delay: Seconds | None = None,
+        due_time: datetime | None = None,
+        payload: bytes | None = None,
+    ) -> None:
+        super().__init__()
+        self.settlement = outcomes.reschedule(delay, due_time, payload)
 
 
 class Delivery:
@@ -148,20 +174,29 @@ class Delivery:
     async def ack(self) -> None:
         """Done: the timer leaves Redis. Returns when the outcome is on its way.
 
-        Raises `AlreadySettled` or `DeliveryLost`, as the next three do.
+        Raises `AlreadySettled` or `DeliveryLost`, as the next four do.
         """
-        await _sent(self._lease.settle(pb.OUTCOME_ACK))
+        await _sent(self._lease.settle(outcomes.ACK))
 
-    async def nack(self, *, retry_after: Seconds | None = None, reason: str = "") -> None:
-        """Failed: deliver it again, `retry_after` from now or else when the lease ends."""
-        arguments.check_text(reason, "reason")
-        pause = None if retry_after is None else arguments.to_duration(retry_after, "retry_after")
-        await _sent(self._lease.settle(pb.OUTCOME_NACK, pause, reason))
+    async def nack(
+        self, *, retry_after: Seconds | None = None, reason: str = "", retryable: bool = True
+    ) -> None:
+        """Failed: deliver it again; see `Nack`."""
+        await _sent(self._lease.settle(outcomes.nack(retry_after, reason, retryable=retryable)))
 
     async def reject(self, reason: str = "") -> None:
-        """Never deliver it again: the timer leaves Redis, counted and logged."""
-        arguments.check_text(reason, "reason")
-        await _sent(self._lease.settle(pb.OUTCOME_REJECT, None, reason))
+        """Never deliver it again: the timer is dead; see `Reject`."""
+        await _sent(self._lease.settle(outcomes.reject(reason)))
+
+    async def reschedule(
+        self,
+        *,
+        delay: Seconds | None = None,
+        due_time: datetime | None = None,
+        payload: bytes | None = None,
+    ) -> None:
+        """Done for now, and due again at another time; see `Reschedule`."""
+        await _sent(self._lease.settle(outcomes.reschedule(delay, due_time, payload)))
 
     async def extend(self) -> None:
         """Still at work: renew the lease now and let `delivery_timeout` begin anew.
@@ -169,7 +204,7 @@ class Delivery:
         May come any number of times before the outcome. Raises `UsageError` in a `PushHandlers`
         handler, whose call has all of `delivery_timeout`.
         """
-        await _sent(self._lease.settle(pb.OUTCOME_EXTEND))
+        await _sent(self._lease.settle(outcomes.EXTEND))
 
     def __repr__(self) -> str:
         return f"<Delivery {self._lease}>"

@@ -11,7 +11,7 @@
         ├── NotFound            there is no such thing
         ├── AlreadyExists       there is such a thing already
         ├── FailedPrecondition  the relay or Redis is in a state that forbids the call
-        ├── ResourceExhausted   too much at once, or Redis is full
+        ├── ResourceExhausted   the topic holds `max_waiting` timers, or Redis is full
         ├── Unavailable         no relay, or the relay has no Redis; `retry_after` may say when
         └── DeadlineExceeded    no answer in time; whether the call took effect is unknown
 
@@ -96,7 +96,7 @@ class FailedPrecondition(CallError):
 
 
 class ResourceExhausted(CallError):
-    """Too much at once, or Redis is full."""
+    """The topic holds as many timers as it may (`max_waiting`), or Redis is full."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
 

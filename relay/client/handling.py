@@ -11,10 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
 
-from google.protobuf.duration_pb2 import Duration
-
-from relay.client import arguments, tracing
-from relay.client.delivery import AckPolicy, Delivery, Nack, Reject
+from relay.client import outcomes, tracing
+from relay.client.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
 from relay.client.errors import AlreadySettled, DeliveryLost
 from relay.client.handlers import Handler, Registration
 from relay.client.lease import Lease
@@ -51,10 +49,11 @@ class Handling:
         try:
             with tracing.current(lease.message.headers):
                 await self._handler(Delivery(lease))
-        except Nack as nack:
-            self._settle_raised(lease, pb.OUTCOME_NACK, nack)
-        except Reject as reject:
-            self._settle_raised(lease, pb.OUTCOME_REJECT, reject)
+        except (Nack, Reject, Reschedule) as raised:
+            if lease.settled:
+                _log.warning("handler raised %s after settling: %s", type(raised).__name__, lease)
+            else:
+                _settle(lease, raised.settlement)
         except DeliveryLost:
             _log.info("handler ended without its delivery: %s", lease)
         except asyncio.CancelledError as error:
@@ -66,33 +65,22 @@ class Handling:
             self._failed(lease, error)
         else:
             if not lease.settled and self._policy is not AckPolicy.MANUAL:
-                _settle(lease, pb.OUTCOME_ACK)
+                _settle(lease, outcomes.ACK)
 
     def close(self) -> None:
         """Let the threads end; one that still runs is not waited for."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _settle_raised(self, lease: Lease, outcome: pb.Outcome, raised: Nack | Reject) -> None:
-        if lease.settled:
-            _log.warning("handler raised %s after settling: %s", type(raised).__name__, lease)
-            return
-        pause = None
-        if isinstance(raised, Nack) and raised.retry_after is not None:
-            pause = arguments.to_duration(raised.retry_after, "retry_after")
-        _settle(lease, outcome, retry_after=pause, reason=raised.reason)
-
     def _failed(self, lease: Lease, error: BaseException) -> None:
         _log.error("handler failed: %s", lease, exc_info=error)
         if lease.settled or self._policy is AckPolicy.MANUAL:
             return
-        nacks = self._policy is AckPolicy.NACK_ON_ERROR
-        # The class alone: an exception's words may quote the payload.
-        _settle(
-            lease,
-            pb.OUTCOME_NACK if nacks else pb.OUTCOME_REJECT,
-            reason=type(error).__name__,
-        )
+        reason = type(error).__name__  # alone: an exception's words may quote the payload
+        if self._policy is AckPolicy.NACK_ON_ERROR:
+            _settle(lease, outcomes.nack(None, reason, retryable=True))
+        else:
+            _settle(lease, outcomes.reject(reason))
 
     async def _call_in_thread(self, handler: Handler, delivery: Delivery) -> None:
         context = contextvars.copy_context()
@@ -111,15 +99,9 @@ def called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
         raise RuntimeError("the handler raised StopIteration") from stop
 
 
-def _settle(
-    lease: Lease,
-    outcome: pb.Outcome,
-    *,
-    retry_after: Duration | None = None,
-    reason: str = "",
-) -> None:
+def _settle(lease: Lease, settlement: pb.Settlement) -> None:
     """Queue the outcome of a handler that has ended, if there is still anyone to tell."""
     try:
-        lease.settle(outcome, retry_after, reason)
+        lease.settle(settlement)
     except (AlreadySettled, DeliveryLost):
         _log.debug("outcome is void: %s", lease)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from google.protobuf.duration_pb2 import Duration
-
+from relay.client import outcomes
 from relay.client.errors import AlreadySettled, DeliveryLost
 from relay.v1 import delivery_service_pb2 as pb
 
-MAX_REASON_BYTES = 1_024
-
 
 class Sent(Protocol):
-    """An outcome on its way."""
+    """A settlement on its way."""
 
     async def wait(self) -> bool:
         """Wait until it has left; return False if the stream broke before."""
@@ -23,10 +20,8 @@ class Sent(Protocol):
 class Stream(Protocol):
     """What a lease needs of the stream, or of the call, that it came by."""
 
-    def settle(
-        self, token: bytes, outcome: pb.Outcome, retry_after: Duration | None, reason: str
-    ) -> Sent | None:
-        """Queue an outcome and return what carries it; None if the stream is gone."""
+    def settle(self, token: bytes, settlement: pb.Settlement) -> Sent | None:
+        """Queue a settlement and return what carries it; None if the stream is gone."""
         ...
 
     def finished(self, lease: Lease) -> None:
@@ -60,25 +55,18 @@ class Lease:
         """Note that the relay said so."""
         self._lost = True
 
-    def settle(self, outcome: pb.Outcome, retry_after: Duration | None = None, reason: str = "") -> Sent:
-        """Queue an outcome. Raises `AlreadySettled` or `DeliveryLost`."""
+    def settle(self, settlement: pb.Settlement) -> Sent:
+        """Queue a settlement, one of `outcomes`. Raises `AlreadySettled` or `DeliveryLost`."""
         if self.settled:
             raise AlreadySettled(f"{self} has its outcome already")
         if self._lost:
             raise DeliveryLost(f"{self} was lost: its timer was rescheduled, cancelled or taken")
-        sent = self.stream.settle(self.token, outcome, retry_after, shorten(reason))
+        sent = self.stream.settle(self.token, settlement)
         if sent is None:
             raise DeliveryLost(f"{self} was lost: its stream ended")
-        self.settled = outcome != pb.OUTCOME_EXTEND
+        self.settled = settlement is not outcomes.EXTEND
         return sent
 
     def __str__(self) -> str:
         message = self.message
         return f"topic={message.topic} timer_id={message.timer_id} attempt={message.attempt}"
-
-
-def shorten(reason: str) -> str:
-    """Cut a reason to the 1,024 bytes that the relay keeps, never through a character."""
-    if len(reason) * 4 <= MAX_REASON_BYTES:
-        return reason
-    return reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore")

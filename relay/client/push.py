@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
 
+from relay.client import outcomes
 from relay.client.errors import UsageError
 from relay.client.handlers import Handlers, Registration
 from relay.client.handling import Handling
@@ -144,17 +144,14 @@ class _Call:
         """Whether outcomes are void by now."""
         return self.answer.done()
 
-    def settle(
-        self, token: bytes, outcome: delivery_pb.Outcome, retry_after: Duration | None, reason: str
-    ) -> _Call | None:
+    def settle(self, token: bytes, settlement: delivery_pb.Settlement) -> _Call | None:
         """Answer; None if nobody waits for it any more."""
-        if outcome == delivery_pb.OUTCOME_EXTEND:
+        if settlement is outcomes.EXTEND:
             raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout, all of it")
         if self.closed:
             return None
-        self.answer.set_result(
-            pb.TimerHandlerDeliverResponse(outcome=outcome, retry_after=retry_after, reason=reason)
-        )
+        said = {field.name: value for field, value in settlement.ListFields()}
+        self.answer.set_result(pb.TimerHandlerDeliverResponse(**said))
         return self
 
     def finished(self, lease: Lease) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
 
 from relay.client import errors
 from relay.client.handlers import Registration
@@ -110,14 +109,12 @@ class Session:
                 frame = self._outbox.gather()
             frame.add_receipt(lease)
 
-    def settle(
-        self, token: bytes, outcome: pb.Outcome, retry_after: Duration | None, reason: str
-    ) -> Frame | None:
-        """Queue an outcome and return the frame that carries it; None if the stream is gone."""
+    def settle(self, token: bytes, settlement: pb.Settlement) -> Frame | None:
+        """Queue a settlement and return the frame that carries it; None if the stream is gone."""
         if self._outbox.closed:
             return None
         frame = self._outbox.gather()
-        frame.add_outcome(token, outcome, retry_after, reason)
+        frame.add_settlement(token, settlement)
         return frame
 
     def finished(self, lease: Lease) -> None:

@@ -11,7 +11,15 @@ from typing import Self, TypeVar
 
 from relay.client import arguments, calls
 from relay.client.arguments import Seconds
-from relay.client.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.changes import ChangeResult
+from relay.client.timers import (
+    NewTimer,
+    ScheduledTimer,
+    ScheduleResult,
+    Timer,
+    TimerInfo,
+    TimerState,
+)
 from relay.client.wire import SyncGrpcWire, SyncWire, target_or_default
 
 _T = TypeVar("_T")
@@ -56,6 +64,11 @@ class SyncRelayClient:
         timer_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
+        expire_time: datetime | None = None,
+        expire_after: Seconds | None = None,
+        create_only: bool = False,
+        only_if_pending: bool = False,
+        only_if_due_at: datetime | None = None,
         timeout: float | None = None,
     ) -> ScheduledTimer:
         """See `RelayClient.schedule`."""
@@ -68,19 +81,45 @@ class SyncRelayClient:
                 timer_id=timer_id,
                 headers=headers,
                 content_type=content_type,
+                expire_time=expire_time,
+                expire_after=expire_after,
+                create_only=create_only,
+                only_if_pending=only_if_pending,
+                only_if_due_at=only_if_due_at,
                 timeout=self._limit(timeout),
             )
         )
 
     def schedule_batch(
-        self, timers: Iterable[NewTimer], *, timeout: float | None = None
+        self, timers: Iterable[NewTimer], *, create_only: bool = False, timeout: float | None = None
     ) -> list[ScheduleResult]:
         """See `RelayClient.schedule_batch`."""
-        return self._run(calls.schedule_batch(timers, self._limit(timeout)))
+        limit = self._limit(timeout)
+        return self._run(calls.schedule_batch(timers, create_only=create_only, timeout=limit))
 
-    def cancel(self, topic: str, timer_id: str, *, timeout: float | None = None) -> bool:
+    def cancel(
+        self,
+        topic: str,
+        timer_id: str,
+        *,
+        only_if_pending: bool = False,
+        only_if_due_at: datetime | None = None,
+        timeout: float | None = None,
+    ) -> ChangeResult:
         """See `RelayClient.cancel`."""
-        return self._run(calls.cancel(topic, timer_id, self._limit(timeout)))
+        return self._run(
+            calls.cancel(
+                topic,
+                timer_id,
+                only_if_pending=only_if_pending,
+                only_if_due_at=only_if_due_at,
+                timeout=self._limit(timeout),
+            )
+        )
+
+    def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> ChangeResult:
+        """See `RelayClient.run_timer`."""
+        return self._run(calls.run_timer(topic, timer_id, self._limit(timeout)))
 
     def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """See `RelayClient.get`."""

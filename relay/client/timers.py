@@ -11,6 +11,7 @@ from typing import Self, TypedDict
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
+from relay.client.changes import ChangeResult, read_result
 from relay.v1 import timer_pb2, timer_service_pb2
 
 
@@ -61,6 +62,10 @@ class NewTimer:
     """What travels beside the payload; names and values together at most 64 KiB."""
     content_type: str = ""
     """The media type of the payload, such as `application/json`."""
+    expire_time: datetime | None = None
+    """When the timer is of no use any more: no delivery begins from then on. An aware datetime."""
+    expire_after: Seconds | None = None
+    """The same as a distance from the due time; at most one of the two is given."""
 
     def __post_init__(self) -> None:
         """Refuse what is plainly wrong."""
@@ -84,7 +89,22 @@ class NewTimer:
             spec.delay.CopyFrom(arguments.to_duration(self.delay, "delay"))
         elif self.due_time is not None:
             spec.due_time.CopyFrom(arguments.to_timestamp(self.due_time, "due_time"))
+        self._add_expiry(spec)
         return spec
+
+    def _add_expiry(self, spec: timer_pb2.TimerSpec) -> None:
+        if self.expire_time is not None:
+            if self.expire_after is not None:
+                raise errors.InvalidArgument(
+                    "expire_time or expire_after may be given, and not both", field="expire_time"
+                )
+            spec.expire_time.CopyFrom(arguments.to_timestamp(self.expire_time, "expire_time"))
+            if self.due_time is not None and self.expire_time <= self.due_time:
+                raise errors.InvalidArgument("expire_time must be after due_time", field="expire_time")
+        elif self.expire_after is not None:
+            spec.expire_after.CopyFrom(arguments.to_duration(self.expire_after, "expire_after"))
+            if not self.expire_after:
+                raise errors.InvalidArgument("expire_after must be more than 0", field="expire_after")
 
 
 class _Info(TypedDict):
@@ -97,13 +117,14 @@ class _Info(TypedDict):
 
 
 def _read_info(timer: timer_pb2.Timer) -> _Info:
+    claim = timer.next_claim_time if timer.HasField("next_claim_time") else timer.due_time
     return {
         "topic": timer.topic,
         "timer_id": timer.timer_id,
         "due_time": arguments.to_datetime(timer.due_time),
         "state": _STATES.get(timer.state, TimerState.UNKNOWN),
         "attempts": timer.attempts,
-        "next_claim_time": arguments.to_datetime(timer.next_claim_time),
+        "next_claim_time": arguments.to_datetime(claim),
     }
 
 
@@ -148,20 +169,26 @@ class Timer(TimerInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTimer(TimerInfo):
-    """A timer that was just stored."""
+    """A timer that was just stored; or, if `result` says so, the one that was left as it is.
 
+    Of the latter only the `due_time` is known; `get` reads the rest.
+    """
+
+    result: ChangeResult
+    """CREATED, REPLACED, UNCHANGED or IN_FLIGHT; true if the timer was stored."""
     replaced: bool = False
     """Whether a timer of that id lived before; after a retried call it may be this one."""
 
     @classmethod
     def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
         """Read the message from the wire."""
-        return cls(**_read_info(response.timer), replaced=response.replaced)
+        result = read_result(response.result)
+        return cls(**_read_info(response.timer), result=result, replaced=response.replaced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleResult:
-    """The fate of one timer of a batch: `timer` is set if it was stored, else `error` is.
+    """The fate of one timer of a batch: `timer` is set if there is one now, else `error` is.
 
     >>> for result in await client.schedule_batch(timers):      # doctest: +SKIP
     ...     if result.error is not None:
@@ -174,7 +201,7 @@ class ScheduleResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the timer was stored."""
+        """Whether there is such a timer: it was stored or, with `create_only`, was there before."""
         return self.error is None
 
     @classmethod

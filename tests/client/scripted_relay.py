@@ -95,7 +95,7 @@ class Link(Watched):
         return {s.token.decode(): s.outcome for s in self.settlements}
 
     async def settled(self, *timer_ids: str) -> None:
-        ends = (pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT)
+        ends = (pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_RESCHEDULE)
         await self.until(lambda: all(self.outcomes.get(each) in ends for each in timer_ids))
 
     # ------------------------------------------------------- what the relay says
@@ -174,6 +174,8 @@ class ScriptedRelay(
         self.metadata: list[dict[str, str]] = []
         self.failures: list[Failure] = []
         self.refusals: list[Failure] = []
+        self.result = timer_pb2.CHANGE_RESULT_UNSPECIFIED
+        """What becomes of changes, if not what really does."""
         self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
         self.links: list[Link] = []
         self.on_link: Callable[[Link], Any] | None = None
@@ -204,10 +206,15 @@ class ScriptedRelay(
             state=timer_pb2.TIMER_STATE_PENDING,
             next_claim_time=due,
         )
-        return timer_service.ScheduleResponse(timer=_bare(self.timers[key]), replaced=replaced)
+        result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
+        return timer_service.ScheduleResponse(timer=_bare(self.timers[key]), replaced=replaced, result=result)
 
     async def Schedule(self, request: Any, context: Any) -> Any:
         await self._begin("Schedule", request, context)
+        if self.result:
+            due = timestamp_pb2.Timestamp(seconds=7)
+            timer = timer_pb2.Timer(topic="t", timer_id="a", due_time=due)
+            return timer_service.ScheduleResponse(timer=timer, result=self.result)
         return self._store(request.timer)
 
     async def ScheduleBatch(self, request: Any, context: Any) -> Any:
@@ -225,8 +232,15 @@ class ScriptedRelay(
 
     async def Cancel(self, request: Any, context: Any) -> Any:
         await self._begin("Cancel", request, context)
+        if self.result:
+            return timer_service.CancelResponse(result=self.result)
         timer = self.timers.pop((request.topic, request.timer_id), None)
-        return timer_service.CancelResponse(cancelled=timer is not None)
+        result = timer_pb2.CHANGE_RESULT_CANCELLED if timer else timer_pb2.CHANGE_RESULT_NOT_FOUND
+        return timer_service.CancelResponse(cancelled=timer is not None, result=result)
+
+    async def RunTimer(self, request: Any, context: Any) -> Any:
+        await self._begin("RunTimer", request, context)
+        return timer_service.RunTimerResponse(result=self.result)
 
     async def GetTimer(self, request: Any, context: Any) -> Any:
         await self._begin("GetTimer", request, context)

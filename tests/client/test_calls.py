@@ -9,10 +9,12 @@ import pytest
 
 from relay.client import (
     CallError,
+    ChangeResult,
     DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
     NewTimer,
+    NotFound,
     RelayClient,
     RelayError,
     ResourceExhausted,
@@ -21,6 +23,7 @@ from relay.client import (
     UsageError,
 )
 from relay.client.calls import MAX_BATCH_BYTES
+from relay.v1 import timer_pb2
 from tests.client.scripted_relay import Failure, ScriptedRelay
 
 CODES = grpc.StatusCode
@@ -146,6 +149,23 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("due_time", {"delay": None, "due_time": datetime(2030, 1, 1)}),  # noqa: DTZ001
     ("due_time", {"delay": None, "due_time": datetime(1969, 12, 31, tzinfo=UTC)}),
     ("due_time", {"delay": None, "due_time": 1_700_000_000}),
+    ("expire_time", {"expire_time": datetime(2030, 1, 1)}),  # noqa: DTZ001
+    ("expire_time", {"expire_time": datetime(2030, 1, 1, tzinfo=UTC), "expire_after": 5}),
+    (
+        "expire_time",
+        {
+            "delay": None,
+            "due_time": datetime(2030, 1, 1, tzinfo=UTC),
+            "expire_time": datetime(2030, 1, 1, tzinfo=UTC),
+        },
+    ),
+    ("expire_after", {"expire_after": -1}),
+    ("expire_after", {"expire_after": 0}),
+    ("expire_after", {"expire_after": timedelta(0)}),
+    ("only_if_due_at", {"timer_id": "a", "only_if_due_at": datetime(2030, 1, 1)}),  # noqa: DTZ001
+    ("create_only", {"timer_id": "a", "create_only": True, "only_if_pending": True}),
+    ("timer_id", {"only_if_pending": True}),
+    ("timer_id", {"only_if_due_at": datetime(2030, 1, 1, tzinfo=UTC)}),
     ("timeout", {"timeout": 0}),
 ]
 
@@ -207,10 +227,74 @@ async def test_cancel_and_get_tell_what_is_there(relay: ScriptedRelay, client: R
         assert (timer.payload, timer.headers) == (b"secret", {"k": "hidden"})
         assert "secret" not in repr(timer)
         assert "hidden" not in repr(timer)
-        assert await client.cancel("t", "a") is True
-        assert await client.cancel("t", "a") is False
+        assert await client.cancel("t", "a") is ChangeResult.CANCELLED
+        assert await client.cancel("t", "a") is ChangeResult.NOT_FOUND
         assert await client.get("t", "a") is None
     assert relay.timers == {}
+
+
+async def test_modes_conditions_and_expiry_are_sent(relay: ScriptedRelay, client: RelayClient) -> None:
+    """Each as the field of the proto that says so; without them the request has none."""
+    due, end = datetime(2030, 1, 1, tzinfo=UTC), datetime(2031, 1, 1, tzinfo=UTC)
+    new = NewTimer(topic="t", payload=b"", delay=1, expire_after=timedelta(minutes=1))
+    async with client:
+        await client.schedule("t", b"", delay=1)
+        await client.schedule("t", b"", delay=1, timer_id="a", create_only=True, expire_time=end)
+        await client.schedule("t", b"", delay=1, timer_id="a", only_if_pending=True, only_if_due_at=due)
+        await client.schedule_batch([new], create_only=True)
+        await client.cancel("t", "a")
+        await client.cancel("t", "a", only_if_due_at=due)
+    plain, create, conditional, batch, cancel, cancel_due = [request for _, request in relay.calls]
+    assert (plain.mode, create.mode, batch.mode) == (1, 2, 2)
+    assert not any(each.HasField("condition") for each in (plain, create, cancel))
+    assert create.timer.expire_time.ToDatetime(UTC) == end
+    assert batch.timers[0].expire_after.seconds == 60
+    assert conditional.condition.only_if_pending
+    assert conditional.condition.due_time.ToDatetime(UTC) == due
+    assert not cancel_due.condition.only_if_pending
+    assert cancel_due.condition.due_time.ToDatetime(UTC) == due
+
+
+MADE = {ChangeResult.CREATED, ChangeResult.REPLACED, ChangeResult.CANCELLED, ChangeResult.RUN}
+
+
+@pytest.mark.parametrize(
+    ("number", "result"),
+    [
+        (timer_pb2.CHANGE_RESULT_UNCHANGED, ChangeResult.UNCHANGED),
+        (timer_pb2.CHANGE_RESULT_IN_FLIGHT, ChangeResult.IN_FLIGHT),
+        (timer_pb2.CHANGE_RESULT_NOT_FOUND, ChangeResult.NOT_FOUND),
+        (timer_pb2.CHANGE_RESULT_RUN, ChangeResult.RUN),
+        (timer_pb2.CHANGE_RESULT_CANCELLED, ChangeResult.CANCELLED),
+        (timer_pb2.CHANGE_RESULT_CREATED, ChangeResult.CREATED),
+        (timer_pb2.CHANGE_RESULT_REPLACED, ChangeResult.REPLACED),
+        (99, ChangeResult.UNKNOWN),
+    ],
+)
+async def test_results_are_told(
+    relay: ScriptedRelay, client: RelayClient, number: timer_pb2.ChangeResult, result: ChangeResult
+) -> None:
+    """By schedule, cancel and run alike; true where the change was made."""
+    relay.result = number
+    async with client:
+        timer = await client.schedule("t", b"", delay=1, timer_id="a")
+        assert [timer.result, await client.cancel("t", "a"), await client.run_timer("t", "a")] == [result] * 3
+    assert bool(result) is (result in MADE)
+    # Of a timer that was left as it is the relay knows the due time alone.
+    assert timer.due_time == timer.next_claim_time == datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC)
+    assert timer.state is TimerState.UNKNOWN
+
+
+async def test_running_what_is_not_there_is_no_error(relay: ScriptedRelay, client: RelayClient) -> None:
+    """As cancelling it is none; a condition about it is one."""
+    relay.failures = [Failure(CODES.NOT_FOUND, "no such timer")] * 2
+    async with client:
+        assert await client.run_timer("t", "a") is ChangeResult.NOT_FOUND
+        with pytest.raises(NotFound):
+            await client.schedule("t", b"", delay=1, timer_id="a", only_if_pending=True)
+        with pytest.raises(InvalidArgument) as caught:
+            await client.run_timer("t", "")
+    assert caught.value.field == "timer_id"
 
 
 async def test_list_follows_pages(relay: ScriptedRelay, client: RelayClient) -> None:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from relay.client import (
     AckPolicy,
@@ -21,11 +23,13 @@ from relay.client import (
     Nack,
     Reject,
     RelayClient,
+    Reschedule,
     UsageError,
 )
 from relay.v1 import delivery_service_pb2 as pb
 from tests.client.scripted_relay import Link, ScriptedRelay, names
 
+RESCHEDULE = pb.OUTCOME_RESCHEDULE
 ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_EXTEND
 
 
@@ -96,6 +100,39 @@ async def rejects_by_itself(delivery: Delivery) -> None:
     await delivery.reject("never")
 
 
+async def gives_up(_: Delivery) -> None:
+    raise Nack(reason="gone", retryable=False)
+
+
+async def gives_up_by_itself(delivery: Delivery) -> None:
+    await delivery.nack(reason="gone", retryable=False)
+
+
+async def snoozes(_: Delivery) -> None:
+    raise Reschedule(delay=timedelta(seconds=1.5))
+
+
+async def snoozes_by_itself(delivery: Delivery) -> None:
+    await delivery.reschedule(delay=1.5)
+
+
+def snoozes_in_a_thread(_: Delivery) -> None:
+    raise Reschedule(delay=1.5)
+
+
+async def goes_on(_: Delivery) -> None:
+    raise Reschedule(due_time=datetime(2030, 1, 1, tzinfo=UTC), payload=b"next")
+
+
+async def goes_on_by_itself(delivery: Delivery) -> None:
+    await delivery.reschedule(due_time=datetime(2030, 1, 1, tzinfo=UTC), payload=b"next")
+    raise ValueError
+
+
+async def begins_anew_with_nothing(_: Delivery) -> None:
+    raise Reschedule(delay=0, payload=b"")
+
+
 ON_ERROR = AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR
 ALL = *ON_ERROR, AckPolicy.MANUAL
 CASES: list[tuple[tuple[AckPolicy, ...], Callable[[Delivery], Any], tuple[int, float | None, str] | None]] = [
@@ -141,6 +178,54 @@ async def test_outcomes_by_policy(
     assert link.received == [b"a", b"b"]
     expected = [] if outcome is None else [("a", *outcome), ("b", *outcome)]
     assert sorted(summary(link)) == expected
+
+
+GIVEN_UP = pb.Settlement(outcome=NACK, reason="gone", retryable=False)
+SNOOZED = pb.Settlement(
+    outcome=RESCHEDULE, reschedule=pb.Reschedule(delay=Duration(seconds=1, nanos=500_000_000))
+)
+WENT_ON = pb.Settlement(
+    outcome=RESCHEDULE,
+    reschedule=pb.Reschedule(due_time=Timestamp(seconds=1_893_456_000), payload=b"next"),
+)
+EMPTIED = pb.Settlement(outcome=RESCHEDULE, reschedule=pb.Reschedule(delay=Duration(), payload=b""))
+FURTHER: list[tuple[tuple[AckPolicy, ...], Callable[[Delivery], Any], pb.Settlement]] = [
+    (ALL, gives_up, GIVEN_UP),
+    (ALL, gives_up_by_itself, GIVEN_UP),
+    (ALL, snoozes, SNOOZED),
+    (ALL, snoozes_by_itself, SNOOZED),
+    (ON_ERROR, snoozes_in_a_thread, SNOOZED),
+    (ALL, goes_on, WENT_ON),
+    (ALL, goes_on_by_itself, WENT_ON),
+    (ON_ERROR[:1], begins_anew_with_nothing, EMPTIED),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "handler", "settlement"),
+    [
+        pytest.param(policy, handler, settlement, id=f"{policy.name}-{handler.__name__}")
+        for policies, handler, settlement in FURTHER
+        for policy in policies
+    ],
+)
+async def test_giving_up_and_going_on_are_said_in_full(
+    relay: ScriptedRelay,
+    client: RelayClient,
+    policy: AckPolicy,
+    handler: Callable[[Delivery], Any],
+    settlement: pb.Settlement,
+) -> None:
+    """To the byte, in every policy, raised or said; an empty payload is not the old one."""
+    client.on("t", ack_policy=policy)(handler)
+    async with client:
+        link = await relay.link()
+        await link.begin("a")
+        await link.settled("a")
+    (said,) = link.settlements
+    assert said.token == b"a"
+    said.ClearField("token")
+    assert said == settlement
 
 
 async def test_payloads_stay_out_of_reasons_and_reprs(
@@ -192,7 +277,7 @@ async def test_a_delivery_tells_all_it_knows(relay: ScriptedRelay, client: Relay
 
 async def test_extend_comes_any_time_before_the_outcome(relay: ScriptedRelay, client: RelayClient) -> None:
     """EXTEND is no end; after one, it is refused like a second outcome."""
-    errors: list[Exception] = []
+    late_calls: list[str] = []
 
     @client.on("t")
     async def handler(delivery: Delivery) -> None:
@@ -200,16 +285,18 @@ async def test_extend_comes_any_time_before_the_outcome(relay: ScriptedRelay, cl
         await delivery.extend()
         await delivery.ack()
         for late in (delivery.extend, delivery.ack, delivery.nack, delivery.reject):
-            try:
+            with pytest.raises(AlreadySettled):
                 await late()
-            except AlreadySettled as error:
-                errors.append(error)
+            late_calls.append(late.__name__)
+        with pytest.raises(AlreadySettled):
+            await delivery.reschedule(delay=1)
+        late_calls.append("reschedule")
 
     async with client:
         link = await relay.link()
         await link.begin("a")
     assert [each.outcome for each in link.settlements] == [EXTEND, EXTEND, ACK]
-    assert len(errors) == 4
+    assert late_calls == ["extend", "ack", "nack", "reject", "reschedule"]
 
 
 async def test_manual_may_settle_after_the_handler(relay: ScriptedRelay, client: RelayClient) -> None:
@@ -352,8 +439,49 @@ async def test_handlers_are_registered_before_the_opening(client: RelayClient) -
             client.on("t")(returns)
 
 
-def test_wrong_outcomes_are_refused_where_they_are_made() -> None:
-    """A negative pause is the handler's mistake, told at once."""
+WRONG: list[tuple[str, Callable[[], object]]] = [
+    ("retry_after", lambda: Nack(retry_after=-1)),
+    ("retry_after", lambda: Nack(retry_after=1, retryable=False)),
+    ("reason", lambda: Nack(reason=b"x")),  # type: ignore[arg-type]
+    ("reason", lambda: Reject("\ud800")),
+    ("due_time", lambda: Reschedule()),
+    ("due_time", lambda: Reschedule(delay=1, due_time=datetime(2030, 1, 1, tzinfo=UTC))),
+    ("due_time", lambda: Reschedule(due_time=datetime(2030, 1, 1))),  # noqa: DTZ001
+    ("delay", lambda: Reschedule(delay=-1)),
+    ("payload", lambda: Reschedule(delay=1, payload="text")),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("field", "make"), WRONG)
+def test_wrong_outcomes_are_refused_where_they_are_made(field: str, make: Callable[[], object]) -> None:
+    """It is the handler's mistake, told at once."""
     with pytest.raises(InvalidArgument) as caught:
-        Nack(retry_after=-1)
-    assert caught.value.field == "retry_after"
+        make()
+    assert caught.value.field == field
+
+
+async def test_a_wrong_outcome_leaves_the_delivery_to_its_policy(
+    relay: ScriptedRelay, client: RelayClient
+) -> None:
+    """It is an exception like another; nothing of it was said."""
+
+    @client.on("t")
+    async def handler(delivery: Delivery) -> None:
+        with pytest.raises(InvalidArgument):
+            await delivery.reschedule(delay=1, due_time=datetime(2030, 1, 1, tzinfo=UTC))
+        with pytest.raises(InvalidArgument):
+            await delivery.nack(retry_after=1, retryable=False)
+        assert not delivery.settled
+        raise Reschedule
+
+    async with client:
+        link = await relay.link()
+        await link.begin("a")
+    assert summary(link) == [("a", NACK, None, "InvalidArgument")]
+
+
+def test_long_reasons_are_cut_and_rescheduling_shows_no_payload() -> None:
+    """To the 1,024 bytes that the relay keeps, never through a character."""
+    assert Nack(reason="ä" * 600).settlement.reason == "ä" * 512
+    assert Reject("x" + "ä" * 600).settlement.reason == "x" + "ä" * 511
+    assert "secret" not in f"{Reschedule(delay=1, payload=b'secret')!r}"

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from relay.client import outcomes
 from relay.client.backoff import Backoff
 from relay.client.lease import Lease
 from relay.client.outbox import Outbox
@@ -65,7 +66,7 @@ class Desk:
         self.outbox.gather().add_receipt(Lease(pb.Delivery(token=token), cast("Any", None)))
 
     def outcome(self, token: bytes) -> None:
-        self.outbox.gather().add_outcome(token, pb.OUTCOME_ACK, None, "")
+        self.outbox.gather().add_settlement(token, outcomes.ACK)
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from relay.client import (
@@ -26,15 +29,19 @@ from relay.client import (
     Nack,
     PushHandlers,
     Reject,
+    RelayClient,
+    Reschedule,
     UsageError,
 )
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub
 from tests.client.scripted_relay import PATIENCE, Watched
+from tests.e2e.daemon import running_relay
 
 CODES = grpc.StatusCode
 ACK, NACK, REJECT = delivery_pb.OUTCOME_ACK, delivery_pb.OUTCOME_NACK, delivery_pb.OUTCOME_REJECT
+RESCHEDULE = delivery_pb.OUTCOME_RESCHEDULE
 
 
 class Caller:
@@ -142,6 +149,19 @@ async def nack_itself(delivery: Delivery) -> None:
     await delivery.nack(retry_after=2)
 
 
+async def give_up(_: Delivery) -> None:
+    raise Nack(reason="gone", retryable=False)
+
+
+def snooze_in_a_thread(_: Delivery) -> None:
+    raise Reschedule(delay=2)
+
+
+async def go_on(delivery: Delivery) -> None:
+    await delivery.reschedule(due_time=datetime(2030, 1, 1, tzinfo=UTC), payload=b"next")
+    raise ValueError
+
+
 def plain(delivery: Delivery) -> None:
     assert threading.current_thread() is not threading.main_thread()
 
@@ -183,6 +203,36 @@ async def test_a_handler_s_end_is_the_answer(
         assert answer.retry_after == Duration(
             seconds=int(retry_after), nanos=int(retry_after % 1 * 1_000_000_000)
         )
+
+
+@pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR])
+@pytest.mark.parametrize(
+    ("handler", "answer"),
+    [
+        (give_up, pb.TimerHandlerDeliverResponse(outcome=NACK, reason="gone", retryable=False)),
+        (
+            snooze_in_a_thread,
+            pb.TimerHandlerDeliverResponse(
+                outcome=RESCHEDULE, reschedule=delivery_pb.Reschedule(delay=Duration(seconds=2))
+            ),
+        ),
+        (
+            go_on,
+            pb.TimerHandlerDeliverResponse(
+                outcome=RESCHEDULE,
+                reschedule=delivery_pb.Reschedule(due_time=Timestamp(seconds=1_893_456_000), payload=b"next"),
+            ),
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+async def test_giving_up_and_going_on_are_answered_in_full(
+    push: PushHandlers, listen: str, handler: Any, policy: AckPolicy, answer: object
+) -> None:
+    """To the byte, in every policy for errors."""
+    push.on("t", ack_policy=policy)(handler)
+    async with served(push, listen) as caller:
+        assert await caller.deliver() == answer
 
 
 async def test_an_unknown_topic_is_unimplemented_and_has_no_receipt(push: PushHandlers, listen: str) -> None:
@@ -484,3 +534,30 @@ async def test_payloads_stay_out_of_the_log(
         await gate.until(lambda: gate.cancelled)
     assert "there is no handler: topic=nobody" in caplog.text
     assert "a secret" not in caplog.text
+
+
+async def test_a_periodic_timer_goes_round_through_a_real_relay(push: PushHandlers, listen: str) -> None:
+    """Rescheduled by its handler, given up at the end: each round is an occurrence with attempt 1."""
+    rounds: list[tuple[bytes, int, str]] = []
+
+    @push.on("rounds")
+    async def handle(delivery: Delivery) -> None:
+        rounds.append((delivery.payload, delivery.attempt, delivery.occurrence_id))
+        if len(rounds) == 3:
+            raise Nack(retryable=False)
+        raise Reschedule(delay=0.05, payload=b"1" if len(rounds) == 1 else None)
+
+    settings = {
+        "RELAY_TOPICS__rounds__DELIVERY__MODE": "push",
+        "RELAY_TOPICS__rounds__DELIVERY__TARGET": listen,
+    }
+    async with push.serve(listen):
+        with running_relay(settings) as relay:
+            async with RelayClient(relay.target) as client:
+                await client.schedule("rounds", b"0", delay=0, timer_id="a")
+                deadline = time.monotonic() + PATIENCE
+                while await client.get("rounds", "a") is not None:
+                    assert time.monotonic() < deadline, "it goes on for ever"
+                    await asyncio.sleep(0.01)  # a process can only be asked
+    assert [(payload, attempt) for payload, attempt, _ in rounds] == [(b"0", 1), (b"1", 1), (b"1", 1)]
+    assert len({occurrence for _, _, occurrence in rounds}) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import logging
 import subprocess
 import sys
@@ -15,17 +16,22 @@ import pytest
 
 from relay.client import (
     AckPolicy,
+    CallError,
     Delivery,
     InvalidArgument,
     Nack,
     NewTimer,
     PushHandlers,
+    Reject,
     RelayClient,
+    Reschedule,
+    ResourceExhausted,
     SyncRelayClient,
     TimerState,
     UsageError,
 )
-from relay.client.testing import Delivered, InMemoryRelay, Outcome, SyncInMemoryRelay, timers
+from relay.client.testing import Delivered, InMemoryRelay, Outcome, RetryPolicy, SyncInMemoryRelay, timers
+from relay.client.topics import Topics
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,7 +96,7 @@ async def test_what_was_delivered_is_told() -> None:
     assert (second.outcome, second.retry_after, second.reason) == (Outcome.NACK, None, "ValueError")
     assert (third.outcome, third.attempt, third.void) == (Outcome.ACK, 3, False)
     assert second.at - first.at == timedelta(seconds=5)
-    assert third.at - second.at == timedelta(seconds=30)  # lease_ttl
+    assert third.at - second.at == timedelta(seconds=2)  # of the retry policy, after two attempts
     assert len({each.occurrence_id for each in (first, second, third)}) == 1
 
 
@@ -179,6 +185,149 @@ async def test_a_failure_of_the_test_inside_a_handler_fails_the_test() -> None:
     assert caught.traceback
 
 
+# ------------------------------------------------------------------- failure and time
+
+
+async def test_the_wait_before_another_attempt_is_always_the_longest() -> None:
+    """No dice: 1, 2, 4 s as the policy's figures go, and never beyond its `max`."""
+    policy = RetryPolicy(max_attempts=6, initial=1, multiplier=2, max=5)
+    async with InMemoryRelay(retry=policy) as relay:
+
+        @relay.client.on("t")
+        async def handle(_: Delivery) -> None:
+            raise ValueError
+
+        await relay.client.schedule("t", b"", delay=0, timer_id="a")
+        delivered = await relay.advance(hours=1)
+    waits = [(b.at - a.at).total_seconds() for a, b in itertools.pairwise(delivered)]
+    assert waits == [1, 2, 4, 5, 5]
+    assert [each.attempt for each in delivered] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_who_died_and_why_is_told() -> None:
+    """In the order of the deaths, each with its time and the last words about it."""
+    async with InMemoryRelay(now=NEW_YEAR, retry=RetryPolicy(max_attempts=2)) as relay:
+
+        @relay.client.on("t")
+        async def handle(delivery: Delivery) -> None:
+            match delivery.timer_id:
+                case "rejected":
+                    raise Reject("no such customer")
+                case "failed":
+                    raise Nack(reason="gone", retryable=False)
+                case "attempts":
+                    raise Nack(reason=f"try {delivery.attempt}")
+                case "expired":
+                    raise Nack(retry_after=60)
+
+        for second, name in enumerate(("rejected", "failed", "attempts")):
+            await relay.client.schedule("t", b"", delay=second, timer_id=name)
+        await relay.client.schedule("t", b"", delay=0, expire_after=30, timer_id="expired")
+        delivered = await relay.advance(minutes=5)
+        assert [each async for each in relay.client.list("t")] == []
+        dead = relay.dead
+    assert [(each.timer_id, each.reason, each.attempts, each.last_error) for each in dead] == [
+        ("rejected", "rejected", 1, "no such customer"),
+        ("failed", "failed", 1, "gone"),
+        ("attempts", "attempts", 2, "try 2"),
+        ("expired", "expired", 1, ""),
+    ]
+    assert [(each.at - NEW_YEAR).total_seconds() for each in dead] == [0, 1, 3, 60]
+    assert dead[2].due_time == NEW_YEAR + timedelta(seconds=2)
+    assert len(delivered) == 5
+    assert not any(each.void for each in delivered)
+
+
+async def test_a_delivery_that_is_never_settled_uses_up_its_attempts() -> None:
+    """It dies where a relay would find out: as it would be delivered once more."""
+    held: list[Delivery] = []
+
+    async def hold(delivery: Delivery) -> None:
+        held.append(delivery)
+
+    async with InMemoryRelay(lease_ttl=30, delivery_timeout=30, retry=RetryPolicy(max_attempts=2)) as relay:
+        relay.client.on("t", ack_policy=AckPolicy.MANUAL)(hold)
+        await relay.client.schedule("t", b"", delay=0, timer_id="a")
+        assert [each.attempt for each in await relay.advance(hours=1)] == [1, 2]
+        assert [(each.reason, each.attempts) for each in relay.dead] == [("attempts", 2)]
+        await held[1].ack()  # too late: it is said, and changes nothing
+        assert len(relay.dead) == 1
+
+
+async def test_a_timer_that_grows_too_old_dies() -> None:
+    async with InMemoryRelay(retry=RetryPolicy(max_age=10)) as relay:
+
+        @relay.client.on("t")
+        async def handle(_: Delivery) -> None:
+            raise Nack(retry_after=6)
+
+        await relay.client.schedule("t", b"", delay=0)
+        assert len(await relay.advance(minutes=1)) == 2
+        assert [(each.reason, each.attempts) for each in relay.dead] == [("age", 2)]
+
+
+async def test_a_full_topic_refuses_new_timers() -> None:
+    """By call and by batch; what lives may be replaced, and an end makes room."""
+    async with InMemoryRelay(max_waiting=2) as relay:
+        relay.client.on("t")(ack)
+        for name in ("a", "b", "a"):
+            await relay.client.schedule("t", b"", delay=1, timer_id=name)
+        with pytest.raises(ResourceExhausted, match="holds 2 timers, which is its max_waiting"):
+            await relay.client.schedule("t", b"", delay=1, timer_id="c")
+        (refused, other) = await relay.client.schedule_batch(
+            [NewTimer(topic="t", payload=b"", delay=1), NewTimer(topic="u", payload=b"", delay=1)]
+        )
+        assert isinstance(refused.error, ResourceExhausted)
+        assert other.ok
+        await relay.advance(seconds=1)
+        assert (await relay.client.schedule("t", b"", delay=1, timer_id="c")).result
+
+
+async def test_a_periodic_timer_runs_for_as_long_as_the_clock_moves() -> None:
+    """Each round a new occurrence with attempt 1; a failure in between is a retry like any other."""
+    async with InMemoryRelay(now=NEW_YEAR) as relay:
+
+        @relay.client.on("t")
+        async def handle(delivery: Delivery) -> None:
+            count = int(delivery.payload)
+            if count == 3 and delivery.attempt == 1:
+                raise ValueError
+            raise Reschedule(due_time=delivery.due_time + timedelta(minutes=1), payload=b"%d" % (count + 1))
+
+        await relay.client.schedule("t", b"0", delay=0, timer_id="a", headers={"k": "v"})
+        delivered = await relay.advance(minutes=5)
+        timer = await relay.client.get("t", "a")
+    assert [each.attempt for each in delivered] == [1, 1, 1, 1, 2, 1, 1]
+    assert {each.outcome for each in delivered} == {Outcome.RESCHEDULE, Outcome.NACK}
+    assert len({each.occurrence_id for each in delivered}) == 6
+    assert timer is not None
+    assert (timer.payload, timer.headers, timer.attempts) == (b"6", {"k": "v"}, 0)
+    assert timer.due_time == NEW_YEAR + timedelta(minutes=6)
+
+
+async def test_a_payload_too_big_to_go_on_with_is_refused() -> None:
+    """On a stream the delivery stays leased, as if nothing had been said; a push is a NACK."""
+    client, push = RelayClient(), PushHandlers()
+
+    async def grow(delivery: Delivery) -> None:
+        raise Reschedule(delay=1, payload=delivery.payload * 2) if delivery.attempt == 1 else Reject
+
+    client.on("stream")(grow)
+    push.on("push")(grow)
+    async with InMemoryRelay(client, push, delivery_timeout=100, max_payload_bytes=3) as relay:
+        await client.schedule("stream", b"xx", delay=0, timer_id="a")
+        await client.schedule("push", b"xx", delay=0, timer_id="b")
+        first = await relay.run_due()
+        assert [(each.outcome, each.void) for each in first] == [(Outcome.RESCHEDULE, True)] * 2
+        held, nacked = await client.get("stream", "a"), await client.get("push", "b")
+        assert held is not None
+        assert nacked is not None
+        assert (held.state, held.payload) == (TimerState.LEASED, b"xx")
+        assert (nacked.state, nacked.attempts) == (TimerState.PENDING, 1)
+        again = await relay.advance(seconds=200)
+    assert brief(again) == [("b", 2, Outcome.REJECT), ("a", 2, Outcome.REJECT)]
+
+
 # -------------------------------------------------------------------- the application
 
 
@@ -246,6 +395,13 @@ async def test_wrong_settings_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="naive") as caught:
         InMemoryRelay(now=datetime(2026, 1, 1))  # noqa: DTZ001
     assert caught.value.field == "now"
+
+
+async def test_what_is_not_in_memory_says_so() -> None:
+    async with InMemoryRelay() as relay:
+        topics = Topics(lambda: relay.client._wire(), 1)
+        with pytest.raises(CallError, match="the relay in memory has no GetTopic"):
+            await topics.get("t")
 
 
 async def test_limits_are_settings() -> None:

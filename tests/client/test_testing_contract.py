@@ -16,21 +16,28 @@ import pytest
 
 from relay.client import (
     AckPolicy,
+    ChangeResult,
     Delivery,
     InvalidArgument,
     Nack,
     NewTimer,
+    NotFound,
     Reject,
     RelayClient,
+    Reschedule,
+    ResourceExhausted,
     TimerState,
 )
-from relay.client.testing import InMemoryRelay
+from relay.client.testing import InMemoryRelay, RetryPolicy
 from tests.client.scripted_relay import Watched
 from tests.e2e.daemon import running_relay
 from tests.e2e.processes import Relay
 
 LEASE = 1.0
 TIMEOUT = 1.5  # delivery_timeout
+ATTEMPTS = 4
+BACKOFF = 0.4  # the longest wait after the first attempt; twice that after the second
+MAX_WAITING = 5
 PATIENCE = 30.0
 NAMES = count()
 
@@ -56,7 +63,13 @@ class Subject(Protocol):
 class Memory:
     def __init__(self) -> None:
         self.client = RelayClient()
-        self.relay = InMemoryRelay(self.client, lease_ttl=LEASE, delivery_timeout=TIMEOUT)
+        self.relay = InMemoryRelay(
+            self.client,
+            lease_ttl=LEASE,
+            delivery_timeout=TIMEOUT,
+            max_waiting=MAX_WAITING,
+            retry=RetryPolicy(max_attempts=ATTEMPTS, initial=BACKOFF),
+        )
 
     def now(self) -> datetime:
         return self.relay.now
@@ -99,6 +112,9 @@ def daemon() -> Iterator[Relay]:
     settings = {
         "RELAY_DEFAULTS__LEASE_TTL": f"{LEASE}",
         "RELAY_DEFAULTS__DELIVERY_TIMEOUT": f"{TIMEOUT}",
+        "RELAY_DEFAULTS__MAX_WAITING": f"{MAX_WAITING}",
+        "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": f"{ATTEMPTS}",
+        "RELAY_DEFAULTS__RETRY__INITIAL": f"{BACKOFF}",
     }
     with running_relay(settings) as relay:
         yield relay
@@ -205,8 +221,8 @@ async def test_a_cancelled_timer_never_comes(subject: Subject, topic: str) -> No
     async with subject.serving():
         await subject.client.schedule(topic, b"", delay=0.2, timer_id="a")
         await subject.client.schedule(topic, b"", delay=0.4, timer_id="b")
-        assert await subject.client.cancel(topic, "a") is True
-        assert await subject.client.cancel(topic, "a") is False
+        assert await subject.client.cancel(topic, "a") is ChangeResult.CANCELLED
+        assert await subject.client.cancel(topic, "a") is ChangeResult.NOT_FOUND
         assert await subject.client.get(topic, "a") is None
         await seen.times(1)
         await seen.empty()
@@ -232,17 +248,35 @@ async def test_nack_comes_again_after_retry_after(subject: Subject, topic: str) 
     assert seen.at[2] - seen.at[1] >= timedelta(seconds=LEASE + 0.3)
 
 
-async def test_an_exception_comes_again_when_the_lease_ends(subject: Subject, topic: str) -> None:
-    """As a NACK without `retry_after`; in between it can be read as pending, with its attempt."""
+async def test_an_exception_comes_again_as_the_retry_policy_says(subject: Subject, topic: str) -> None:
+    """As a NACK without `retry_after`: after at most `initial`, then at most twice that."""
     seen = Seen(subject, topic)
 
     async def fail(delivery: Delivery) -> None:
-        if delivery.attempt == 1:
+        if delivery.attempt < 3:
             raise ValueError
 
     seen.then = fail
     async with subject.serving():
         await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await seen.times(3)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2, 3]
+    assert seen.at[1] - seen.at[0] < timedelta(seconds=BACKOFF + 2)
+    assert seen.at[2] - seen.at[1] < timedelta(seconds=2 * BACKOFF + 2)
+
+
+async def test_a_failed_timer_can_be_read_while_it_waits(subject: Subject, topic: str) -> None:
+    """It is pending, with its attempt, and keeps its due time; it does not come before it can be claimed."""
+    seen = Seen(subject, topic)
+
+    async def fail(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            raise Nack(retry_after=0.5)
+
+    seen.then = fail
+    async with subject.serving():
+        stored = await subject.client.schedule(topic, b"", delay=0, timer_id="a")
 
         async def nacked() -> bool:
             timer = await subject.client.get(topic, "a")
@@ -253,9 +287,253 @@ async def test_an_exception_comes_again_when_the_lease_ends(subject: Subject, to
         assert timer is not None
         await seen.times(2)
         await seen.empty()
+    assert timer.due_time == stored.due_time
+    assert seen.at[1] >= timer.next_claim_time >= seen.at[0]
+
+
+async def test_a_poison_timer_comes_max_attempts_times(subject: Subject, topic: str) -> None:
+    """And never again."""
+    seen = Seen(subject, topic)
+    seen.then = fail_always
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(ATTEMPTS)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2, 3, 4]
+
+
+async def test_no_attempt_follows_one_that_gives_up(subject: Subject, topic: str) -> None:
+    seen = Seen(subject, topic)
+
+    async def give_up(_: Delivery) -> None:
+        raise Nack(reason="of no use", retryable=False)
+
+    seen.then = give_up
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(1)
+        await seen.empty()
+    assert len(seen.deliveries) == 1
+
+
+async def test_a_timer_that_reschedules_itself_goes_round(subject: Subject, topic: str) -> None:
+    """By delay, by instant; raised, said. A new occurrence each, with attempt 1 and what it had."""
+    seen = Seen(subject, topic)
+
+    async def go_round(delivery: Delivery) -> None:
+        if delivery.payload == b"0":
+            raise Reschedule(delay=0.3, payload=b"1")
+        if len(seen.deliveries) == 2:
+            await delivery.reschedule(due_time=delivery.due_time + timedelta(seconds=0.4))
+        elif len(seen.deliveries) == 3:
+            raise Reschedule(due_time=delivery.due_time - timedelta(hours=1), payload=b"")
+
+    seen.then = go_round
+    async with subject.serving():
+        await subject.client.schedule(
+            topic, b"0", delay=0, timer_id="a", headers={"k": "v"}, content_type="a/b"
+        )
+        await seen.times(4)
+        await seen.empty()
+    assert [got.payload for got in seen.deliveries] == [b"0", b"1", b"1", b""]
+    assert [got.attempt for got in seen.deliveries] == [1] * 4
+    assert len({got.occurrence_id for got in seen.deliveries}) == 4
+    assert {got.content_type for got in seen.deliveries} == {"a/b"}
+    assert all(got.headers == {"k": "v"} for got in seen.deliveries)
+    dues = [got.due_time for got in seen.deliveries]
+    assert dues[1] - seen.at[0] >= timedelta(seconds=0.3)
+    assert dues[2] - dues[1] == timedelta(seconds=0.4)
+    assert dues[3] - dues[2] == timedelta(hours=-1)
+    assert all(at >= due for at, due in zip(seen.at, dues, strict=True))
+
+
+async def test_what_was_failing_begins_anew_when_it_is_rescheduled(subject: Subject, topic: str) -> None:
+    """Its attempts are counted from 1 again."""
+    seen = Seen(subject, topic)
+
+    async def fail_then_snooze(delivery: Delivery) -> None:
+        if len(seen.deliveries) in (1, 2, 4):
+            raise Nack(retry_after=0)
+        if len(seen.deliveries) == 3:
+            raise Reschedule(delay=0)
+
+    seen.then = fail_then_snooze
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0)
+        await seen.times(5)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2, 3, 1, 2]
+
+
+async def test_rescheduling_a_cancelled_timer_is_void(
+    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newest intent wins: it does not come back to life."""
+    caplog.set_level(logging.WARNING, "relay.client")
+    seen = Seen(subject, topic)
+
+    async def cancel(_: Delivery) -> None:
+        assert await subject.client.cancel(topic, "a")
+        raise Reschedule(delay=0)
+
+    seen.then = cancel
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await seen.times(1)
+
+        async def told() -> bool:
+            return "timer_id=a reason=GONE" in caplog.text
+
+        await subject.until(told)
+        assert await subject.client.get(topic, "a") is None
+
+
+async def test_a_payload_too_big_to_go_on_with_is_refused(
+    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said to be; the timer comes again as after a silent delivery."""
+    caplog.set_level(logging.WARNING, "relay.client")
+    seen = Seen(subject, topic)
+
+    async def grow(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            raise Reschedule(delay=0, payload=b"x" * ((1 << 20) + 1))
+
+    seen.then = grow
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await seen.times(2)
+        await seen.empty()
+    assert "timer_id=a reason=INVALID" in caplog.text
     assert [got.attempt for got in seen.deliveries] == [1, 2]
-    assert seen.at[1] >= timer.next_claim_time
-    assert timedelta(seconds=LEASE / 2) < seen.at[1] - seen.at[0] < timedelta(seconds=LEASE + 2)
+    assert seen.at[1] - seen.at[0] >= timedelta(seconds=TIMEOUT)
+
+
+async def test_an_expired_timer_does_not_come(subject: Subject, topic: str) -> None:
+    """Its back-off lasted longer than it is of use; one that is in time does come."""
+    seen = Seen(subject, topic)
+
+    async def nack(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            raise Nack(retry_after=0.6)
+
+    seen.then = nack
+    async with subject.serving():
+        due = subject.now()
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a", expire_after=0.5)
+        await subject.client.schedule(
+            topic, b"", due_time=due, timer_id="b", expire_time=due + timedelta(seconds=PATIENCE)
+        )
+        await seen.times(3)
+        await seen.empty()
+    assert sorted((got.timer_id, got.attempt) for got in seen.deliveries) == [("a", 1), ("b", 1), ("b", 2)]
+
+
+async def test_create_only_leaves_what_lives(subject: Subject, topic: str) -> None:
+    """By call and by batch; the answer has the due time of the timer that is there."""
+    async with subject.serving():
+        client = subject.client
+        first = await client.schedule(topic, b"1", delay=3600, timer_id="a", create_only=True)
+        second = await client.schedule(topic, b"2", delay=60, timer_id="a", create_only=True)
+        new = [NewTimer(topic=topic, payload=b"3", delay=60, timer_id=name) for name in ("a", "b")]
+        results = await client.schedule_batch(new, create_only=True)
+        timer = await client.get(topic, "a")
+    assert (first.result, second.result) == (ChangeResult.CREATED, ChangeResult.UNCHANGED)
+    assert second.due_time == first.due_time
+    assert [result.timer and result.timer.result for result in results] == [
+        ChangeResult.UNCHANGED,
+        ChangeResult.CREATED,
+    ]
+    assert timer is not None
+    assert (timer.payload, timer.due_time) == (b"1", first.due_time)
+
+
+async def test_changes_on_condition_of_the_due_time(subject: Subject, topic: str) -> None:
+    """Who knows an older one changes nothing; where there is no timer, there is nothing to change."""
+    async with subject.serving():
+        client = subject.client
+        first = await client.schedule(topic, b"1", delay=3600, timer_id="a")
+        moved = await client.schedule(topic, b"2", delay=7200, timer_id="a", only_if_due_at=first.due_time)
+        late = await client.schedule(topic, b"3", delay=60, timer_id="a", only_if_due_at=first.due_time)
+        assert (moved.result, late.result) == (ChangeResult.REPLACED, ChangeResult.UNCHANGED)
+        assert late.due_time == moved.due_time
+        assert (moved.replaced, late.replaced) == (True, False)
+        kept = await client.cancel(topic, "a", only_if_due_at=first.due_time)
+        gone = await client.cancel(topic, "a", only_if_due_at=moved.due_time)
+        missing = await client.cancel(topic, "a", only_if_pending=True)
+        assert [kept, gone, missing] == [
+            ChangeResult.UNCHANGED,
+            ChangeResult.CANCELLED,
+            ChangeResult.NOT_FOUND,
+        ]
+        with pytest.raises(NotFound, match="has no timer 'a'"):
+            await client.schedule(topic, b"4", delay=60, timer_id="a", only_if_pending=True)
+        assert await client.get(topic, "a") is None
+
+
+async def test_what_is_in_flight_can_be_spared(subject: Subject, topic: str) -> None:
+    """By schedule, cancel and run; the delivery ends as if nobody had asked."""
+    seen = Seen(subject, topic)
+    results: list[ChangeResult] = []
+
+    async def ask(_: Delivery) -> None:
+        client = subject.client
+        spared = await client.schedule(topic, b"new", delay=0, timer_id="a", only_if_pending=True)
+        results.extend(
+            [
+                spared.result,
+                await client.cancel(topic, "a", only_if_pending=True),
+                await client.run_timer(topic, "a"),
+            ]
+        )
+
+    seen.then = ask
+    async with subject.serving():
+        await subject.client.schedule(topic, b"old", delay=0, timer_id="a")
+        await seen.times(1)
+        await seen.empty()
+    assert results == [ChangeResult.IN_FLIGHT] * 3
+    assert [got.payload for got in seen.deliveries] == [b"old"]
+
+
+async def test_a_timer_that_is_run_comes_at_once(subject: Subject, topic: str) -> None:
+    """From its waiting, and from its back-off, with the attempts that it had."""
+    seen = Seen(subject, topic)
+
+    async def nack(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            raise Nack(retry_after=3600)
+
+    seen.then = nack
+    async with subject.serving():
+        client = subject.client
+        assert await client.run_timer(topic, "a") is ChangeResult.NOT_FOUND
+        await client.schedule(topic, b"", delay=3600, timer_id="a")
+        assert await client.run_timer(topic, "a") is ChangeResult.RUN
+        await seen.times(1)
+
+        async def waits() -> bool:
+            return await client.run_timer(topic, "a") is ChangeResult.RUN
+
+        await subject.until(waits)
+        await seen.times(2)
+        await seen.empty()
+    assert [got.attempt for got in seen.deliveries] == [1, 2]
+    assert seen.deliveries[0].occurrence_id == seen.deliveries[1].occurrence_id
+
+
+async def test_a_full_topic_takes_no_more(subject: Subject, topic: str) -> None:
+    """What lives may be replaced; in a batch the others are stored."""
+    async with subject.serving():
+        client = subject.client
+        new = [NewTimer(topic=topic, payload=b"", delay=60, timer_id=f"{n}") for n in range(MAX_WAITING + 1)]
+        results = await client.schedule_batch(new)
+        with pytest.raises(ResourceExhausted, match="which is its max_waiting") as caught:
+            await client.schedule(topic, b"", delay=60)
+        assert (await client.schedule(topic, b"", delay=60, timer_id="0")).replaced
+    assert [result.ok for result in results] == [True] * MAX_WAITING + [False]
+    assert isinstance(results[-1].error, ResourceExhausted)
+    assert results[-1].error.message == caught.value.message
 
 
 async def reject(_: Delivery) -> None:
@@ -430,6 +708,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"headers": {"": "x"}}, "headers", "has an empty name"),
     ({"content_type": "a\nb"}, "content_type", "control character U+000A"),
     ({"delay": 300_000_000_000}, "delay", "after the year 9999"),
+    ({"expire_after": 300_000_000_000}, "expire_after", "after the year 9999"),
 ]
 
 

@@ -21,9 +21,11 @@ import relay.client.client
 import relay.client.sync
 from relay.client import (
     CallError,
+    ChangeResult,
     DeadlineExceeded,
     InvalidArgument,
     NewTimer,
+    NotFound,
     RelayClient,
     SyncRelayClient,
     TimerState,
@@ -93,9 +95,36 @@ def test_the_life_of_a_timer(client: SyncRelayClient) -> None:
     assert (timer.payload, timer.headers, timer.content_type) == (b"42", {"k": "ö"}, "text/plain")
     assert client.schedule("life", b"43", delay=timedelta(days=1), timer_id="ü").replaced
     assert [each.timer_id for each in client.list("life")] == ["ü"]
-    assert client.cancel("life", "ü") is True
-    assert client.cancel("life", "ü") is False
+    assert client.cancel("life", "ü") is ChangeResult.CANCELLED
+    assert client.cancel("life", "ü") is ChangeResult.NOT_FOUND
     assert client.get("life", "ü") is None
+
+
+def test_changes_on_condition(client: SyncRelayClient) -> None:
+    """Created once, moved by who knows its due time, run, expired: each answer says what it did."""
+    first = client.schedule("changes", b"1", delay=60, timer_id="a", create_only=True)
+    again = client.schedule("changes", b"2", delay=90, timer_id="a", create_only=True)
+    assert (first.result, again.result) == (ChangeResult.CREATED, ChangeResult.UNCHANGED)
+    assert again.due_time == first.due_time
+    moved = client.schedule("changes", b"3", delay=90, timer_id="a", only_if_due_at=first.due_time)
+    assert moved.result is ChangeResult.REPLACED
+    late = client.cancel("changes", "a", only_if_due_at=first.due_time, only_if_pending=True)
+    assert late is ChangeResult.UNCHANGED
+    assert client.run_timer("changes", "a") is ChangeResult.RUN
+    timer = client.get("changes", "a")
+    assert timer is not None
+    assert (timer.payload, timer.state) == (b"3", TimerState.PENDING)
+    assert timer.due_time < first.due_time
+    assert client.cancel("changes", "a", only_if_due_at=timer.due_time)
+    assert client.run_timer("changes", "a") is ChangeResult.NOT_FOUND
+    with pytest.raises(NotFound):
+        client.schedule("changes", b"4", delay=1, timer_id="a", only_if_pending=True)
+    new = NewTimer(topic="changes", payload=b"", delay=60, timer_id="b", expire_after=timedelta(hours=1))
+    results = client.schedule_batch([new, new], create_only=True)
+    assert [result.timer and result.timer.result for result in results] == [
+        ChangeResult.CREATED,
+        ChangeResult.UNCHANGED,
+    ]
 
 
 def test_a_batch_has_a_result_for_each_and_a_list_its_pages(client: SyncRelayClient) -> None:

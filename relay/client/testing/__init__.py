@@ -12,7 +12,8 @@ handlers with the code that a stream's deliveries run through; the repository's 
 real relay. See docs/client.md.
 """
 
+from relay.client.testing.records import Delivered, Died, Outcome
 from relay.client.testing.relays import InMemoryRelay, SyncInMemoryRelay
-from relay.client.testing.timers import Delivered, Outcome
+from relay.core.policy import RetryPolicy
 
-__all__ = ["Delivered", "InMemoryRelay", "Outcome", "SyncInMemoryRelay"]
+__all__ = ["Delivered", "Died", "InMemoryRelay", "Outcome", "RetryPolicy", "SyncInMemoryRelay"]

@@ -19,10 +19,12 @@ from relay.client.handlers import Handler, Handlers, Registration
 from relay.client.handling import Handling, called
 from relay.client.push import PushHandlers
 from relay.client.sync import SyncRelayClient
+from relay.client.testing.held import Held
+from relay.client.testing.records import Delivered, Died
 from relay.client.testing.service import MemoryService, at_once
-from relay.client.testing.timers import Delivered, Held, MemoryTimers, span
+from relay.client.testing.timers import MemoryTimers, span
 from relay.client.wire import Method
-from relay.core.policy import TopicPolicy
+from relay.core.policy import RetryPolicy, TopicPolicy
 
 End = RelayClient | SyncRelayClient | PushHandlers
 """What an application talks to its relay by."""
@@ -80,14 +82,14 @@ class _Application:
         return closing(self.timers.deliveries(self._registrations(), self.timers.clock + length))
 
     def _registrations(self) -> dict[str, tuple[Registration, bool]]:
-        """Handlers by topic, and whether they may extend; as they stand now."""
+        """Handlers by topic, and whether they are pushed to; as they stand now."""
         found: dict[str, tuple[Registration, bool]] = {}
         for end in self._ends:
             if isinstance(end, Handlers):
                 for topic, registration in end.registrations.items():
                     if topic in found:
                         raise UsageError(f"topic {topic!r} has two handlers")
-                    found[topic] = (registration, not isinstance(end, PushHandlers))
+                    found[topic] = (registration, isinstance(end, PushHandlers))
         return found
 
 
@@ -98,7 +100,10 @@ class InMemoryRelay:
     any, `client` is a fresh one. Inside the `async with` their calls end in memory, whether they
     are open or not, and nothing is dialled. The clock starts at `now` (aware; the real time if
     not given) and stands still until `advance` moves it. `lease_ttl`, `delivery_timeout`
-    (seconds) and `max_payload_bytes` mean what they mean in the relay's settings.
+    (seconds), `max_payload_bytes`, `max_waiting` and `retry` mean what they mean in the relay's
+    settings, for every topic, with one difference: no dice are thrown for the wait before another
+    attempt, it is always the longest that a real relay could draw: 1, 2, 4 … 600 s unless `retry`
+    says otherwise.
 
     >>> async with InMemoryRelay() as relay:
     ...     relay.client.on("invoices")(remind)
@@ -114,9 +119,15 @@ class InMemoryRelay:
         lease_ttl: float = 30.0,
         delivery_timeout: float = 600.0,
         max_payload_bytes: int = 1 << 20,
+        max_waiting: int = 0,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (it is frozen)
     ) -> None:
         policy = TopicPolicy(
-            lease_ttl=lease_ttl, delivery_timeout=delivery_timeout, max_payload_bytes=max_payload_bytes
+            lease_ttl=lease_ttl,
+            delivery_timeout=delivery_timeout,
+            max_payload_bytes=max_payload_bytes,
+            max_waiting=max_waiting,
+            retry=retry,
         )
         clients = [end for end in ends if isinstance(end, RelayClient)]
         self.client = clients[0] if clients else RelayClient()
@@ -128,6 +139,11 @@ class InMemoryRelay:
     def now(self) -> datetime:
         """What the relay's clock says: aware, UTC."""
         return self._application.timers.now
+
+    @property
+    def dead(self) -> list[Died]:
+        """The timers that died, the first death first."""
+        return list(self._application.timers.dead)
 
     async def advance(
         self,
@@ -187,9 +203,15 @@ class SyncInMemoryRelay:
         lease_ttl: float = 30.0,
         delivery_timeout: float = 600.0,
         max_payload_bytes: int = 1 << 20,
+        max_waiting: int = 0,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (it is frozen)
     ) -> None:
         policy = TopicPolicy(
-            lease_ttl=lease_ttl, delivery_timeout=delivery_timeout, max_payload_bytes=max_payload_bytes
+            lease_ttl=lease_ttl,
+            delivery_timeout=delivery_timeout,
+            max_payload_bytes=max_payload_bytes,
+            max_waiting=max_waiting,
+            retry=retry,
         )
         clients = [end for end in ends if isinstance(end, SyncRelayClient)]
         self.client = clients[0] if clients else SyncRelayClient()
@@ -201,6 +223,11 @@ class SyncInMemoryRelay:
     def now(self) -> datetime:
         """What the relay's clock says: aware, UTC."""
         return self._application.timers.now
+
+    @property
+    def dead(self) -> list[Died]:
+        """See `InMemoryRelay.dead`."""
+        return list(self._application.timers.dead)
 
     def advance(
         self,

@@ -7,16 +7,19 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import grpc
 from google.protobuf.message import Message
+from grpc import StatusCode
 
 from relay.client import errors, tracing
 from relay.client.timers import STATES_ON_THE_WIRE, TimerState
-from relay.client.wire import CANCEL, GET, LIST, SCHEDULE, SCHEDULE_BATCH, Method
+from relay.client.wire import CANCEL, GET, LIST, RUN, SCHEDULE, SCHEDULE_BATCH, Method
 from relay.core import validate
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RelayError, TimerNotFound, TopicFull
+from relay.core.policy import TopicPolicy
+from relay.core.timers import Change, Scheduled
 from relay.core.timers import TimerState as StoredState
 from relay.rpc import translate
+from relay.rpc.errors import code
 from relay.store.memory import MemoryStore
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
@@ -43,13 +46,14 @@ def at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
 class MemoryService:
     """Answers calls from the store; for any number of threads at once."""
 
-    def __init__(self, store: MemoryStore, lock: threading.RLock, max_payload_bytes: int) -> None:
+    def __init__(self, store: MemoryStore, lock: threading.RLock, policy: TopicPolicy) -> None:
         self._store = store
         self._lock = lock
-        self._max_payload_bytes = max_payload_bytes
+        self._policy = policy
         self._answers: dict[str, Callable[[Any], Message]] = {
             SCHEDULE.name: self._schedule,
             SCHEDULE_BATCH.name: self._schedule_batch,
+            RUN.name: self._run,
             CANCEL.name: self._cancel,
             GET.name: self._get,
             LIST.name: self._list,
@@ -57,42 +61,69 @@ class MemoryService:
 
     def answer(self, method: Method[Any, Any], request: Message) -> Message:
         """Answer one call. Raises `CallError`."""
+        if method.name not in self._answers:
+            raise errors.make(StatusCode.UNIMPLEMENTED, f"the relay in memory has no {method.name}")
         with self._lock:
             try:
                 return self._answers[method.name](request)
-            except InvalidField as failure:
-                raise errors.InvalidArgument(str(failure), field=failure.field) from None
+            except RelayError as failure:
+                raise errors.make(code(failure), str(failure), field=_field(failure)) from None
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
-        spec = request.timer
+        spec, create = request.timer, request.mode == pb.SCHEDULE_MODE_CREATE
         topic = validate.name("topic", spec.topic)
         timer_id = spec.timer_id or uuid.uuid4().hex
         trace = dict(tracing.inject())
-        new = translate.new_timer(spec, timer_id, self._max_payload_bytes, trace)
-        (result,) = at_once(self._store.schedule(topic, [new]))
+        condition = translate.condition(request.condition)
+        limit = self._policy.max_payload_bytes
+        new = translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
+        stored = self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting)
+        (result,) = at_once(stored)
+        self._check(topic, timer_id, result)
         return translate.scheduled(topic, timer_id, result)
 
-    def _schedule_batch(self, request: pb.ScheduleBatchRequest) -> pb.ScheduleBatchResponse:
-        return pb.ScheduleBatchResponse(results=[self._result(spec) for spec in request.timers])
+    def _check(self, topic: str, timer_id: str, result: Scheduled) -> None:
+        if result.change is Change.GONE:
+            raise _not_found(topic, timer_id)
+        if result.change is Change.FULL:
+            limit = self._policy.max_waiting
+            raise TopicFull(
+                f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it"
+            )
 
-    def _result(self, spec: timer_pb2.TimerSpec) -> pb.ScheduleResult:
+    def _schedule_batch(self, request: pb.ScheduleBatchRequest) -> pb.ScheduleBatchResponse:
+        return pb.ScheduleBatchResponse(
+            results=[
+                self._result(pb.ScheduleRequest(timer=spec, mode=request.mode)) for spec in request.timers
+            ]
+        )
+
+    def _result(self, request: pb.ScheduleRequest) -> pb.ScheduleResult:
         try:
-            return pb.ScheduleResult(scheduled=self._schedule(pb.ScheduleRequest(timer=spec)))
-        except InvalidField as failure:
-            code: int = grpc.StatusCode.INVALID_ARGUMENT.value[0]
-            error = pb.ItemError(code=code, message=str(failure), field=failure.field)
+            return pb.ScheduleResult(scheduled=self._schedule(request))
+        except RelayError as failure:
+            number: int = code(failure).value[0]
+            error = pb.ItemError(code=number, message=str(failure), field=_field(failure))
             return pb.ScheduleResult(error=error)
 
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         topic, timer_id = _names(request)
-        (cancelled,) = at_once(self._store.cancel(topic, [timer_id]))
-        return pb.CancelResponse(cancelled=cancelled)
+        condition = translate.condition(request.condition)
+        (change,) = at_once(self._store.cancel(topic, [timer_id], condition))
+        return pb.CancelResponse(cancelled=change is Change.CANCELLED, result=translate.RESULTS[change])
+
+    def _run(self, request: pb.RunTimerRequest) -> pb.RunTimerResponse:
+        topic, timer_id = _names(request)
+        (change,) = at_once(self._store.run(topic, [timer_id]))
+        if change is Change.GONE:
+            raise _not_found(topic, timer_id)
+        return pb.RunTimerResponse(result=translate.RESULTS[change])
 
     def _get(self, request: pb.GetTimerRequest) -> pb.GetTimerResponse:
         topic, timer_id = _names(request)
         stored = at_once(self._store.get(topic, timer_id))
         if stored is None:
-            raise errors.NotFound(f"topic {topic!r} has no timer {timer_id!r}")
+            raise _not_found(topic, timer_id)
         return pb.GetTimerResponse(timer=translate.timer(topic, stored))
 
     def _list(self, request: pb.ListTimersRequest) -> pb.ListTimersResponse:
@@ -106,5 +137,13 @@ class MemoryService:
         return pb.ListTimersResponse(timers=timers, next_page_token=found.cursor)
 
 
-def _names(request: pb.CancelRequest | pb.GetTimerRequest) -> tuple[str, str]:
+def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) -> tuple[str, str]:
     return validate.name("topic", request.topic), validate.name("timer_id", request.timer_id)
+
+
+def _field(failure: RelayError) -> str:
+    return failure.field if isinstance(failure, InvalidField) else ""
+
+
+def _not_found(topic: str, timer_id: str) -> TimerNotFound:
+    return TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")

@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-
-from google.protobuf.duration_pb2 import Duration
 
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handlers import Registration
-from relay.client.lease import Lease
 from relay.client.problems import TokenBook
+from relay.client.testing.held import Held
+from relay.client.testing.records import Died
 from relay.client.testing.service import MemoryService, at_once
 from relay.core.instants import micros
 from relay.core.nonce import nonces
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
+from relay.core.timers import TimerState
 from relay.engine.lease import Lease as Claimed
 from relay.rpc import translate
 from relay.store.memory import MemoryStore
-from relay.v1 import delivery_service_pb2 as pb
 
 MAX_DELIVERIES = 10_000
 """In one go; more means that a handler makes timers due for ever."""
 
 
-class Outcome(enum.Enum):
-    """What became of a delivery."""
-
-    ACK = "ack"
-    NACK = "nack"
-    REJECT = "reject"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
-    """One delivery that a handler had, as it stood when the handler ended."""
-
-    topic: str
-    timer_id: str
-    attempt: int
-    occurrence_id: str
-    at: datetime
-    """When, by the clock of the relay in memory: aware, UTC."""
-    outcome: Outcome | None
-    """None under `AckPolicy.MANUAL`, where nobody has settled it yet."""
-    retry_after: timedelta | None
-    reason: str
-    """As it goes to the relay's log; of an exception, its class."""
-    void: bool
-    """Whether the outcome changed nothing: the timer was rescheduled or cancelled meanwhile."""
-
-
-_OUTCOMES = {
-    pb.OUTCOME_ACK: (Verb.ACK, Outcome.ACK),
-    pb.OUTCOME_NACK: (Verb.NACK, Outcome.NACK),
-    pb.OUTCOME_REJECT: (Verb.REJECT, Outcome.REJECT),
-}
-_PROBLEMS = {
-    Verdict.STALE: (pb.PROBLEM_REASON_STALE, "the lease is lost: the timer was rescheduled"),
-    Verdict.GONE: (pb.PROBLEM_REASON_GONE, "the timer is no longer there"),
-}
-
-
 class MemoryTimers:
-    """All timers, and the clock. `policy` gives `lease_ttl`, `delivery_timeout`, payload size."""
+    """All timers, the clock, and which timers died. `policy` is that of every topic."""
 
     def __init__(self, now: datetime | None, policy: TopicPolicy) -> None:
         start = arguments.to_timestamp(datetime.now(UTC) if now is None else now, "now")
@@ -76,8 +34,9 @@ class MemoryTimers:
         self.lock = threading.RLock()
         self.policy = policy
         self.store = MemoryStore(lambda: self.clock)
-        self.service = MemoryService(self.store, self.lock, policy.max_payload_bytes)
+        self.service = MemoryService(self.store, self.lock, policy)
         self.held: dict[bytes, Held] = {}
+        self.dead: list[Died] = []
         self._nonce = nonces()
         self._books: dict[str, TokenBook] = {}
         self._busy = False
@@ -93,7 +52,7 @@ class MemoryTimers:
         """Move the clock to `until`, and on the way give out each delivery at its time.
 
         Before the next one is asked for, its handler is run. `registrations` tell, by topic, the
-        handler and whether it may extend.
+        handler and whether it is pushed to.
         """
         if self._busy:
             raise UsageError("a handler can't move the clock that it was called by")
@@ -126,7 +85,8 @@ class MemoryTimers:
                     self._keep_leases()
                     continue
                 _, topic = min(heads)
-                return self._claim(topic, may_extend=registrations[topic][1])
+                if (held := self._claim(topic, pushed=registrations[topic][1])) is not None:
+                    return held
 
     def _head(self, topic: str) -> int | None:
         page = at_once(self.store.list(topic, state=None, limit=1, cursor=""))
@@ -138,102 +98,43 @@ class MemoryTimers:
             if held.deadline <= self.clock and (self.clock >= held.silent_until or not held.renew()):
                 del self.held[held.nonce]
 
-    def _claim(self, topic: str, *, may_extend: bool) -> Held:
-        nonce = self._nonce()
+    def _claim(self, topic: str, *, pushed: bool) -> Held | None:
+        """Claim the first timer; None if it died of that."""
+        (head,) = at_once(self.store.list(topic, state=None, limit=1, cursor="")).timers
+        nonce, lease = self._nonce(), micros(self.policy.lease_ttl)
         claim = at_once(
-            self.store.claim(topic, limit=1, lease=micros(self.policy.lease_ttl), nonce=nonce, max_bytes=1)
+            self.store.claim(topic, limit=1, lease=lease, nonce=nonce, max_bytes=1, limits=self.policy.limits)
         )
+        for timer_id, reason in claim.deaths:
+            attempts = head.attempts + (head.state is TimerState.LEASED)  # which lapsed, and counts
+            due = arguments.to_datetime(translate.timestamp(head.due))
+            self.died(topic, timer_id, reason, attempts=attempts, due_time=due)
+        if not claim.timers:
+            return None
         (timer,) = claim.timers
         frame = translate.deliveries([Claimed(topic, timer, nonce, nonce, 0.0, claim.deadline, 0.0)])
         book = self._books.setdefault(topic, TokenBook(topic))
-        held = Held(self, frame.deliveries.deliveries[0], book, claim.deadline, may_extend=may_extend)
+        held = Held(self, frame.deliveries.deliveries[0], book, claim.deadline, pushed=pushed)
         held.renew()  # the receipt: a renewal with a flag, after which a lapse counts
         self.held[nonce] = held
         book.add(held.lease)
         return held
 
-
-class Held:
-    """One delivery, and what its lease sees of the stream that it came by."""
-
-    closed = False
-
-    def __init__(
-        self, timers: MemoryTimers, message: pb.Delivery, book: TokenBook, deadline: int, *, may_extend: bool
+    def died(
+        self, topic: str, timer_id: str, reason: str, *, attempts: int, due_time: datetime, error: str = ""
     ) -> None:
-        self.topic = message.topic
-        self.nonce = message.token
-        self.book = book
-        self.deadline = deadline
-        self.lease = Lease(message, self)
-        self.silent_until = self._silence_ends(timers)
-        self._timers = timers
-        self._may_extend = may_extend
-        self._at = timers.now
-        self._outcome: Outcome | None = None
-        self._retry_after: timedelta | None = None
-        self._reason = ""
-        self._void = False
-
-    def renew(self) -> bool:
-        """Renew the lease; tell whether it holds."""
-        timers, lease = self._timers, micros(self._timers.policy.lease_ttl)
-        extension = Extension(self.lease.message.timer_id, self.nonce, received=True)
-        (verdict,) = at_once(timers.store.extend(self.topic, [extension], lease=lease))
-        self.deadline = max(self.deadline, timers.clock + lease)
-        return self._holds(verdict)
-
-    def settle(self, token: bytes, outcome: pb.Outcome, retry_after: Duration | None, reason: str) -> Held:
-        """See `Stream.settle`; the outcome is in the store when this returns."""
-        with self._timers.lock:
-            if outcome == pb.OUTCOME_EXTEND:
-                if not self._may_extend:
-                    raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout")
-                self.silent_until = self._silence_ends(self._timers)
-                self.renew()
-                return self
-            verb, self._outcome = _OUTCOMES[outcome]
-            self._reason = reason
-            pause = None if retry_after is None else translate.length("retry_after", retry_after)
-            self._retry_after = None if pause is None else timedelta(microseconds=pause)
-            settlement = Settlement(self.lease.message.timer_id, token, verb, pause)
-            (verdict,) = at_once(self._timers.store.settle(self.topic, [settlement]))
-            self._void = not self._holds(verdict)
-            self._timers.held.pop(token, None)
-        return self
-
-    async def wait(self) -> bool:
-        """It is written."""
-        return True
-
-    def finished(self, lease: Lease) -> None:
-        """Nothing: whoever runs the handler knows."""
-
-    def delivered(self) -> Delivered:
-        """What became of it, so far."""
-        message = self.lease.message
-        return Delivered(
-            topic=message.topic,
-            timer_id=message.timer_id,
-            attempt=message.attempt,
-            occurrence_id=message.occurrence_id,
-            at=self._at,
-            outcome=self._outcome,
-            retry_after=self._retry_after,
-            reason=self._reason,
-            void=self._void,
+        """Note a death."""
+        self.dead.append(
+            Died(
+                topic=topic,
+                timer_id=timer_id,
+                reason=reason,
+                attempts=attempts,
+                due_time=due_time,
+                at=self.now,
+                last_error=error,
+            )
         )
-
-    def _holds(self, verdict: Verdict) -> bool:
-        if verdict is Verdict.OK:
-            return True
-        reason, words = _PROBLEMS[verdict]
-        self.book.report([pb.Problem(token=self.nonce, reason=reason, message=words)])
-        return False
-
-    @staticmethod
-    def _silence_ends(timers: MemoryTimers) -> int:
-        return timers.clock + micros(timers.policy.delivery_timeout)
 
 
 def span(delta: timedelta | None, days: float, hours: float, minutes: float, seconds: float) -> int:

@@ -1,0 +1,64 @@
+"""What is asked for of a timer that may be there, and what became of it."""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+
+from relay.client import arguments
+from relay.v1 import timer_pb2
+
+
+class ChangeResult(enum.Enum):
+    """What became of a change that was asked for; true if the change was made.
+
+    >>> if await client.cancel("invoices", "invoice-42"):      # doctest: +SKIP
+    ...     print("it was there")
+    """
+
+    CREATED = "created"
+    """A new timer was stored."""
+    REPLACED = "replaced"
+    """A timer of that id lived, and was replaced."""
+    CANCELLED = "cancelled"
+    """The timer was removed."""
+    RUN = "run"
+    """The timer is due now."""
+    UNCHANGED = "unchanged"
+    """The timer that lives was left as it is: `create_only`, or another due time."""
+    IN_FLIGHT = "in_flight"
+    """The timer is being delivered right now, and was left as it is."""
+    NOT_FOUND = "not_found"
+    """There is no such timer."""
+    UNKNOWN = "unknown"
+    """A result that a newer relay knows and this client doesn't."""
+
+    def __bool__(self) -> bool:
+        return self in _MADE
+
+
+_MADE = frozenset({ChangeResult.CREATED, ChangeResult.REPLACED, ChangeResult.CANCELLED, ChangeResult.RUN})
+_RESULTS = {
+    timer_pb2.CHANGE_RESULT_CREATED: ChangeResult.CREATED,
+    timer_pb2.CHANGE_RESULT_REPLACED: ChangeResult.REPLACED,
+    timer_pb2.CHANGE_RESULT_CANCELLED: ChangeResult.CANCELLED,
+    timer_pb2.CHANGE_RESULT_RUN: ChangeResult.RUN,
+    timer_pb2.CHANGE_RESULT_UNCHANGED: ChangeResult.UNCHANGED,
+    timer_pb2.CHANGE_RESULT_IN_FLIGHT: ChangeResult.IN_FLIGHT,
+    timer_pb2.CHANGE_RESULT_NOT_FOUND: ChangeResult.NOT_FOUND,
+}
+
+
+def read_result(result: timer_pb2.ChangeResult) -> ChangeResult:
+    """Read the number from the wire."""
+    return _RESULTS.get(result, ChangeResult.UNKNOWN)
+
+
+def condition(*, only_if_pending: bool, only_if_due_at: datetime | None) -> timer_pb2.Condition | None:
+    """Return the message for the wire; None if nothing is asked for."""
+    if not only_if_pending and only_if_due_at is None:
+        return None
+    message = timer_pb2.Condition(only_if_pending=only_if_pending)
+    if only_if_due_at is not None:
+        message.due_time.CopyFrom(arguments.to_timestamp(only_if_due_at, "only_if_due_at"))
+    return message

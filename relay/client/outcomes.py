@@ -1,0 +1,57 @@
+"""What an application may say of a delivery, as the wire has it: settlements that lack their token.
+
+The exceptions that a handler raises and the methods of a delivery are both made of these. Wrong
+arguments raise `InvalidArgument`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from relay.client import arguments
+from relay.client.arguments import Seconds
+from relay.client.errors import InvalidArgument
+from relay.v1 import delivery_service_pb2 as pb
+
+MAX_REASON_BYTES = 1_024
+
+ACK = pb.Settlement(outcome=pb.OUTCOME_ACK)
+EXTEND = pb.Settlement(outcome=pb.OUTCOME_EXTEND)
+
+
+def nack(retry_after: Seconds | None, reason: str, *, retryable: bool) -> pb.Settlement:
+    """Failed: again `retry_after` from now, or as the topic's retry policy says, or never."""
+    settlement = pb.Settlement(outcome=pb.OUTCOME_NACK, reason=_shortened(reason))
+    if retry_after is not None:
+        if not retryable:
+            raise InvalidArgument("retry_after is of no use with retryable=False", field="retry_after")
+        settlement.retry_after.CopyFrom(arguments.to_duration(retry_after, "retry_after"))
+    if not retryable:
+        settlement.retryable = False
+    return settlement
+
+
+def reject(reason: str) -> pb.Settlement:
+    """Never again."""
+    return pb.Settlement(outcome=pb.OUTCOME_REJECT, reason=_shortened(reason))
+
+
+def reschedule(delay: Seconds | None, due_time: datetime | None, payload: bytes | None) -> pb.Settlement:
+    """Done for now, and due again; `payload` None: the old one."""
+    again = pb.Reschedule()
+    if (due_time is None) == (delay is None):
+        raise InvalidArgument("due_time or delay must be given, and not both", field="due_time")
+    if delay is not None:
+        again.delay.CopyFrom(arguments.to_duration(delay, "delay"))
+    elif due_time is not None:
+        again.due_time.CopyFrom(arguments.to_timestamp(due_time, "due_time"))
+    if payload is not None:
+        again.payload = arguments.check_payload(payload)
+    return pb.Settlement(outcome=pb.OUTCOME_RESCHEDULE, reschedule=again)
+
+
+def _shortened(reason: str) -> str:
+    """Cut to the 1,024 bytes that the relay keeps, never through a character."""
+    if arguments.check_text(reason, "reason") <= MAX_REASON_BYTES:
+        return reason
+    return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -1,0 +1,168 @@
+"""One delivery in memory: its lease, and what its handler's words do to its timer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from relay.client import arguments, outcomes
+from relay.client.errors import UsageError
+from relay.client.lease import Lease
+from relay.client.problems import TokenBook
+from relay.client.testing.records import Delivered, Outcome
+from relay.client.testing.service import at_once
+from relay.core.errors import InvalidField
+from relay.core.instants import micros
+from relay.core.outcomes import Again, Ending, Extension, Reason, Settlement, Verb, Verdict
+from relay.core.timers import NewTimer
+from relay.rpc import translate
+from relay.v1 import delivery_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from relay.client.testing.timers import MemoryTimers
+
+LONGEST = 1.0
+"""Of a wait that a real relay draws between 0 and this share of it."""
+
+_OUTCOMES = {
+    pb.OUTCOME_ACK: Outcome.ACK,
+    pb.OUTCOME_NACK: Outcome.NACK,
+    pb.OUTCOME_REJECT: Outcome.REJECT,
+    pb.OUTCOME_RESCHEDULE: Outcome.RESCHEDULE,
+}
+_PROBLEMS = {
+    Verdict.STALE: (pb.PROBLEM_REASON_STALE, "the lease is lost: the timer was rescheduled"),
+    Verdict.GONE: (pb.PROBLEM_REASON_GONE, "the timer is no longer there"),
+}
+
+
+class Held:
+    """One delivery, and what its lease sees of the stream that it came by."""
+
+    closed = False
+
+    def __init__(
+        self, timers: MemoryTimers, message: pb.Delivery, book: TokenBook, deadline: int, *, pushed: bool
+    ) -> None:
+        self.topic = message.topic
+        self.nonce = message.token
+        self.book = book
+        self.deadline = deadline
+        self.lease = Lease(message, self)
+        self.silent_until = self._silence_ends(timers)
+        self._timers = timers
+        self._pushed = pushed
+        self._at = timers.now
+        self._outcome: Outcome | None = None
+        self._retry_after: timedelta | None = None
+        self._reason = ""
+        self._void = False
+
+    def renew(self) -> bool:
+        """Renew the lease; tell whether it holds."""
+        timers, lease = self._timers, micros(self._timers.policy.lease_ttl)
+        extension = Extension(self.lease.message.timer_id, self.nonce, received=True)
+        (verdict,) = at_once(timers.store.extend(self.topic, [extension], lease=lease))
+        self.deadline = max(self.deadline, timers.clock + lease)
+        if verdict is not Verdict.OK:
+            self._refused(*_PROBLEMS[verdict])
+        return verdict is Verdict.OK
+
+    def settle(self, token: bytes, settlement: pb.Settlement) -> Held:
+        """See `Stream.settle`; the outcome is in the store when this returns."""
+        with self._timers.lock:
+            if settlement is outcomes.EXTEND:
+                if self._pushed:
+                    raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout")
+                self.silent_until = self._silence_ends(self._timers)
+                self.renew()
+            else:
+                self._end(settlement)
+        return self
+
+    def _end(self, settlement: pb.Settlement) -> None:
+        self._outcome = _OUTCOMES[settlement.outcome]
+        self._reason = settlement.reason
+        if settlement.HasField("retry_after"):
+            pause = translate.length("retry_after", settlement.retry_after)
+            self._retry_after = timedelta(microseconds=pause)
+        try:
+            ending = translate.ending(settlement, self._timers.policy.max_payload_bytes)
+        except InvalidField as failure:
+            self._refused(pb.PROBLEM_REASON_INVALID, str(failure))
+            self._void = True
+            if not self._pushed:
+                return  # it stays leased, as if nothing had been said
+            ending = Ending(Verb.NACK, error=str(failure))
+        self._write(ending)
+
+    def _write(self, ending: Ending) -> None:
+        timers, message = self._timers, self.lease.message
+        retry_after = ending.retry_after
+        if ending.verb is Verb.NACK and retry_after is None:
+            retry_after = timers.policy.retry.delay(message.attempt, LONGEST)
+        settlement = Settlement(
+            message.timer_id,
+            self.nonce,
+            ending.verb,
+            retry_after,
+            reason=ending.reason,
+            error=ending.error,
+            again=None if ending.again is None else _renewed(message, ending.again),
+            new_content=ending.again is not None and ending.again.payload is not None,
+        )
+        (settled,) = at_once(timers.store.settle(self.topic, [settlement], limits=timers.policy.limits))
+        if isinstance(settled, Reason):
+            timers.died(
+                self.topic,
+                message.timer_id,
+                settled.value,
+                attempts=message.attempt,
+                due_time=arguments.to_datetime(message.due_time),
+                error=ending.error,
+            )
+        elif settled is not Verdict.OK:
+            self._refused(*_PROBLEMS[settled])
+            self._void = True
+        timers.held.pop(self.nonce, None)
+
+    async def wait(self) -> bool:
+        """It is written."""
+        return True
+
+    def finished(self, lease: Lease) -> None:
+        """Nothing: whoever runs the handler knows."""
+
+    def delivered(self) -> Delivered:
+        """What became of it, so far."""
+        message = self.lease.message
+        return Delivered(
+            topic=message.topic,
+            timer_id=message.timer_id,
+            attempt=message.attempt,
+            occurrence_id=message.occurrence_id,
+            at=self._at,
+            outcome=self._outcome,
+            retry_after=self._retry_after,
+            reason=self._reason,
+            void=self._void,
+        )
+
+    def _refused(self, reason: pb.ProblemReason, words: str) -> None:
+        self.book.report([pb.Problem(token=self.nonce, reason=reason, message=words)])
+
+    @staticmethod
+    def _silence_ends(timers: MemoryTimers) -> int:
+        return timers.clock + micros(timers.policy.delivery_timeout)
+
+
+def _renewed(message: pb.Delivery, again: Again) -> NewTimer:
+    """The timer of a delivery under its new due time; what is not given anew stays."""
+    return NewTimer(
+        message.timer_id,
+        message.payload if again.payload is None else again.payload,
+        again.due,
+        again.delay,
+        dict(message.headers),
+        message.content_type,
+    )
