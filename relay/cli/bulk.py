@@ -156,7 +156,7 @@ def _run(
     try:
         door.call(run)
     except (KeyboardInterrupt, typer.Exit) as cut:
-        if not how.dry_run:
+        if tally.matched and not how.dry_run:
             typer.echo(f"relay: cut off: {done()} so far; the same command again goes on", err=True)
         raise typer.Exit(cut.exit_code if isinstance(cut, typer.Exit) else FAILURE) from None
     if how.dry_run and not how.as_json:

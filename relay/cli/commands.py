@@ -103,6 +103,17 @@ def show_config(config: Config = None, as_json: Json = False) -> None:
     daemon.show_config(config, as_json)
 
 
+@app.command(rich_help_panel=DAEMON)
+def doctor(config: Config = None, as_json: Json = False) -> None:
+    """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.
+
+    It tries what a relay does, on a topic of its own, and leaves nothing behind.
+    """
+    from relay.cli import doctor as implementation
+
+    implementation.doctor(config, as_json)
+
+
 # ----------------------------------------------------------------------------------------- timers
 
 

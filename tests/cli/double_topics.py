@@ -30,7 +30,7 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         """Add a dead letter; answers its `dead_id`."""
         letters = self.dead.setdefault(topic, {})
         dead_id = f"{(NOW + len(letters)) * 1000}-0"
-        about = {
+        about: dict[str, Any] = {
             "reason": "attempts",
             "attempts": 25,
             "last_error": "boom",

@@ -1,0 +1,167 @@
+"""`relay doctor`: looks at a Redis and a configuration, and says in plain words what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import typer
+
+from relay.cli import findings, health, output
+from relay.cli.exits import FAILURE, OK
+from relay.cli.findings import Finding
+from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
+from relay.core.secrets import mask
+from relay.settings import Settings, SettingsError, load
+from relay.store import examine
+from relay.store.connect import Connection, connect, guess
+from relay.store.keys import KeyNames
+from relay.store.topics import RedisTopics
+
+MOST_TOPICS = 500
+"""Topics that are looked at; each costs a few round trips."""
+
+HEALTH_TIMEOUT = 3.0
+
+COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+
+
+def doctor(config: Path | None, as_json: bool) -> None:
+    """Check everything that can be; exits with 1 if anything is wrong."""
+    counts = {"ok": 0, "note": 0, "wrong": 0}
+
+    async def run() -> None:
+        async for finding in examined(config):
+            counts[finding.result] += 1
+            _print(finding, as_json)
+
+    anyio.run(run)
+    if not as_json:
+        typer.echo(f"{counts['wrong']} wrong, {counts['note']} to note, {counts['ok']} ok", err=True)
+    raise typer.Exit(FAILURE if counts["wrong"] else OK)
+
+
+def _print(finding: Finding, as_json: bool) -> None:
+    message = mask(finding.message)
+    if as_json:
+        output.document({"check": finding.check, "result": finding.result, "message": message})
+        return
+    word = typer.style(f"{finding.result:5}", fg=COLOURS[finding.result])
+    typer.echo(f"{word}  {finding.check:11}  {output.safe(message)}")
+
+
+async def examined(config: Path | None) -> AsyncIterator[Finding]:
+    """All findings, as they are made."""
+    try:
+        settings = load(config)
+    except SettingsError as error:
+        for problem in error.problems:
+            yield Finding("settings", "wrong", problem)
+        return
+    where = config or "defaults and RELAY_… variables"
+    yield Finding("settings", "ok", f"{where}: {len(settings.topics)} topics have an entry of their own")
+    async for finding in _redis(settings):
+        yield finding
+    for target in sorted({policy.target for policy in settings.policies().pushed().values()}):
+        yield await anyio.to_thread.run_sync(_pushed, target)
+
+
+async def _redis(settings: Settings) -> AsyncIterator[Finding]:
+    url, timeout = settings.redis.url.get_secret_value(), settings.redis.start_timeout
+    try:
+        redis = connect(url, connections=2, timeout=timeout)
+    except (UnfitServer, ValueError) as failure:
+        yield Finding("redis", "wrong", str(failure))
+        return
+    async with redis:
+        try:
+            async with examine.explained():
+                facts = await examine.facts(redis)
+        except StoreError as failure:
+            hint = guess(url, str(failure))
+            yield Finding("redis", "wrong", f"{settings.redis.url} can't be used: {failure}{hint}")
+            return
+        yield Finding("redis", "ok", f"{facts.name} at {settings.redis.url}, a master")
+        for finding in findings.fitness(settings, facts):
+            yield finding
+        try:
+            async for finding in _use(settings, redis):
+                yield finding
+        except StoreUnavailable as failure:
+            yield Finding("redis", "wrong", f"went away while it was looked at: {examine.explain(failure)}")
+        except RelayError as failure:
+            yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
+
+
+async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
+    """What using it tells."""
+    keys = _keys(settings)
+    ahead, trip = await examine.clock(redis)
+    yield findings.clock(ahead)
+    yield findings.latency(trip)
+    refused = await examine.refusals(redis, keys, tuple(settings.topics))
+    for what, why in refused:
+        advice = "give the user what docs/redis.md lists"
+        yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
+    if not refused:
+        yield Finding("permissions", "ok", "all that a relay does works, tried on a topic of its own")
+    if why := await examine.deafness(redis, keys):
+        words = "a timer that another relay stores may be late by max_polling_interval"
+        yield Finding("wake hints", "note", f"are not heard: {why}; {words}")
+    else:
+        yield Finding("wake hints", "ok", "are heard")
+    async for finding in _topics(settings, redis, keys):
+        yield finding
+
+
+async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> AsyncIterator[Finding]:
+    """Each topic that is configured or registered; a line for all where nothing is to be said."""
+    topics = RedisTopics(redis, keys)
+    names = sorted({*settings.topics, *await topics.topics()})
+    if len(names) > MOST_TOPICS:
+        words = f"there are {len(names)}; only the first {MOST_TOPICS} were looked at"
+        yield Finding("topics", "note", words)
+    quiet = True
+    for name in names[:MOST_TOPICS]:
+        foreign = await examine.foreign_types(redis, keys, name)
+        for key, held, wanted in foreign:
+            quiet = False
+            yield Finding(
+                "keys",
+                "wrong",
+                f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix",
+            )
+        for finding in findings.standing(await topics.stats(name)) if not foreign else ():
+            quiet = False
+            yield finding
+    if quiet:
+        yield Finding("topics", "ok", f"{len(names[:MOST_TOPICS])}, with nothing overdue, paused or dead")
+
+
+def _pushed(target: str) -> Finding:
+    """Whether an application that a relay would dial can be called."""
+    status, reason = health.ask(target, HEALTH_TIMEOUT, wait=False)
+    if status == "SERVING":
+        return Finding("push", "ok", f"the application at {target} is SERVING")
+    if status == "UNIMPLEMENTED":
+        return Finding("push", "note", f"the application at {target} answers, without grpc.health.v1")
+    if status:
+        return Finding("push", "wrong", f"the application at {target} is {status}: its timers wait")
+    return Finding(
+        "push", "wrong", f"the application at {target} can't be reached: {reason}; its timers wait"
+    )
+
+
+def _keys(settings: Settings) -> KeyNames:
+    redis = settings.redis
+    return KeyNames(
+        timeline=redis.timeline_key,
+        payloads=redis.payloads_key,
+        leases=redis.leases_key,
+        dead=redis.dead_key,
+        pause=redis.pause_key,
+        topics=redis.topics_key,
+        wake=redis.wake_channel,
+        hash_tags=redis.hash_tags,
+    )
