@@ -15,6 +15,7 @@ A payload that is no JSON object means {}: be handled at once. What an object ma
     nack_until: attempt     NACK attempts before this one
     retry_after: seconds    … with this pause
     reject: true            REJECT
+    periods: count          RESCHEDULE so often, `every` seconds from then; `period` counts them from 0
     extend: seconds         say EXTEND so often while it sleeps
     again: seconds          schedule its own id anew, this far from now, on attempt 1 of the first occurrence
 
@@ -38,7 +39,7 @@ import grpc
 import grpc.aio
 from opentelemetry import propagate
 
-from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient
+from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient, Reschedule
 from relay.client.health import Health
 
 Start = tuple[str, int]
@@ -70,6 +71,7 @@ class Journal:
             late=time.time() - delivery.due_time.timestamp(),
             approximate=delivery.due_time_approximate,
             headers=delivery.headers,
+            period=asked(delivery.payload).get("period", 0),
             current=current_trace(),
         )
 
@@ -113,6 +115,9 @@ class Handler:
             raise Nack(retry_after=asks.get("retry_after"), reason="as asked")
         if asks.get("reject"):
             raise Reject("as asked")
+        if (period := asks.get("period", 0) + 1) < asks.get("periods", 0):
+            again = json.dumps({**asks, "period": period}).encode()
+            raise Reschedule(delay=asks["every"], payload=again)
 
     async def _work(self, asks: dict[str, Any], delivery: Delivery) -> None:
         if asks.get("hang"):

@@ -211,6 +211,7 @@ class Event:
     content_type: str = ""
     due_time: str = ""
     sha256: str = ""
+    period: int = 0
 
 
 class Journal:

@@ -1,0 +1,177 @@
+"""Failure and time between real processes: poison, redrives, periodic timers through kills, pauses."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import grpc
+import pytest
+
+from relay.v1 import topic_service_pb2 as pb
+from relay.v1.topic_service_pb2_grpc import TopicServiceStub
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import CHANNEL, Relay, always, eventually
+
+TOPIC = "orders"
+SEED = 31
+QUICK: Mapping[str, str] = {
+    "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "4",
+    "RELAY_DEFAULTS__RETRY__INITIAL": "0.05",
+    "RELAY_DEFAULTS__RETRY__MAX": "0.2",
+    "RELAY_DEFAULTS__LEASE_TTL": "1",
+    "RELAY_DRAIN_TIMEOUT": "5",
+}
+
+
+class Operator:
+    """Somebody with a stub of `TopicService`."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._channel = grpc.insecure_channel(relay.target, options=CHANNEL)
+        self._stub: Any = TopicServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def dead(self) -> list[pb.DeadLetter]:
+        page = self._stub.ListDeadLetters(pb.ListDeadLettersRequest(topic=TOPIC, page_size=500), timeout=10)
+        return list(page.dead_letters)
+
+    def redrive(self, *letters: pb.DeadLetter) -> list[int]:
+        request = pb.RedriveDeadLettersRequest(topic=TOPIC, dead_ids=[each.dead_id for each in letters])
+        return list(self._stub.RedriveDeadLetters(request, timeout=10).results)
+
+    def purge(self) -> None:
+        request = pb.PurgeDeadLettersRequest(topic=TOPIC, dead_ids=[each.dead_id for each in self.dead()])
+        self._stub.PurgeDeadLetters(request, timeout=10)
+
+    def pause(self) -> None:
+        self._stub.PauseTopic(pb.PauseTopicRequest(topic=TOPIC), timeout=10)
+
+    def resume(self) -> None:
+        self._stub.ResumeTopic(pb.ResumeTopicRequest(topic=TOPIC), timeout=10)
+
+
+def attempts(stage: Stage, timer_id: str) -> list[int]:
+    return [event.attempt for event in stage.journal.starts(timer_id)]
+
+
+def test_poison_dies_and_is_redriven(stage: Stage) -> None:
+    """After exactly `max_attempts` received deliveries; redriven it begins at 1, and dies once more."""
+    relay = stage.relay(settings=QUICK)
+    stage.application(relay, TOPIC)
+    stage.producer(relay).schedule(TOPIC, "poison", {"nack_until": 99})
+    with Operator(relay) as operator:
+        (letter,) = eventually(operator.dead, "it dies")
+        assert (letter.timer_id, letter.reason, letter.attempts) == ("poison", "attempts", 4)
+        assert letter.last_error == "as asked"
+        assert attempts(stage, "poison") == [1, 2, 3, 4]
+        assert stage.left(TOPIC) == (0, 0, 0)
+
+        assert operator.redrive(letter) == [pb.REDRIVE_RESULT_REDRIVEN]
+        (again,) = eventually(lambda: operator.dead(), "it dies again")
+        assert again.dead_id != letter.dead_id
+        assert attempts(stage, "poison") == [1, 2, 3, 4] * 2
+        assert len({event.occurrence for event in stage.journal.starts("poison")}) == 1
+        operator.purge()
+    stage.wait_empty(TOPIC)
+
+
+def test_a_killer_dies_in_the_end(stage: Stage) -> None:
+    """A handler that kills its process reaches the dead letters after `max_attempts` deaths, its neighbours
+    don't, and it slows nobody down but its own topic."""
+    relay = stage.relay(settings=QUICK)
+    application = stage.application(relay, TOPIC)
+    producer = stage.producer(relay)
+    producer.schedule(TOPIC, "killer", {"die": "start"})
+    producer.schedule_many(TOPIC, [f"t{n}" for n in range(50)], {"sleep": 0.01})
+    with Operator(relay) as operator:
+
+        def dead() -> list[pb.DeadLetter]:
+            application.revive()
+            return operator.dead() if stage.left(TOPIC) == (0, 0, 0) else []
+
+        (letter,) = eventually(dead, "it dies", 60.0)
+        assert (letter.timer_id, letter.reason, letter.attempts) == ("killer", "attempts", 4)
+        assert attempts(stage, "killer") == [1, 2, 3, 4]
+        assert len(stage.journal.ended()) == 50
+        operator.purge()
+
+
+def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
+    """Nobody settles it: the claim after it is what buries it, and nobody is handed a fifth attempt."""
+    relay = stage.relay(settings={**QUICK, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
+    stage.application(relay, TOPIC)
+    stage.producer(relay).schedule(TOPIC, "held", {"hang": True})
+    eventually(lambda: stage.journal.starts("held"), "it is being handled")
+    eventually(lambda: stage.leased(TOPIC) == 1, "its receipt is written")
+    time.sleep(0.1)  # the receipt is a batch behind
+    relay.kill()
+    relay.start()
+    with Operator(relay) as operator:
+        (letter,) = eventually(operator.dead, "it is buried", 60.0)
+        assert (letter.reason, letter.attempts) == ("attempts", 1)
+        assert attempts(stage, "held") == [1]
+        operator.purge()
+
+
+@pytest.mark.slow
+def test_five_hundred_periods_through_kills(stage: Stage) -> None:
+    """Timers that reschedule themselves, while relays are killed at any moment: no period is lost, and each
+    is an occurrence of its own."""
+    chance = random.Random(SEED)
+    relays = [stage.relay("one", QUICK), stage.relay("two", QUICK)]
+    for relay in relays:
+        stage.application(relay, TOPIC, name=f"app-{relay.name}")
+    names = [f"p{n}" for n in range(5)]
+    producer = stage.producer(relays[0])
+    producer.schedule_many(TOPIC, names, {"periods": 500, "every": 0.05, "sleep": 0.005})
+    kills = 0
+    while stage.left(TOPIC)[0]:
+        before = len(stage.journal.events("end"))
+        eventually(
+            lambda: len(stage.journal.events("end")) > before + 30 or not stage.left(TOPIC)[0],  # noqa: B023
+            "periods go by",
+        )
+        time.sleep(chance.uniform(0.0, 0.05))  # any moment will do
+        victim = relays[kills % 2]
+        victim.kill()
+        victim.start()
+        kills += 1
+    stage.wait_empty(TOPIC)
+    periods: dict[str, dict[int, set[str]]] = {name: {} for name in names}
+    for event in stage.journal.events("end"):
+        periods[event.timer_id].setdefault(event.period, set()).add(event.occurrence)
+    twice = len(stage.journal.events("end")) - 500 * len(names)
+    print(f"{kills} kills, {twice} periods handled twice")
+    assert kills >= 15, "too few kills to tell"
+    for name in names:
+        assert sorted(periods[name]) == list(range(500)), f"{name} lost a period"
+        assert len(set().union(*periods[name].values())) == 500, f"occurrences of {name}"
+
+
+def test_a_pause_holds_for_every_relay(stage: Stage) -> None:
+    """From its answer on nobody claims; within a second after the end everybody does."""
+    relays = [stage.relay("one", QUICK), stage.relay("two", QUICK)]
+    for relay in relays:
+        stage.application(relay, TOPIC, name=f"app-{relay.name}")
+    producer = stage.producer(relays[0])
+    producer.schedule_many(TOPIC, [f"t{n}" for n in range(400)], {"sleep": 0.01}, spread=4.0)
+    eventually(lambda: len(stage.journal.events("start")) > 50, "handlers run")
+    with Operator(relays[1]) as operator:
+        operator.pause()
+        eventually(lambda: stage.leased(TOPIC) == 0, "what was in flight is done")
+        count = len(stage.journal.events("start"))
+        always(lambda: len(stage.journal.events("start")) == count, "nothing is claimed", 1.0)
+        operator.resume()
+        resumed = time.monotonic()
+        eventually(lambda: len(stage.journal.events("start")) > count, "handlers run again")
+        assert time.monotonic() - resumed < 1.0
+    stage.wait_empty(TOPIC)
+    assert set(stage.journal.ended().values()) == {1}
