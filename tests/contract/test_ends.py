@@ -160,12 +160,14 @@ async def test_a_new_intent_lives_anew(subject: Subject) -> None:
 @pytest.mark.parametrize("distance", [False, True], ids=["instant", "distance"])
 async def test_expiry(subject: Subject, distance: bool) -> None:
     """The last microsecond before it still counts; then the timer dies instead of being delivered."""
-    options = {"expires_after": 10} if distance else {"expires": NOW + 10}
+    timer = (
+        NewTimer("a", b"", NOW, expires_after=10) if distance else NewTimer("a", b"", NOW, expires=NOW + 10)
+    )
     for instant, delivered in ((NOW + 9, True), (NOW + 10, False), (NOW + HOUR, False)):
         subject.at(NOW - SECOND)
-        await subject.store.schedule(subject.topic, [NewTimer("a", b"", NOW, **options)])
-        timer = await subject.get("a")
-        assert (timer.due, timer.next_claim) == (NOW, NOW)
+        await subject.store.schedule(subject.topic, [timer])
+        stored = await subject.get("a")
+        assert (stored.due, stored.next_claim) == (NOW, NOW)
         subject.at(instant)
         claim = await subject.claim(N1)
         assert bool(claim.timers) is delivered

@@ -224,7 +224,7 @@ async def test_many_in_one_call(subject: Subject) -> None:
         Settlement("b", N1, Verb.NACK, retry_after=SECOND),
         Settlement("a", N1, Verb.ACK),
     ]
-    verdicts = await subject.store.settle(subject.topic, settlements)
-    assert verdicts == [Verdict.GONE, Verdict.STALE, Verdict.OK, Verdict.OK, Verdict.OK]
+    answers = await subject.store.settle(subject.topic, settlements)
+    assert answers == [Verdict.GONE, Verdict.STALE, Verdict.OK, Verdict.OK, Verdict.OK]
     states = {timer.timer_id: timer.state for timer in await subject.everything()}
     assert states == {"b": TimerState.PENDING, "c": TimerState.PENDING, "d": TimerState.LEASED}

@@ -72,7 +72,7 @@ class Operated:
                 return found
             cursor = page.cursor
 
-    async def keys(self) -> set[bytes]:
+    async def keys(self) -> set[bytes | str]:
         return set(await self.redis.keys(f"*{self.topic}*"))
 
 

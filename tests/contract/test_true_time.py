@@ -60,6 +60,7 @@ async def test_the_servers_clock(store: RedisStore, topic: str) -> None:
 async def test_due_lapsed_and_acknowledged(store: RedisStore, topic: str) -> None:
     """Not before its delay is over; again only after the lease; gone after the ACK."""
     (scheduled,) = await store.schedule(topic, [NewTimer("a", b"x", delay=50 * MILLISECOND)])
+    assert scheduled.due is not None
     n1, n2 = fresh(), fresh()
     lease = 50 * MILLISECOND
     first = await first_claim(store, topic, n1, lease=lease, earliest=scheduled.due)

@@ -50,12 +50,15 @@ async def test_the_later_entry_brings_its_own_expiry(bench: Bench) -> None:
 async def test_never_at_or_after_its_expiry(bench: Bench, base: int) -> None:
     """One microsecond before it is delivered; then it is not, to the microsecond, and it is removed."""
     for due in range(base, base + 30):
-        for options in ({"expires": due + 7}, {"expires_after": 7}, {"expires_after": 50}):
-            end = due + options.get("expires_after", 7)
+        for timer, end in (
+            (new(due=due, expires=due + 7), due + 7),
+            (new(due=due, expires_after=7), due + 7),
+            (new(due=due, expires_after=50), due + 50),
+        ):
             bench.now = end - 1
-            await schedule(bench, new(due=due, **options))
+            await schedule(bench, timer)
             assert await bench.claimed() == ["a"]
-            await schedule(bench, new(due=due, **options))
+            await schedule(bench, timer)
             bench.now = end
             claim = await bench.claim()
             assert (claim.timers, claim.deaths, claim.next) == ([], (("a", "expired"),), None)

@@ -11,11 +11,12 @@ import pytest
 import redis as sync_redis
 
 from relay.core.errors import RelayError
-from relay.core.outcomes import Extension, Settlement, Verb
-from relay.core.timers import NewTimer
+from relay.core.outcomes import Extension, Limits, Settlement, Verb
+from relay.core.timers import Change, NewTimer
 from relay.store.connect import check_server, connect
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
+from relay.store.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
@@ -65,6 +66,7 @@ async def shortcomings(server: RunningServer, url: str) -> list[str]:
         await check_server(redis, allow_eviction=False)
         store = RedisStore(redis)
         await verbs(store)
+        await people(store, RedisTopics(redis))
         names = [] if "relay" in names_on(server) else ["the connection has no name"]
         return names + await deafness(store, RedisHints(listener))
     except RelayError as failure:
@@ -87,7 +89,36 @@ async def verbs(store: RedisStore) -> None:
         assert await store.get("t", "d")
         page = await store.list("t", state=None, limit=3, cursor="")
         assert (await store.list("t", state=None, limit=3, cursor=page.cursor)).timers
-        assert await store.cancel("t", list("bcde")) == [True] * 4
+        await store.run("t", ["d"])
+        assert await store.cancel("t", list("bcde")) == [Change.CANCELLED] * 4
+
+
+async def people(store: RedisStore, topics: RedisTopics) -> None:
+    """What they do to topics and to the dead."""
+    keep = Limits(keep=True)
+    for _ in range(2):
+        await topics.register("t")
+        assert await topics.topics() == ["t"]
+        await topics.lock("janitor", ttl=SECOND)
+        await topics.pause("t", duration=SECOND)
+        await topics.resume("t")
+        for n in range(3):
+            nonce = bytes([n + 1]) * 16
+            await store.schedule("t", [NewTimer("a", b"x", due=n)], max_waiting=1)
+            await store.claim("t", limit=1, lease=SECOND, nonce=nonce, max_bytes=1)
+            await store.settle("t", [Settlement("a", nonce, Verb.REJECT)], limits=keep)
+        first, second, _ = (await topics.dead_page("t", limit=5, cursor="")).letters
+        assert await topics.dead_letter("t", first.dead_id)
+        assert await topics.redrive("t", [first.dead_id]) == [Change.RUN]
+        assert await topics.purge("t", [second.dead_id]) == 1
+        assert (await topics.stats("t")).dead == 1
+        assert await topics.trim("t", max_count=9, max_age=1) >= 0
+        if left := (await topics.dead_page("t", limit=5, cursor="")).letters:
+            await topics.purge("t", [each.dead_id for each in left])
+        await store.cancel("t", ["a"])
+        assert await topics.orphans("t", limit=5) == ([], False)
+        assert await topics.orphans("t", limit=5) == ([], True)
+        assert await topics.repair("t", ["nobody"]) == (0, 0)
 
 
 def names_on(server: RunningServer) -> list[str]:
@@ -144,12 +175,18 @@ async def test_each_rule_is_needed(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "GET timers_timeline:t",
+        "INCR timers_pause:t",
+        "GET other:t",
         "SET x 1",
-        "DEL timers_timeline:t",
+        "UNLINK timers_timeline:t",
+        "DEL other:t",
         "HGETALL timers_payloads:t",
         "ZADD other:t 1 a",
-        "HSET timers_dead:t a 1",
+        "HSET other:t a 1",
+        "XADD other:t * a 1",
+        "XREAD STREAMS timers_dead:t 0",
+        "SMEMBERS timers_topics",
+        "SREM timers_topics a",
         "PUBLISH other:t 1",
         "SUBSCRIBE other:t",
         "PSUBSCRIBE *",
@@ -163,7 +200,8 @@ async def test_each_rule_is_needed(server: RunningServer) -> None:
         "ACL LIST",
         "REPLICAOF NO ONE",
         "SELECT 1",
-        "EVAL return(redis.call('SET',KEYS[1],1)) 1 timers_timeline:t",
+        "EVAL return(redis.call('APPEND',KEYS[1],1)) 1 timers_pause:t",
+        "EVAL return(redis.call('SET',KEYS[1],1)) 1 other:t",
         "EVAL return(redis.call('ZADD',KEYS[1],1,'a')) 1 other:t",
     ],
 )

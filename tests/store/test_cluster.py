@@ -8,12 +8,13 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreRefused, UnfitServer
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.connect import check_server, connect
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
+from relay.store.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
 
 NONCE = b"relay-1-nonce-01"
@@ -72,13 +73,38 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
         assert await store.get("orders", "b")
         assert len((await store.list("orders", state=None, limit=5, cursor="")).timers) == 1
         assert set(await redis.keys("*")) == {b"timers_timeline:{orders}", b"timers_payloads:{orders}"}
+        assert await store.run("orders", ["b"]) == [Change.RUN]
         assert await store.cancel("orders", ["b"]) == [Change.CANCELLED]
         assert await redis.keys("*") == []
+        await people(store, RedisTopics(redis, keys))
+        assert await redis.keys("*") == [b"timers_topics"]
         with anyio.fail_after(10):
             while len(heard) < 2:  # noqa: ASYNC110  (the condition is another task's doing)
                 await anyio.sleep(0.001)
         group.cancel_scope.cancel()
     await redis.aclose()
+
+
+async def people(store: RedisStore, topics: RedisTopics) -> None:
+    """All that they do to a topic and its dead."""
+    await topics.register("orders")
+    assert await topics.topics() == ["orders"]
+    await topics.pause("orders", duration=SECOND)
+    await topics.resume("orders")
+    limits = Limits(keep=True)
+    for n in range(3):
+        nonce = bytes([n]) * 16
+        await store.schedule("orders", [NewTimer("a", b"x", due=n)])
+        await store.claim("orders", limit=1, lease=SECOND, nonce=nonce, max_bytes=1)
+        await store.settle("orders", [Settlement("a", nonce, Verb.REJECT)], limits=limits)
+    names = [letter.dead_id for letter in (await topics.dead_page("orders", limit=5, cursor="")).letters]
+    assert await topics.redrive("orders", names[:1]) == [Change.RUN]
+    assert await topics.trim("orders", max_count=1, max_age=0) == 1
+    assert (await topics.stats("orders")).dead == 1
+    assert await topics.purge("orders", names) == 1
+    assert await topics.orphans("orders", limit=5) == ([], False)
+    assert await topics.repair("orders", ["nobody"]) == (0, 0)
+    assert await store.cancel("orders", ["a"]) == [Change.CANCELLED]
 
 
 async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:
