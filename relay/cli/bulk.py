@@ -74,15 +74,14 @@ def redrive(door: Door, topic: str, selection: Selection, how: How) -> None:
             _tell(topic, dead_id, timer_ids.get(dead_id), result, tally, how.as_json)
 
     def done() -> str:
-        return f"redrove {tally.of(RedriveResult.REDRIVEN)} dead letters of {output.safe(topic)}"
+        return f"redrove {letters_of(topic, tally.of(RedriveResult.REDRIVEN))}"
 
     _run(door, topic, selection, how, work, done, tally)
     conflicts = tally.of(RedriveResult.CONFLICT) + tally.of(RedriveResult.UNKNOWN)
     missing = tally.of(RedriveResult.NOT_FOUND)
     if conflicts > NAMED and not how.as_json:
         typer.echo(f"relay: and {conflicts - NAMED} more conflicts; --json names all", err=True)
-    if missing:
-        typer.echo(f"relay: {missing} were not there (any more)", err=True)
+    _tell_missing(missing)
     code = FAILURE if conflicts else NOT_FOUND if missing and selection.names else OK
     raise typer.Exit(code)
 
@@ -110,19 +109,34 @@ def purge(door: Door, topic: str, selection: Selection, how: How, sure: bool) ->
         tally.purged += await topics.purge(topic, names)
 
     def done() -> str:
-        return f"purged {tally.purged} dead letters of {output.safe(topic)}"
+        return f"purged {letters_of(topic, tally.purged)}"
 
     _run(door, topic, selection, how, work, done, tally)
     missing = tally.matched - tally.purged
     if how.as_json and not how.dry_run:
         output.document({"topic": topic, "purged": tally.purged, "not_found": missing})
-    if missing and not how.dry_run:
-        typer.echo(f"relay: {missing} were not there (any more)", err=True)
-        raise typer.Exit(NOT_FOUND if selection.names else OK)
+    if not how.dry_run:
+        _tell_missing(missing)
+        raise typer.Exit(NOT_FOUND if missing and selection.names else OK)
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal."""
+    return sys.stdin.isatty()
+
+
+def letters_of(topic: str, count: int) -> str:
+    """So many dead letters, in a sentence."""
+    return f"{count} dead letter{'' if count == 1 else 's'} of {output.safe(topic)}"
+
+
+def _tell_missing(count: int) -> None:
+    if count:
+        typer.echo(f"relay: {count} {'was' if count == 1 else 'were'} not there (any more)", err=True)
 
 
 def _ask(door: Door, topic: str, selection: Selection) -> None:
-    if not sys.stdin.isatty():
+    if not can_ask():
         fail("--yes: is needed where nobody can be asked; what is purged is gone for good", BAD_INPUT)
     total = door.call(lambda topics: selection.total(topics, topic))
     many = "" if selection.names else f" (it has {total} in all)"
@@ -160,9 +174,7 @@ def _run(
             typer.echo(f"relay: cut off: {done()} so far; the same command again goes on", err=True)
         raise typer.Exit(cut.exit_code if isinstance(cut, typer.Exit) else FAILURE) from None
     if how.dry_run and not how.as_json:
-        typer.echo(
-            f"{tally.matched} dead letters of {output.safe(topic)} match; nothing was changed", err=True
-        )
+        typer.echo(f"{letters_of(topic, tally.matched)} match; nothing was changed", err=True)
     elif not how.as_json:
         typer.echo(done())
 

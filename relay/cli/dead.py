@@ -112,7 +112,7 @@ def shown(payload: bytes, most: int) -> str:
     """The beginning of a payload as text, or as hexadecimal digits where it is none; and how much is left."""
     part, is_cut = payload[:most], len(payload) > most
     # The last character of a cut text may have been cut through: it has up to four bytes.
-    texts = (_decoded(part[: len(part) - n]) for n in range(4 if is_cut else 1))
+    texts = (_decoded(part[: len(part) - n]) for n in range(min(4, len(part)) if is_cut and part else 1))
     text = next((text for text in texts if text is not None), None)
     words = part.hex(" ") if text is None else text
     if is_cut:

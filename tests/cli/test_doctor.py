@@ -1,0 +1,371 @@
+"""relay doctor against real servers, each in a bad state of its own, and healthy ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from typer.testing import CliRunner, Result
+
+from relay.cli import findings
+from relay.cli.commands import app
+from relay.core.timers import TopicStats
+from relay.settings import Settings
+from relay.store.examine import Facts
+from tests.e2e.processes import eventually
+from tests.servers import Kind, RunningServer, ServerMissing, free_port, start_server
+from tests.tls import OPENSSL, Authority
+
+AOF = {"appendonly": "yes"}
+
+
+@contextmanager
+def server(kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> Iterator[RunningServer]:
+    try:
+        started = start_server(kind, config={**AOF, **(config or {})})
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+    with started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Iterator[RunningServer]:
+    with server() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The doctor leaves nothing behind, whatever it found."""
+    yield
+    if "healthy" in request.fixturenames:
+        shared: RunningServer = request.getfixturevalue("healthy")
+        with shared.client() as client:
+            left = [key for key in client.keys("*") if b"doctor" in key and client.ttl(key) == -1]
+            client.flushall()
+            assert left == []
+
+
+class Seen:
+    """What the doctor said."""
+
+    def __init__(self, result: Result) -> None:
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        self.code = result.exit_code
+        self.lines = [json.loads(line) for line in result.stdout.splitlines()]
+
+    def of(self, check: str) -> tuple[str, str]:
+        """The result and the message of the only line of a check."""
+        (line,) = (line for line in self.lines if line["check"] == check)
+        return line["result"], line["message"]
+
+    def results(self, wanted: str) -> list[str]:
+        return [line["check"] for line in self.lines if line["result"] == wanted]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run it on a URL or a server, with more settings if need be."""
+
+    def doctor(where: RunningServer | str, **settings: Any) -> Seen:
+        url = where if isinstance(where, str) else where.url
+        redis = {"url": url, "start_timeout": 2.0, **settings.pop("redis", {})}
+        file = tmp_path / "relay.yaml"
+        file.write_text(json.dumps({"redis": redis, **settings}))
+        return Seen(CliRunner().invoke(app, ["doctor", "-c", str(file), "--json"]))
+
+    return doctor
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis-6", "redis-8"])
+def test_nothing_wrong(doctor: Any, kind: Kind) -> None:
+    """A server as it should be: every line is ok, and no key is left."""
+    with server(kind) as well:
+        seen = doctor(well, topics={"orders": {}})
+        assert (seen.code, seen.results("wrong"), seen.results("note")) == (0, [], [])
+        assert seen.results("ok") == [
+            *("settings", "redis", "eviction", "persistence", "clock", "latency"),
+            *("permissions", "wake hints", "topics"),
+        ]
+        with well.client() as client:
+            left = [key for key in client.keys("*") if client.ttl(key) == -1]
+            assert left == [b"timers_topics"], "the topic that is configured, and nothing else"
+            assert client.smembers("timers_topics") == {b"orders"}
+
+
+def test_for_people(healthy: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAY_REDIS__URL", healthy.url)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout.splitlines()[1].split()[:3] == ["ok", "redis", "Valkey"]
+    assert re.fullmatch(r"0 wrong, 0 to note, \d+ ok\n", result.stderr)
+
+
+def test_wrong_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each problem has a line, and secrets have none."""
+    monkeypatch.setenv("RELAY_REDIS__URL", "http://:hunter2@h")
+    monkeypatch.setenv("RELAY_DEFAULTS__LEASE_TTL", "banana")
+    seen = Seen(CliRunner().invoke(app, ["doctor", "--json"]))
+    assert (seen.code, seen.results("wrong")) == (1, ["settings", "settings"])
+    assert "hunter2" not in json.dumps(seen.lines)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis://127.0.0.1:1/0", "nobody listens there"),
+        ("redis://no-such-host.invalid/0", "the host's name is not known"),
+        ("unix:///none/redis.sock", "there is no such socket"),
+        ("redis+sentinel://127.0.0.1:1/main/0", "no Sentinel tells where the master 'main' is"),
+    ],
+)
+def test_out_of_reach(doctor: Any, url: str, words: str) -> None:
+    seen = doctor(url)
+    assert (seen.code, seen.results("wrong")) == (1, ["redis"])
+    assert words in seen.of("redis")[1]
+
+
+def test_a_frozen_server(doctor: Any) -> None:
+    with server() as frozen:
+        frozen.freeze()
+        result, message = doctor(frozen, redis={"start_timeout": 0.3}).of("redis")
+    assert (result, "no answer: is the server frozen" in message) == ("wrong", True), message
+
+
+@pytest.mark.parametrize("login", ["", "relay:wrong-secret@"])
+def test_wrong_credentials(doctor: Any, login: str) -> None:
+    with server(config={"requirepass": "right-secret"}) as locked:
+        seen = doctor(locked.url.replace("://", f"://{login}"))
+    result, message = seen.of("redis")
+    assert (seen.code, result) == (1, "wrong")
+    assert "the user or the password is wrong, or missing" in message
+    assert "secret" not in json.dumps(seen.lines)
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="no openssl")
+def test_tls(doctor: Any, tmp_path: Path) -> None:
+    """A CA that is not trusted is told, and TLS spoken to a plain port; with the CA all is well."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    config = {
+        "tls-port": "0",
+        "tls-cert-file": str(pair.certificate),
+        "tls-key-file": str(pair.key),
+        "tls-ca-cert-file": str(authority.ca.certificate),
+        "tls-auth-clients": "no",
+    }
+    with server() as plain:
+        assert (
+            "does the server speak TLS on this port?"
+            in doctor(plain.url.replace("redis:", "rediss:")).of("redis")[1]
+        )
+    port = free_port()
+    with server("redis-system", {**config, "tls-port": str(port)}):
+        url = f"rediss://127.0.0.1:{port}/0"
+        assert "no CA that is trusted here has signed" in doctor(url).of("redis")[1]
+        assert doctor(f"{url}?ssl_ca_certs={authority.ca.certificate}").code == 0
+
+
+def test_a_replica(doctor: Any, healthy: RunningServer) -> None:
+    with server() as replica:
+        with replica.client() as client:
+            client.replicaof("127.0.0.1", healthy.port)
+        seen = doctor(replica)
+    assert (seen.code, seen.of("redis")[0]) == (1, "wrong")
+    assert "this is a replica: name the master" in seen.of("redis")[1]
+
+
+@pytest.mark.parametrize(("allowed", "result"), [(False, "wrong"), (True, "note")])
+def test_eviction(doctor: Any, allowed: bool, result: str) -> None:
+    with server(config={"maxmemory-policy": "allkeys-lru"}) as evicting:
+        seen = doctor(evicting, redis={"allow_eviction": allowed})
+    assert seen.of("eviction")[0] == result
+    assert seen.code == (0 if allowed else 1)
+
+
+@pytest.mark.parametrize(
+    ("save", "words"), [("", "loses every timer"), ("3600 1", "loses all since the last one")]
+)
+def test_persistence(doctor: Any, save: str, words: str) -> None:
+    with server(config={"appendonly": "no", "save": save}) as volatile:
+        seen = doctor(volatile)
+    assert (seen.code, seen.of("persistence")[0]) == (0, "note")
+    assert words in seen.of("persistence")[1]
+
+
+def test_full(doctor: Any) -> None:
+    """At its maxmemory a server refuses to store, and the doctor is not stuck."""
+    with server(config={"maxmemory": "1mb"}) as full:
+        seen = doctor(full)
+    assert seen.of("memory")[0] == "note"
+    assert seen.code == 1
+    assert any("schedule" in line["message"] for line in seen.lines if line["check"] == "permissions")
+
+
+@pytest.mark.parametrize("hash_tags", [False, True])
+def test_a_cluster(doctor: Any, hash_tags: bool) -> None:
+    """One node with all slots: fine with hash tags, and wrong without."""
+    with server(config={"cluster-enabled": "yes"}) as node:
+        with node.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+            eventually(
+                lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster is up"
+            )
+        seen = doctor(node, redis={"hash_tags": hash_tags})
+    assert seen.code == (0 if hash_tags else 1)
+    if not hash_tags:
+        assert "set redis.hash_tags to true" in seen.of("cluster")[1]
+
+
+def user(healthy: RunningServer, *rules: str) -> str:
+    with healthy.client() as operator:
+        operator.execute_command("ACL", "DELUSER", "limited")
+        operator.execute_command("ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", *rules)
+    return healthy.url.replace("://", "://limited:pw@")
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        ("-zadd", "schedule"),
+        ("-xadd", "keep and redrive dead letters"),
+        ("-evalsha", "schedule"),
+        ("-set", "pause"),
+        ("-sadd", "register topics"),
+        ("-hstrlen", "claim"),
+    ],
+)
+def test_missing_permissions(doctor: Any, healthy: RunningServer, rule: str, what: str) -> None:
+    """What the user may not do is named, with the server's words and what to do."""
+    seen = doctor(user(healthy, rule), topics={"orders": {}})
+    assert seen.code == 1
+    messages = [line["message"] for line in seen.lines if line["check"] == "permissions"]
+    assert any(f"does not let us {what}: " in message for message in messages), messages
+    assert all("give the user what docs/redis.md lists" in message for message in messages)
+
+
+@pytest.mark.parametrize("rule", ["-subscribe", "resetchannels"])
+def test_hints_that_are_not_heard(doctor: Any, healthy: RunningServer, rule: str) -> None:
+    """Relay works without, so it is to note and not wrong."""
+    seen = doctor(user(healthy, rule))
+    assert (seen.code, seen.of("wake hints")[0]) == (0, "note")
+
+
+def test_a_user_without_any_right(doctor: Any, healthy: RunningServer) -> None:
+    seen = doctor(user(healthy, "-@all"))
+    assert (seen.code, seen.of("redis")[0]) == (1, "wrong")
+    assert "give it what docs/redis.md lists" in seen.of("redis")[1]
+
+
+def test_keys_of_another_type(doctor: Any, healthy: RunningServer) -> None:
+    with healthy.client() as client:
+        client.set("timers_timeline:orders", "x")
+        client.sadd("timers_topics", "other")
+        client.rpush("timers_dead:other", "x")
+    seen = doctor(healthy, topics={"orders": {}})
+    assert seen.code == 1
+    messages = [line["message"] for line in seen.lines if line["check"] == "keys"]
+    assert "timers_timeline:orders holds a string and should hold a zset" in messages[0]
+    assert "timers_dead:other holds a list and should hold a stream" in messages[1]
+
+
+def test_overdue_dead_and_paused(doctor: Any, healthy: RunningServer) -> None:
+    with healthy.client() as client:
+        client.sadd("timers_topics", "late", "dying", "paused")
+        client.zadd("timers_timeline:late", {"x": time.time() - 300})
+        client.hset("timers_payloads:late", "x", "")
+        client.xadd("timers_dead:dying", {"timer_id": "x"})
+        client.zadd("timers_timeline:paused", {"x": time.time() - 300})
+        client.set("timers_pause:paused", str(int(time.time() + 60) * 1_000_000))
+    seen = doctor(healthy)
+    assert (seen.code, seen.results("wrong")) == (1, ["overdue"])
+    assert re.search(r"'late' has 1 timers due, the first for 30\d s", seen.of("overdue")[1])
+    assert "'dying' has 1 dead letters" in seen.of("dead")[1]
+    assert "'paused' is paused, 1 due" in seen.of("paused")[1]
+
+
+@contextmanager
+def application(status: int | None) -> Iterator[str]:
+    """Something that listens; with a status, it serves grpc.health.v1."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
+    if status is not None:
+        servicer = health.HealthServicer()
+        servicer.set("", status)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "words"),
+    [
+        (health_pb2.HealthCheckResponse.SERVING, "ok", "is SERVING"),
+        (health_pb2.HealthCheckResponse.NOT_SERVING, "wrong", "is NOT_SERVING: its timers wait"),
+        (None, "note", "without grpc.health.v1"),
+    ],
+)
+def test_pushed_applications(
+    doctor: Any, healthy: RunningServer, status: int | None, result: str, words: str
+) -> None:
+    with application(status) as target:
+        seen = doctor(healthy, topics={"p": {"delivery": {"mode": "push", "target": target}}})
+    assert seen.of("push")[0] == result
+    assert words in seen.of("push")[1]
+
+
+def test_a_pushed_application_that_is_away(doctor: Any, healthy: RunningServer) -> None:
+    seen = doctor(healthy, topics={"p": {"delivery": {"mode": "push", "target": "127.0.0.1:1"}}})
+    assert (seen.code, seen.of("push")[0]) == (1, "wrong")
+    assert "can't be reached" in seen.of("push")[1]
+    assert "refused" in seen.of("push")[1]
+
+
+WELL = Facts(
+    name="Redis 7.0.15",
+    version=(7, 0),
+    is_cluster=False,
+    policy="noeviction",
+    memory_used=1,
+    memory_limit=0,
+    aof=True,
+    snapshots=False,
+    writes_fail=False,
+)
+
+
+def test_an_old_server_and_a_broken_disk() -> None:
+    """States that no server here can be brought into."""
+
+    def wrong(facts: Facts) -> list[str]:
+        return [f.check for f in findings.fitness(Settings(), facts) if f.result == "wrong"]
+
+    assert wrong(replace(WELL, name="Redis 6.0.16", version=(6, 0))) == ["version"]
+    assert wrong(replace(WELL, writes_fail=True)) == ["persistence"]
+    assert [f.result for f in findings.fitness(Settings(), WELL)] == ["ok", "ok"]
+
+
+def test_clocks_and_round_trips() -> None:
+    assert (findings.clock(0.9).result, findings.clock(-0.9).result) == ("ok", "ok")
+    assert "3.2 s ahead of" in findings.clock(3.2).message
+    assert "3.2 s behind" in findings.clock(-3.2).message
+    assert (findings.latency(0.001).result, findings.latency(0.02).result) == ("ok", "note")
+
+
+def test_what_is_just_due_is_not_overdue() -> None:
+    stats = TopicStats("t", 100_000_000, 1, 1, 50_000_000, dead=0, oldest_death=None, paused_until=None)
+    assert list(findings.standing(stats)) == []

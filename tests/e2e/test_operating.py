@@ -1,0 +1,248 @@
+"""Operating a real relay with the real command line: poison, dead letters, redrive, pause, run, watch."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import ROOT, Ran, Relay, always, command, environment, eventually
+
+TOPIC = "orders"
+QUICK = {
+    "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "3",
+    "RELAY_DEFAULTS__RETRY__INITIAL": "0.05",
+    "RELAY_DEFAULTS__RETRY__MAX": "0.05",
+}
+
+
+def ask(relay: Relay, *arguments: str, timeout: float = 30.0) -> Ran:
+    return command(*arguments, "--target", relay.target, timeout=timeout)
+
+
+def standing(relay: Relay, topic: str = TOPIC) -> dict[str, object]:
+    (found,) = ask(relay, "stats", topic, "--json").documents
+    return found
+
+
+def test_a_poison_timer_dies_and_comes_back(stage: Stage) -> None:
+    """After exactly `max_attempts` deliveries it is a dead letter; redriven, it begins with attempt 1."""
+    relay = stage.relay(settings=QUICK)
+    stage.application(relay, TOPIC)
+    producer = stage.producer(relay)
+    producer.schedule(TOPIC, "poison", {"nack_until": 99, "retry_after": 0.0})
+    producer.schedule(TOPIC, "well")
+    eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 1, "the poison timer is dead")
+    assert [event.attempt for event in stage.journal.starts("poison")] == [1, 2, 3]
+
+    (row,) = [line for line in ask(relay, "topics").out.splitlines() if line.split()[:1] == [TOPIC]]
+    assert row.split() == [TOPIC, "0", "0", "1"]
+    (letter,) = ask(relay, "dead", "list", TOPIC, "--json").documents
+    assert (letter["timer_id"], letter["reason"], letter["attempts"]) == ("poison", "attempts", 3)
+    assert letter["last_error"] == "as asked"
+    (got,) = ask(relay, "dead", "get", TOPIC, letter["dead_id"], "--json").documents
+    assert '"nack_until": 99' in got["payload"]
+
+    done = ask(relay, "dead", "redrive", TOPIC, letter["dead_id"], "--json")
+    assert (done.code, done.documents[0]["result"]) == (0, "redriven"), done.err
+    eventually(lambda: len(stage.journal.starts("poison")) == 6, "it came three times more")
+    assert [event.attempt for event in stage.journal.starts("poison")] == [1, 2, 3] * 2
+    assert len({event.occurrence for event in stage.journal.starts("poison")}) == 1
+
+    eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 1, "it is dead again")
+    assert ask(relay, "dead", "purge", TOPIC, "--timer-id", "poison", "--yes").code == 0
+    assert stage.client.keys(f"*:{TOPIC}") == []
+
+
+def test_a_conflict_is_left_alone(stage: Stage) -> None:
+    """A timer that was scheduled anew since its death is not replaced by its dead self."""
+    relay = stage.relay(settings=QUICK)
+    stage.application(relay, TOPIC)
+    producer = stage.producer(relay)
+    producer.schedule(TOPIC, "x", {"reject": True})
+    eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 1, "it is dead")
+    producer.schedule(TOPIC, "x", b"new", delay=3600.0)
+    done = ask(relay, "dead", "redrive", TOPIC, "--all")
+    assert (done.code, done.out) == (1, f"redrove 0 dead letters of {TOPIC}\n")
+    assert f"timer {TOPIC}/x lives again" in done.err
+    assert standing(relay)["dead"] == 1
+    assert ask(relay, "cancel", TOPIC, "x").code == 0
+    assert ask(relay, "dead", "redrive", TOPIC, "--all").code == 0
+
+
+@pytest.mark.slow
+def test_five_thousand_at_a_rate(stage: Stage) -> None:
+    """2,500 a second take about two seconds; all come back, whatever the first run left."""
+    relay = stage.relay(settings={**QUICK, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
+    application = stage.application(relay, TOPIC, "--concurrency", "1000")
+    producer = stage.producer(relay)
+    producer.schedule_many(TOPIC, [f"t{n}" for n in range(5000)], {"reject": True})
+    eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 5000, "all are dead", 60.0)
+    assert application.terminate() == 0
+
+    start = time.monotonic()
+    cut = stage.process("redrive", *redriving(relay, "--rate", "1000/s"))
+    eventually(lambda: stage.client.zcard(f"timers_timeline:{TOPIC}") >= 600, "the first are back")
+    cut.signal(signal.SIGINT)
+    assert cut.wait() == 1
+    assert re.search(r"cut off: redrove \d+ dead letters", cut.output())
+    back = stage.client.zcard(f"timers_timeline:{TOPIC}")
+    assert 600 <= back <= 1000 * (time.monotonic() - start) + 500, "it kept to its rate"
+
+    start = time.monotonic()
+    done = ask(relay, "dead", "redrive", TOPIC, "--all", "--rate", "2500/s", timeout=60.0)
+    took = time.monotonic() - start
+    assert done.code == 0, done.err
+    assert done.out == f"redrove {5000 - back} dead letters of {TOPIC}\n"
+    assert took >= (5000 - back - 500) / 2500, "it kept to its rate"
+    assert took < (5000 - back) / 2500 + 15, "and did not dawdle"
+    assert standing(relay)["dead"] == 0
+    assert standing(relay)["due"] == 5000
+
+
+def redriving(relay: Relay, *options: str) -> list[str]:
+    return ["relay.cli", "dead", "redrive", TOPIC, "--all", "--target", relay.target, *options]
+
+
+def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
+    """Paused through one relay, two deliver nothing more; resumed, both do within a second."""
+    relays = [stage.relay(name) for name in ("one", "two")]
+    for relay in relays:
+        stage.application(relay, TOPIC, "--concurrency", "4", name=f"at {relay.name}")
+    producer = stage.producer(relays[0])
+    producer.schedule(TOPIC, "before")
+    eventually(lambda: stage.journal.ended()["before"] == 1, "timers are delivered")
+
+    assert ask(relays[0], "pause", TOPIC).out == f"paused {TOPIC} until it is resumed\n"
+    producer.schedule_many(TOPIC, [f"held-{n}" for n in range(40)], {"sleep": 0.05})
+    always(lambda: len(stage.journal.events("start")) == 1, "nothing is delivered", 1.0)
+    assert standing(relays[1])["paused"] is True
+
+    assert ask(relays[1], "resume", TOPIC).code == 0
+    resumed = time.time()
+    eventually(lambda: len(stage.journal.ended()) == 41, "all are delivered")
+    starts = [event for event in stage.journal.events("start") if event.timer_id != "before"]
+    first = {pid: min(event.at for event in starts if event.pid == pid) for pid in {e.pid for e in starts}}
+    assert len(first) == 2, "both relays took up their work"
+    assert max(first.values()) - resumed < 1.0
+
+
+def test_a_pause_ends_by_itself(stage: Stage) -> None:
+    relay = stage.relay()
+    stage.application(relay, TOPIC)
+    assert ask(relay, "pause", TOPIC, "--for", "3s").code == 0
+    stage.producer(relay).schedule(TOPIC, "held")
+    eventually(lambda: stage.journal.starts("held"), "it is delivered after the pause")
+    assert stage.journal.starts("held")[0].late > 0.5
+    assert standing(relay)["paused"] is False
+
+
+def test_run(stage: Stage) -> None:
+    """A timer of tomorrow is delivered now."""
+    relay = stage.relay()
+    stage.application(relay, TOPIC)
+    stage.producer(relay).schedule(TOPIC, "tomorrow", delay=86_400.0)
+    assert ask(relay, "run", TOPIC, "tomorrow").code == 0
+    eventually(lambda: stage.journal.ended()["tomorrow"] == 1, "it was delivered")
+    assert ask(relay, "run", TOPIC, "tomorrow").code == 3
+
+
+def test_create_only_and_expiry(stage: Stage) -> None:
+    relay = stage.relay()
+    made = ask(relay, "schedule", TOPIC, "--id", "x", "--in", "1h", "--create-only", "--json")
+    again = ask(relay, "schedule", TOPIC, "--id", "x", "--in", "2h", "--create-only", "--json")
+    assert [made.documents[0]["result"], again.documents[0]["result"]] == ["created", "unchanged"]
+    assert made.documents[0]["due_time"] == again.documents[0]["due_time"]
+
+    assert ask(relay, "pause", TOPIC).code == 0
+    assert ask(relay, "schedule", TOPIC, "--id", "stale", "--in", "0", "--expire-after", "100ms").code == 0
+    stage.application(relay, TOPIC)
+    always(lambda: not stage.journal.events("start"), "it is held", 0.3)
+    assert ask(relay, "resume", TOPIC).code == 0
+    eventually(lambda: standing(relay)["timers"] == 1, "the expired one is gone")
+    assert stage.journal.events("start") == []
+
+
+def test_watch_on_a_terminal(stage: Stage) -> None:
+    """It shows the figures as they change, and Ctrl-C leaves an exit code of 0 and a whole terminal."""
+    relay = stage.relay()
+    producer = stage.producer(relay)
+    producer.schedule(TOPIC, "one", delay=3600.0)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "relay.cli", "topics", "--watch", "--interval", "200ms"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+        env=environment({"RELAY_TARGET": relay.target, "TERM": "xterm"}),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+
+    def read_until(pattern: bytes) -> None:
+        nonlocal shown
+        deadline = time.monotonic() + 30
+        while not re.search(pattern, shown):
+            assert time.monotonic() < deadline, shown
+            shown += os.read(ours, 65_536)
+
+    try:
+        read_until(rb"orders +1 +0 ")
+        producer.schedule(TOPIC, "two", delay=3600.0)
+        read_until(rb"orders +2 +0 ")
+        process.send_signal(signal.SIGINT)
+        read_until(rb"\x1b\[\?25h")  # the cursor is shown again
+        assert process.wait(20) == 0
+        assert b"Traceback" not in shown
+        assert b"Aborted" not in shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_progress_on_a_terminal(stage: Stage) -> None:
+    """A bulk redrive shows a bar on a terminal, and its result on standard output alone."""
+    relay = stage.relay(settings={**QUICK, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
+    application = stage.application(relay, TOPIC)
+    stage.producer(relay).schedule_many(TOPIC, [f"t{n}" for n in range(50)], {"reject": True})
+    eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 50, "all are dead")
+    assert application.terminate() == 0
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", *redriving(relay, "--rate", "200/s")],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        cwd=ROOT,
+        env=environment({"TERM": "xterm"}),
+        timeout=30,
+        check=False,
+    )
+    bar = os.read(ours, 1 << 20)
+    os.close(theirs)
+    os.close(ours)
+    assert (done.returncode, done.stdout) == (0, b"redrove 50 dead letters of orders\n")
+    assert b"50/50" in bar
+
+
+def test_doctor_sees_what_nobody_takes(stage: Stage, tmp_path: Path) -> None:
+    """The same words as the README's: a topic with a backlog and no application is wrong."""
+    relay = stage.relay()
+    stage.producer(relay).schedule(TOPIC, "waits")
+    eventually(lambda: stage.client.sismember("timers_topics", TOPIC), "the topic is known")
+    stage.client.zadd(f"timers_timeline:{TOPIC}", {"waits": time.time() - 3600})
+    url = {"RELAY_REDIS__URL": stage.server.url}
+    seen = command("doctor", "--json", settings=url)
+    wrong = [line for line in seen.documents if line["result"] == "wrong"]
+    assert (seen.code, [line["check"] for line in wrong]) == (1, ["overdue"])
+    assert "no application takes them" in wrong[0]["message"]
