@@ -13,7 +13,6 @@ real relay. See docs/client.md.
 """
 
 from relay.client.testing.records import Delivered, Died, Outcome
-from relay.client.testing.relays import InMemoryRelay, SyncInMemoryRelay
-from relay.core.policy import RetryPolicy
+from relay.client.testing.relays import InMemoryRelay, RetryPolicy, SyncInMemoryRelay
 
 __all__ = ["Delivered", "Died", "InMemoryRelay", "Outcome", "RetryPolicy", "SyncInMemoryRelay"]

@@ -26,6 +26,8 @@ from relay.client.testing.timers import MemoryTimers, span
 from relay.client.wire import Method
 from relay.core.policy import RetryPolicy, TopicPolicy
 
+__all__ = ["InMemoryRelay", "RetryPolicy", "SyncInMemoryRelay"]
+
 End = RelayClient | SyncRelayClient | PushHandlers
 """What an application talks to its relay by."""
 

@@ -19,7 +19,6 @@ from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Scheduled
 from relay.core.timers import TimerState as StoredState
 from relay.rpc import translate
-from relay.rpc.errors import code
 from relay.store.memory import MemoryStore
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
@@ -67,7 +66,7 @@ class MemoryService:
             try:
                 return self._answers[method.name](request)
             except RelayError as failure:
-                raise errors.make(code(failure), str(failure), field=_field(failure)) from None
+                raise _error(failure) from None
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
         spec, create = request.timer, request.mode == pb.SCHEDULE_MODE_CREATE
@@ -102,9 +101,10 @@ class MemoryService:
         try:
             return pb.ScheduleResult(scheduled=self._schedule(request))
         except RelayError as failure:
-            number: int = code(failure).value[0]
-            error = pb.ItemError(code=number, message=str(failure), field=_field(failure))
-            return pb.ScheduleResult(error=error)
+            error = _error(failure)
+            number: int = error.code.value[0]
+            field = error.field if isinstance(error, errors.InvalidArgument) else ""
+            return pb.ScheduleResult(error=pb.ItemError(code=number, message=error.message, field=field))
 
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         topic, timer_id = _names(request)
@@ -141,8 +141,17 @@ def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) 
     return validate.name("topic", request.topic), validate.name("timer_id", request.timer_id)
 
 
-def _field(failure: RelayError) -> str:
-    return failure.field if isinstance(failure, InvalidField) else ""
+_STATUSES = {
+    InvalidField: StatusCode.INVALID_ARGUMENT,
+    TimerNotFound: StatusCode.NOT_FOUND,
+    TopicFull: StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+def _error(failure: RelayError) -> errors.CallError:
+    """As a call would end with it."""
+    field = failure.field if isinstance(failure, InvalidField) else ""
+    return errors.make(_STATUSES[type(failure)], str(failure), field=field)
 
 
 def _not_found(topic: str, timer_id: str) -> TimerNotFound:
