@@ -28,7 +28,7 @@ def source(verb: str) -> str:
     return "\n".join((folder / f"{name}.lua").read_text(encoding="utf-8") for name in ("prelude", verb))
 
 
-KEYS = {"claim": 5, "settle": 4, "redrive": 4, "purge": 4, "trim": 4, "stats": 5, "pause": 5}
+KEYS = {"claim": 5, "settle": 4, "letters": 4, "redrive": 4, "purge": 4, "trim": 4, "stats": 5, "pause": 5}
 """How many of a topic's keys a script takes, if not the first three."""
 
 

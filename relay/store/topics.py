@@ -16,11 +16,11 @@ from relay.store.keys import KeyNames
 from relay.store.records import text_of
 from relay.store.scripts import Scripts
 
-VERBS = ("redrive", "purge", "trim", "stats", "pause", "sweep", "repair")
+VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair")
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
 
-Entry = tuple[bytes, dict[bytes, bytes]]
-"""An entry of a stream: its id and its fields."""
+PAGE_BYTES = 4 << 20
+"""Content that a page of dead letters reads at most, roughly; it ends sooner then."""
 
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
@@ -85,26 +85,22 @@ class RedisTopics:
         await self._run("pause", topic, self._keys.channel(topic), "at", 0)
 
     async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
-        """See `TopicStore.dead_page`. One XRANGE of one entry more than asked for."""
+        """See `TopicStore.dead_page`. One script call."""
         if cursor and not _ENTRY.fullmatch(cursor):
             raise InvalidField("page_token", "is not one that a page gave; start without one")
-        start = f"({cursor}" if cursor else "-"
-        entries = await self._entries(topic, start, "+", limit + 1)
-        letters = [_letter(name, fields, content=False) for name, fields in entries[:limit]]
-        return DeadPage(letters, letters[-1].dead_id if len(entries) > limit else "")
+        more, *flat = await self._run("letters", topic, limit, cursor, PAGE_BYTES)
+        letters = [
+            _letter(flat[i], dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)))
+            for i in range(0, len(flat), 2)
+        ]
+        return DeadPage(letters, letters[-1].dead_id if more else "")
 
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
         """See `TopicStore.dead_letter`. One XRANGE."""
         _check(dead_id)
-        entries = await self._entries(topic, dead_id, dead_id, 1)
-        return _letter(*entries[0], content=True) if entries else None
-
-    async def _entries(self, topic: str, start: str, end: str, count: int) -> list[Entry]:
         async with translated_errors():
-            found: list[Entry] = await self._redis.execute_command(
-                "XRANGE", self._keys.of(topic)[3], start, end, "COUNT", count
-            )
-        return found
+            found = await self._redis.execute_command("XRANGE", self._keys.of(topic)[3], dead_id, dead_id)
+        return _letter(*found[0]) if found else None
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
         """See `TopicStore.redrive`. One script call."""
@@ -155,9 +151,9 @@ def _check(dead_id: str) -> None:
         raise InvalidField("dead_id", "is none that a listing gave, such as 1767225600000-0")
 
 
-def _letter(name: bytes, fields: Mapping[bytes, bytes], *, content: bool) -> DeadLetter:
+def _letter(name: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
     timer_id = text_of(fields[b"timer_id"])[0]
-    held = envelope.decode(fields[b"envelope"]) if content else envelope.Content(b"", {}, "")
+    held = envelope.decode(fields.get(b"envelope", b""))
     return DeadLetter(
         dead_id=name.decode(),
         timer_id=timer_id,

@@ -21,6 +21,7 @@ Scenario = Callable[[Bench], Awaitable[None]]
 
 rejected: Scenario = partial(dead.test_a_rejected_timer_is_kept, reason=Reason.REJECTED)
 semicolons: Scenario = partial(dead.test_any_error_text, verb=Verb.REJECT, error="a;b;;c")
+ten_a_page: Scenario = partial(redrive.test_pages_of_any_length, limit=10)
 ages: Scenario = partial(dead.test_ages_in_other_years, year=2.2e9)
 conflict: Scenario = partial(redrive.test_a_redrive_of_an_id_that_lives, lease=None)
 in_flight: Scenario = partial(
@@ -85,6 +86,13 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "an empty stream left by purge": (redrive.test_purge,),
     "an empty stream left by trim": (redrive.test_trim_by_age,),
     "trimmed silently": (redrive.test_trim_by_count,),
+    "pages carry the content": (redrive.test_a_page_leaves_the_content_out,),
+    "pages read without end": (
+        redrive.test_a_page_leaves_the_content_out,
+        redrive.test_a_letter_larger_than_a_page,
+    ),
+    "pages repeat their last entry": (ten_a_page,),
+    "pages end too soon": (redrive.test_a_page_leaves_the_content_out,),
     "no age trims": (redrive.test_trim_by_age,),
     "create replaces": (options.test_create_only, options.test_create_only_twice_in_one_call),
     "create overlooks its own call": (options.test_create_only_twice_in_one_call,),

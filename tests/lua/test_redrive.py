@@ -15,6 +15,55 @@ DEADLINE = own(NOW + LEASE)
 HELD = record(LEASED, DEADLINE, due=DUE, nonce=N1)
 
 
+# --------------------------------------------------------------------------------- pages
+
+
+async def test_a_page_leaves_the_content_out(bench: Bench) -> None:
+    """However large it is, it does not cross the wire; a page of much content ends sooner, and goes on."""
+    letters = [Letter(f"t{n:02}", "rejected", 1, 1, DUE, NOW, N1, envelope=bytes(100_000)) for n in range(35)]
+    names = [bench.put_letter(letter) for letter in letters]
+    reply = await bench.run("letters", 500, "", 4 << 20)
+    assert (reply[0], [name.decode() for name in reply[1::2]]) == (b"", names)
+    assert all(b"envelope" not in fields[::2] and len(fields) == 16 for fields in reply[2::2])
+    found, cursor = [], ""
+    while True:
+        more, *flat = await bench.run("letters", 20, cursor, 550_000)
+        assert len(flat) == 2 * 6 or not more, "about as much as asked for"
+        found += [name.decode() for name in flat[::2]]
+        cursor = found[-1]
+        if not more:
+            break
+    assert found == names
+
+
+async def test_a_letter_larger_than_a_page(bench: Bench) -> None:
+    """It makes a page of its own, so that nothing is in the way of what follows."""
+    names = [
+        bench.put_letter(Letter("a", "rejected", 1, 1, DUE, NOW, N1, envelope=bytes(5 << 20)))
+        for _ in range(3)
+    ]
+    page = await bench.topics.dead_page(bench.topic, limit=5, cursor="")
+    assert ([letter.dead_id for letter in page.letters], page.cursor) == (names[:1], names[0])
+    page = await bench.topics.dead_page(bench.topic, limit=1, cursor=names[1])
+    assert ([letter.dead_id for letter in page.letters], page.cursor) == (names[2:], "")
+
+
+@pytest.mark.parametrize("limit", [1, 9, 10, 11, 29, 30, 31])
+async def test_pages_of_any_length(bench: Bench, limit: int) -> None:
+    """Each letter once, and the last page is never an empty one."""
+    names = [bench.put_letter(Letter("a", "rejected", 1, 1, DUE, NOW, N1)) for _ in range(30)]
+    found, cursor = [], ""
+    while True:
+        page = await bench.topics.dead_page(bench.topic, limit=limit, cursor=cursor)
+        assert len(page.letters) == limit or not page.cursor
+        found += [letter.dead_id for letter in page.letters]
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert page.letters
+    assert found == names
+
+
 # ----------------------------------------------------------------------- trim and purge
 
 
