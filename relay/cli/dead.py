@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from relay.cli.exits import NOT_FOUND, fail
 from relay.cli.selection import PAGE, Asked
 from relay.client.topics import ALL_DEAD, DeadLetter, DeadLetterInfo, Topics
 
-MOST = 10_000
-"""Dead letters that `dead list` looks at unless told to look at all."""
+MOST_PAGES = 20
+"""Pages that `dead list` looks through with a filter, unless told to look at all."""
 
 ERROR_WIDTH = 60
 """Characters of an error in a table; `dead get` and --json have all."""
@@ -29,24 +30,25 @@ TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
 def list_(door: Door, topic: str, asked: Asked, limit: int, everything: bool, as_json: bool) -> None:
     """Show up to `limit` that match, JSON lines as they come."""
     wanted = asked.filter()
-    page_size = min(limit + 1, PAGE) if wanted == ALL_DEAD else PAGE
+    is_filtered = wanted != ALL_DEAD
+    page_size = PAGE if is_filtered else min(limit + 1, PAGE)
     found = _Found(limit, as_json)
 
     async def listed(topics: Topics) -> str:
-        token, looked = "", 0
-        while True:
+        token = ""
+        for page in itertools.count(1):
             letters, token = await topics.dead_page(topic, wanted, page_size=page_size, token=token)
-            looked += page_size
             if found.add(letters):
                 return f"there are more: these are the first {limit} (--limit)"
             if not token:
                 return ""
-            if looked >= MOST and not everything:
-                return f"looked at the oldest {looked} only; --all looks at all"
+            if page == MOST_PAGES and is_filtered and not everything:
+                return f"stopped after {page} pages of at most {page_size}; --all looks at all"
+        raise AssertionError("unreachable")
 
     note = door.call(listed)
     if not as_json:
-        _show(topic, found.letters, is_filtered=wanted != ALL_DEAD)
+        _show(topic, found.letters, is_filtered=is_filtered)
     if note:
         typer.echo(note, err=True)
 

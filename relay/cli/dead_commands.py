@@ -51,7 +51,8 @@ def list_(
     before: Before = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     everything: Annotated[
-        bool, typer.Option("--all", help="Look at all of them for what matches, not just at 10,000.")
+        bool,
+        typer.Option("--all", help="Look at all of them for what matches, not just at the first 20 pages."),
     ] = False,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = 10.0,

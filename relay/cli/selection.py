@@ -70,24 +70,21 @@ class Selection:
         """How many more were looked at, and at most `size` that are meant: their names, and what is known.
 
         No more than `total` are looked at. The oldest come first, so what dies meanwhile, a timer
-        that was redriven for instance, is not taken up again.
+        that was redriven for instance, is not taken up again. (The filter is applied here, since a
+        page that the relay has filtered does not tell how many it looked at.)
         """
         for start in range(0, len(self.names), size):
             names = list(self.names[start : start + size])
             yield len(names), names, []
         if self.names:
             return
-        looked, token = 0, ""
-        while looked < total:
-            step = min(PAGE, total - looked)
-            letters, token = await topics.dead_page(topic, self.wanted, page_size=step, token=token)
-            looked += step
-            if not letters:
-                yield step, [], []
+        left, token = total, ""
+        while left > 0:
+            letters, token = await topics.dead_page(topic, page_size=min(PAGE, left), token=token)
+            left -= len(letters)
             for start in range(0, len(letters), size):
-                part = list(letters[start : start + size])
-                last = start + size >= len(letters)
-                counted = step - start if last else size
-                yield counted, [letter.dead_id for letter in part], part
+                looked = letters[start : start + size]
+                meant = [letter for letter in looked if self.wanted(letter)]
+                yield len(looked), [letter.dead_id for letter in meant], meant
             if not token:
                 return

@@ -127,6 +127,15 @@ class DeadLetterFilter:
     died_before: datetime | None = None
     """Died before this instant; aware."""
 
+    def __call__(self, letter: DeadLetterInfo) -> bool:
+        """Whether the letter is one of them; the relay decides in the same way."""
+        return (
+            self.timer_id in ("", letter.timer_id)
+            and self.reason in ("", letter.reason)
+            and (self.died_since is None or self.died_since <= letter.death_time)
+            and (self.died_before is None or letter.death_time < self.died_before)
+        )
+
     def to_proto(self) -> pb.DeadLetterFilter:
         """Return the message for the wire. Raises `InvalidArgument`."""
         arguments.check_text(self.timer_id, "timer_id")

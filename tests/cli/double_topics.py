@@ -25,6 +25,8 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         """What was asked, in order: the method's name and the request."""
         self.fail_after: int | None = None
         """So many calls are answered; those that follow are UNAVAILABLE."""
+        self.shortest = 1000
+        """No page of dead letters is longer, whatever was asked for."""
 
     def die(self, topic: str, timer_id: str, **fields: Any) -> str:
         """Add a dead letter; answers its `dead_id`."""
@@ -78,7 +80,7 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
     def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Any) -> pb.ListDeadLettersResponse:
         self._note("ListDeadLetters", request, context)
         rest = [dead_id for dead_id in self.dead.get(request.topic, {}) if dead_id > request.page_token]
-        page = rest[: request.page_size]
+        page = rest[: min(request.page_size, self.shortest)]
         letters = [self.dead[request.topic][dead_id] for dead_id in page]
         wanted = request.filter
         return pb.ListDeadLettersResponse(
