@@ -108,7 +108,7 @@ class Pusher:
                 self._barred = False
             if self._application.ready:
                 # One call, beside those that may still be under way, shows whether a handler lives.
-                self._engine.resize(self._session, self._session.in_flight + 1)
+                self._engine.resize(self._session, min(self._session.in_flight + 1, self._capacity))
             else:
                 self._engine.resize(self._session, 0)
             await self._look.wait()

@@ -1,0 +1,69 @@
+"""Push to applications that flap, pass on others' words, or are reached by odd ways: what stays true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+
+from relay.core.pacing import Backoff
+from relay.v1 import delivery_service_pb2 as delivery
+from relay.v1 import timer_handler_pb2_grpc as base
+from tests.rpc.handler import Handler, Server, Wire, eventually, pushing, serve
+from tests.rpc.rig import Relay
+from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
+
+
+@pytest.fixture
+async def handler() -> Handler:
+    return Handler(receipts=True)
+
+
+@pytest.fixture
+async def application(handler: Handler) -> AsyncIterator[Server]:
+    server = await serve(handler, healthy=True)
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def wire(application: Server) -> AsyncIterator[Wire]:
+    wire = Wire(application.address)
+    await wire.lay()
+    yield wire
+    await wire.cut()
+
+
+async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
+    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is under way when it says NOT_SERVING goes on, and keeps its place."""
+    caplog.set_level("INFO")
+    release = asyncio.Event()
+
+    async def act(_: delivery.Delivery, __: Any) -> Any:
+        await release.wait()
+
+    def said() -> Counter[str]:
+        return Counter(record.getMessage() for record in caplog.records)
+
+    handler.act = act
+    async with pushing(relay, application.address, max_concurrent=2):
+        await schedule(relay, *"abcdef")
+        await eventually("two are being handled", lambda: handler.active == 2)
+        for turn in range(1, 4):
+            await application.say(serving=False)
+            await eventually(
+                "it is heard", lambda: said()["the application can't be called; its timers wait"] == turn
+            )
+            await application.say(serving=True)
+            await eventually("it is heard", lambda: said()["the application can be called"] == turn + 1)
+            await anyio.wait_all_tasks_blocked()
+        release.set()
+        await gone(relay)
+    assert handler.peak == 2
