@@ -153,8 +153,10 @@ class Pusher:
 
     def _lives(self, connection: int) -> None:
         """A handler answers on this connection: no more caution."""
-        if connection == self._application.connection and 0 < self._session.max_outstanding < self._capacity:
-            self._backoff.worked()
+        if connection != self._application.connection or not self._session.max_outstanding:
+            return
+        self._backoff.worked()
+        if self._session.max_outstanding < self._capacity:
             self._engine.resize(self._session, self._capacity)
 
     def _answered(self, lease: Lease, answer: pb.TimerHandlerDeliverResponse) -> None:

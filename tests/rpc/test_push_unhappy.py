@@ -67,3 +67,27 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
         release.set()
         await gone(relay)
     assert handler.peak == 2
+
+
+async def test_the_wait_for_a_handler_begins_anew_after_a_success(
+    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one call at a time, too."""
+    failures: list[int] = []
+
+    def failed(backoff: Backoff) -> float:
+        backoff._failures += 1
+        failures.append(backoff._failures)
+        return 0.0
+
+    async def act(received: delivery.Delivery, context: Any) -> Any:
+        if received.timer_id in "ace" and handler.starts[received.timer_id] == 1:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
+
+    monkeypatch.setattr(Backoff, "failed", failed)
+    handler.act, handler.receipts = act, False
+    async with pushing(relay, application.address, max_concurrent=1):
+        for timer_id in "abcdef":
+            await schedule(relay, timer_id)
+            await gone(relay)
+    assert failures == [1, 1, 1]
