@@ -91,3 +91,30 @@ async def test_the_wait_for_a_handler_begins_anew_after_a_success(
             await schedule(relay, timer_id)
             await gone(relay)
     assert failures == [1, 1, 1]
+
+
+async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
+    relay: Relay, handler: Handler, wire: Wire
+) -> None:
+    """Only the call whose receipt came is an attempt, though the next connection has seen no receipt yet."""
+    release = asyncio.Event()
+
+    async def act(received: delivery.Delivery, _: Any) -> Any:
+        if received.timer_id == "started":
+            await release.wait()
+
+    handler.act = act
+    async with pushing(relay, wire.address, max_concurrent=10):
+        await schedule(relay, "started")
+        await eventually("its receipt is written", lambda: bool(relay.store.items("extend")))
+        handler.gate.clear()
+        handler.reached.clear()
+        await schedule(relay, "a", "b")
+        await eventually("they wait there", lambda: handler.reached.keys() == {"a", "b"})
+        wire.snap()
+        await eventually("all are settled", lambda: len(relay.store.items("settle")) >= 3)
+        counted = {name: await attempts(relay, name) for name in ("a", "b", "started")}
+        handler.gate.set()
+        release.set()
+        await gone(relay)
+    assert counted == {"a": 0, "b": 0, "started": 1}
