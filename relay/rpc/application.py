@@ -115,9 +115,9 @@ class Application:
         """Begin a call; it fails at once where the application can't be reached."""
         return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
 
-    def never_began(self, failure: grpc.aio.AioRpcError) -> bool:
-        """Whether a call failed for want of a connection."""
-        return failure.code() is StatusCode.UNAVAILABLE and (failure.details() or "").startswith(NEVER_BEGAN)
+    def never_began(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
+        """Whether a call failed for want of a connection; a handler may pass on such words of its own calls."""
+        return self.broke(failure, connection) and (failure.details() or "").startswith(NEVER_BEGAN)
 
     def broke(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
         """Whether the connection of a call broke, rather than that the application said so itself."""

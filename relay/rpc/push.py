@@ -182,7 +182,7 @@ class Pusher:
             self._end(lease, Verb.REJECT, words)
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             self._bar(lease, words)
-        elif self._application.never_began(failure) or self._application.stopped(failure, connection):
+        elif self._application.never_began(failure, connection) or self._application.stopped(failure, connection):
             # It counts if there was a receipt: the engine knows.
             self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
         elif self._application.broke(failure, connection):

@@ -118,3 +118,20 @@ async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
         release.set()
         await gone(relay)
     assert counted == {"a": 0, "b": 0, "started": 1}
+
+
+async def test_words_that_a_handler_passes_on_are_its_own(
+    relay: Relay, handler: Handler, application: Server
+) -> None:
+    """A call of its own that found no connection ends in the words that gRPC has for one of ours."""
+
+    async def act(_: delivery.Delivery, context: Any) -> Any:
+        words = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:5432: refused"
+        await context.abort(grpc.StatusCode.UNAVAILABLE, words)
+
+    handler.act, handler.receipts = act, False
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        assert await attempts(relay) == 1
+    assert handler.starts["a"] == 1
