@@ -127,6 +127,7 @@ class Pusher:
                 connection.sends_receipts = True
                 self._received(lease, connection)
             answer = await call.read()
+            await call.read()  # the status: to cancel what ends by itself looks to the server like an attack
             if isinstance(answer, pb.TimerHandlerDeliverResponse):
                 self._answered(lease, answer)
                 self._lives(connection)

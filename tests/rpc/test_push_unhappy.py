@@ -13,7 +13,7 @@ import pytest
 
 from relay.core.pacing import Backoff
 from relay.v1 import delivery_service_pb2 as delivery
-from relay.v1 import timer_handler_pb2_grpc as base
+from relay.v1 import timer_handler_pb2 as handler_pb
 from tests.rpc.handler import Handler, Server, Wire, eventually, pushing, serve
 from tests.rpc.rig import Relay
 from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
@@ -135,3 +135,36 @@ async def test_words_that_a_handler_passes_on_are_its_own(
         await eventually("it is settled", lambda: bool(relay.store.items("settle")))
         assert await attempts(relay) == 1
     assert handler.starts["a"] == 1
+
+
+async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:
+    """Servers may write the status after the answer; those that count resets would end the connection."""
+    ends: list[str] = []
+
+    async def deliver(_: Any, context: Any) -> None:
+        try:
+            await context.write(delivered)
+            await asyncio.sleep(0.05)
+            ends.append("ended")
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    delivered = handler_pb.TimerHandlerDeliverResponse()
+    server = grpc.aio.server()
+    slow = grpc.unary_stream_rpc_method_handler(
+        deliver,
+        handler_pb.TimerHandlerDeliverRequest.FromString,
+        handler_pb.TimerHandlerDeliverResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("relay.v1.TimerHandler", {"Deliver": slow}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with pushing(relay, f"127.0.0.1:{port}"):
+        await schedule(relay, "a", "b", "c")
+        await gone(relay)
+        await eventually("the calls have ended", lambda: len(ends) == 3)
+    await server.stop(0)
+    assert ends == ["ended"] * 3
