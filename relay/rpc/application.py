@@ -28,6 +28,7 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside; the application is beside the relay
 )
 
 NEVER_BEGAN = ("connections to all backends failing", "failed to connect to all addresses")

@@ -168,3 +168,15 @@ async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:
         await eventually("the calls have ended", lambda: len(ends) == 3)
     await server.stop(0)
     assert ends == ["ended"] * 3
+
+
+async def test_no_proxy_stands_between_relay_and_application(
+    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod's http_proxy is for the world outside."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await gone(relay)
+    assert handler.starts["a"] == 1
