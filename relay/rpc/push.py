@@ -38,6 +38,10 @@ RECEIPT_AFTER = 0.5
 STATE_LAG = 0.05
 """Seconds by which a channel's state may come after the end of the calls on it."""
 
+MAX_TRACE = 2048
+"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take 8 KiB in all;
+a longer one stands in the delivery's headers only. The standard asks for 512."""
+
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
 
@@ -218,5 +222,9 @@ def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, headers[name])
         for name in ("traceparent", "tracestate")
-        if name in headers and headers[name].isascii() and headers[name].isprintable()
+        if name in headers and _fits(headers[name])
     )
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= MAX_TRACE and text.isascii() and text.isprintable()

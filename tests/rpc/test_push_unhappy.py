@@ -180,3 +180,15 @@ async def test_no_proxy_stands_between_relay_and_application(
         await schedule(relay, "a")
         await gone(relay)
     assert handler.starts["a"] == 1
+
+
+async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
+    relay: Relay, handler: Handler, application: Server
+) -> None:
+    headers = {"traceparent": TRACEPARENT, "tracestate": "a=" + 30_000 * "x"}
+    async with pushing(relay, application.address):
+        await schedule(relay, "a", headers=headers)
+        await gone(relay)
+    assert dict(handler.seen[0].headers) == headers
+    assert handler.metadata[0]["traceparent"] == TRACEPARENT
+    assert "tracestate" not in handler.metadata[0]
