@@ -181,16 +181,17 @@ class Pusher:
         self, lease: Lease, failure: grpc.aio.AioRpcError, connection: Connection, *, receipted: bool
     ) -> None:
         code, words = failure.code(), failure.details() or ""
+        application = self._application
         if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):
             await anyio.sleep(STATE_LAG)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             self._end(lease, Verb.REJECT, words)
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             self._bar(lease, words)
-        elif self._application.never_began(failure, connection) or self._application.stopped(failure, connection):
+        elif application.never_began(failure, connection) or application.stopped(failure, connection):
             # It counts if there was a receipt: the engine knows.
             self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
-        elif self._application.broke(failure, connection):
+        elif application.broke(failure, connection):
             # The handler may have been what broke it; unless it is known not to have started.
             received = receipted or not connection.sends_receipts
             self._engine.give_back(self._session, lease.token, received=received, suspect=received)

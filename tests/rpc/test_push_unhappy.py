@@ -59,10 +59,11 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
         for turn in range(1, 4):
             await application.say(serving=False)
             await eventually(
-                "it is heard", lambda: said()["the application can't be called; its timers wait"] == turn
+                "it is heard",
+                lambda: said()["the application can't be called; its timers wait"] == turn,  # noqa: B023
             )
             await application.say(serving=True)
-            await eventually("it is heard", lambda: said()["the application can be called"] == turn + 1)
+            await eventually("it is heard", lambda: said()["the application can be called"] == turn + 1)  # noqa: B023
             await anyio.wait_all_tasks_blocked()
         release.set()
         await gone(relay)
