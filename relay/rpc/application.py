@@ -28,6 +28,7 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside; the application is beside the relay
 )
 
 NEVER_BEGAN = ("connections to all backends failing", "failed to connect to all addresses")
@@ -39,15 +40,21 @@ REASON_TIMEOUT = 0.5
 log = logging.getLogger(__name__)
 
 
+class Connection:
+    """A time in which the application could be called without a break; calls remember theirs."""
+
+    def __init__(self) -> None:
+        self.sends_receipts = False
+        """Whether a handler has sent a receipt on it; see `timer_handler.proto`."""
+
+
 class Application:
     """A channel to `target`, watched."""
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self.connection = 0
-        """Counts how often the application has become ready."""
-        self.sends_receipts = False
-        """Whether a handler has sent a receipt on this connection; see `timer_handler.proto`."""
+        self.connection = Connection()
+        """Another one each time that the application has become ready."""
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         # As a stream of one answer: only so gRPC gives the initial metadata before the end.
         self._deliver: Any = self._channel.unary_stream(
@@ -81,11 +88,12 @@ class Application:
                 said = ready
                 await self._tell(ready=ready)
             await self._channel.wait_for_state_change(state)
+            if self.ready:  # it broke, even if it is made anew by now
+                self._turn(ready=False)
 
     def _turn(self, *, ready: bool) -> None:
         if ready:
-            self.connection += 1
-            self.sends_receipts = False
+            self.connection = Connection()
         self.ready = ready
         for tell in self.changed:
             tell()
@@ -108,18 +116,18 @@ class Application:
         """Begin a call; it fails at once where the application can't be reached."""
         return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
 
-    def never_began(self, failure: grpc.aio.AioRpcError) -> bool:
-        """Whether a call failed for want of a connection."""
-        return failure.code() is StatusCode.UNAVAILABLE and (failure.details() or "").startswith(NEVER_BEGAN)
+    def never_began(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
+        """Whether a call failed for want of a connection. A handler may pass on such words, too."""
+        return self.broke(failure, connection) and (failure.details() or "").startswith(NEVER_BEGAN)
 
-    def broke(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
+    def broke(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
         """Whether the connection of a call broke, rather than that the application said so itself."""
         return failure.code() is StatusCode.UNAVAILABLE and not self._still(connection)
 
-    def stopped(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
+    def stopped(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
         """Whether the application stopped in order, and cut the call off or took it no more: gRPC's Python
         server answers so what comes in between."""
         return failure.code() is StatusCode.CANCELLED and not self._still(connection)
 
-    def _still(self, connection: int) -> bool:
-        return self._channel.get_state() is ChannelConnectivity.READY and connection == self.connection
+    def _still(self, connection: Connection) -> bool:
+        return self._channel.get_state() is ChannelConnectivity.READY and connection is self.connection

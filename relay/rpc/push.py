@@ -25,7 +25,7 @@ from relay.core.wakeup import Wakeup
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
 from relay.rpc import translate
-from relay.rpc.application import Application
+from relay.rpc.application import Application, Connection
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 
@@ -37,6 +37,10 @@ RECEIPT_AFTER = 0.5
 
 STATE_LAG = 0.05
 """Seconds by which a channel's state may come after the end of the calls on it."""
+
+MAX_TRACE = 2048
+"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take 8 KiB in all;
+a longer one stands in the delivery's headers only. The standard asks for 512."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
@@ -101,7 +105,7 @@ class Pusher:
                 self._barred = False
             if self._application.ready:
                 # One call, beside those that may still be under way, shows whether a handler lives.
-                self._engine.resize(self._session, self._session.in_flight + 1)
+                self._engine.resize(self._session, min(self._session.in_flight + 1, self._capacity))
             else:
                 self._engine.resize(self._session, 0)
             await self._look.wait()
@@ -117,9 +121,10 @@ class Pusher:
         try:
             receipted = RECEIPT in {key for key, _ in await call.initial_metadata()}
             if receipted:
-                self._application.sends_receipts = True
+                connection.sends_receipts = True
                 self._received(lease, connection)
             answer = await call.read()
+            await call.read()  # the status: to cancel what ends by itself looks to the server like an attack
             if isinstance(answer, pb.TimerHandlerDeliverResponse):
                 self._answered(lease, answer)
                 self._lives(connection)
@@ -134,20 +139,22 @@ class Pusher:
             presumed.cancel()
             call.cancel()
 
-    def _presume(self, lease: Lease, connection: int) -> None:
+    def _presume(self, lease: Lease, connection: Connection) -> None:
         """A call that went out and stays open has come to the application."""
-        if not self._application.sends_receipts:  # else it may wait there for its handler
+        if not connection.sends_receipts:  # else it may wait there for its handler
             self._received(lease, connection)
 
-    def _received(self, lease: Lease, connection: int) -> None:
+    def _received(self, lease: Lease, connection: Connection) -> None:
         if lease.token in self._session.leases:
             self._engine.received(self._session, lease.token)
             self._lives(connection)
 
-    def _lives(self, connection: int) -> None:
+    def _lives(self, connection: Connection) -> None:
         """A handler answers on this connection: no more caution."""
-        if connection == self._application.connection and 0 < self._session.max_outstanding < self._capacity:
-            self._backoff.worked()
+        if connection is not self._application.connection or not self._session.max_outstanding:
+            return
+        self._backoff.worked()
+        if self._session.max_outstanding < self._capacity:
             self._engine.resize(self._session, self._capacity)
 
     def _answered(self, lease: Lease, answer: pb.TimerHandlerDeliverResponse) -> None:
@@ -161,9 +168,10 @@ class Pusher:
         self._engine.end(self._session, lease.token, ending)
 
     async def _failed(
-        self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
+        self, lease: Lease, failure: grpc.aio.AioRpcError, connection: Connection, *, receipted: bool
     ) -> None:
         code, words = failure.code(), failure.details() or ""
+        application = self._application
         if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):
             await anyio.sleep(STATE_LAG)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
@@ -171,12 +179,12 @@ class Pusher:
             self._engine.end(self._session, lease.token, Ending(Verb.REJECT, error=error))
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             self._bar(lease, words)
-        elif self._application.never_began(failure) or self._application.stopped(failure, connection):
+        elif application.never_began(failure, connection) or application.stopped(failure, connection):
             # It counts if there was a receipt: the engine knows.
             self._give_back(lease)
-        elif self._application.broke(failure, connection):
+        elif application.broke(failure, connection):
             # The handler may have been what broke it; unless it is known not to have started.
-            received = receipted or not self._application.sends_receipts
+            received = receipted or not connection.sends_receipts
             self._engine.give_back(self._session, lease.token, received=received, suspect=received)
         else:
             self._nack(lease, f"{code.name}: {words}")
@@ -208,5 +216,9 @@ def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, headers[name])
         for name in ("traceparent", "tracestate")
-        if name in headers and headers[name].isascii() and headers[name].isprintable()
+        if name in headers and _fits(headers[name])
     )
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= MAX_TRACE and text.isascii() and text.isprintable()

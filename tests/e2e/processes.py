@@ -232,6 +232,10 @@ class Journal:
                 self._read += [Event(**json.loads(line)) for line in fresh.splitlines()]
         return [event for event in self._read if kind is None or event.event == kind]
 
+    def count(self, kind: str) -> int:
+        """How many events of this kind there are by now."""
+        return len(self.events(kind))
+
     def starts(self, timer_id: str) -> list[Event]:
         return [event for event in self.events("start") if event.timer_id == timer_id]
 

@@ -38,6 +38,8 @@ class Handler(base.TimerHandlerServicer):
     seen: list[delivery.Delivery] = field(default_factory=list)
     metadata: list[dict[str, Any]] = field(default_factory=list)
     time_left: list[float] = field(default_factory=list)
+    reached: Counter[str] = field(default_factory=Counter)
+    """Calls that came, whether or not their handler has started."""
     starts: Counter[str] = field(default_factory=Counter)
     active: int = 0
     peak: int = 0
@@ -51,6 +53,7 @@ class Handler(base.TimerHandlerServicer):
         self, request: pb.TimerHandlerDeliverRequest, context: Context
     ) -> pb.TimerHandlerDeliverResponse:
         """One timer."""
+        self.reached[request.delivery.timer_id] += 1
         await self.gate.wait()
         if self.receipts:
             await context.send_initial_metadata(RECEIPT)
@@ -130,6 +133,10 @@ class Wire:
         """Break all connections, and refuse new ones."""
         assert self._server is not None
         self._server.close()
+        self.snap()
+
+    def snap(self) -> None:
+        """Break all connections; new ones are taken at once."""
         for writer in list(self._open):
             writer.transport.abort()
 

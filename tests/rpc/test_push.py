@@ -521,7 +521,7 @@ async def test_what_grpc_says_of_a_call_that_never_began() -> None:
         call = application.call(handler_pb.TimerHandlerDeliverRequest(), timeout=10, metadata=())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
-        assert application.never_began(caught.value), caught.value.details()
+        assert application.never_began(caught.value, application.connection), caught.value.details()
         tasks.cancel_scope.cancel()
 
 

@@ -1,0 +1,195 @@
+"""Push to applications that flap, pass on others' words, or are reached by odd ways: what stays true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+
+from relay.core.pacing import Backoff
+from relay.v1 import delivery_service_pb2 as delivery
+from relay.v1 import timer_handler_pb2 as handler_pb
+from tests.rpc.handler import Handler, Server, Wire, eventually, pushing, serve
+from tests.rpc.rig import Relay
+from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
+
+
+@pytest.fixture
+async def handler() -> Handler:
+    return Handler(receipts=True)
+
+
+@pytest.fixture
+async def application(handler: Handler) -> AsyncIterator[Server]:
+    server = await serve(handler, healthy=True)
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def wire(application: Server) -> AsyncIterator[Wire]:
+    wire = Wire(application.address)
+    await wire.lay()
+    yield wire
+    await wire.cut()
+
+
+async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
+    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is under way when it says NOT_SERVING goes on, and keeps its place."""
+    caplog.set_level("INFO")
+    release = asyncio.Event()
+
+    async def act(_: delivery.Delivery, __: Any) -> Any:
+        await release.wait()
+
+    def said() -> Counter[str]:
+        return Counter(record.getMessage() for record in caplog.records)
+
+    handler.act = act
+    async with pushing(relay, application.address, max_concurrent=2):
+        await schedule(relay, *"abcdef")
+        await eventually("two are being handled", lambda: handler.active == 2)
+        for turn in range(1, 4):
+            await application.say(serving=False)
+            await eventually(
+                "it is heard",
+                lambda: said()["the application can't be called; its timers wait"] == turn,  # noqa: B023
+            )
+            await application.say(serving=True)
+            await eventually("it is heard", lambda: said()["the application can be called"] == turn + 1)  # noqa: B023
+            await anyio.wait_all_tasks_blocked()
+        release.set()
+        await gone(relay)
+    assert handler.peak == 2
+
+
+async def test_the_wait_for_a_handler_begins_anew_after_a_success(
+    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one call at a time, too."""
+    failures: list[int] = []
+
+    def failed(backoff: Backoff) -> float:
+        backoff._failures += 1
+        failures.append(backoff._failures)
+        return 0.0
+
+    async def act(received: delivery.Delivery, context: Any) -> Any:
+        if received.timer_id in "ace" and handler.starts[received.timer_id] == 1:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
+
+    monkeypatch.setattr(Backoff, "failed", failed)
+    handler.act, handler.receipts = act, False
+    async with pushing(relay, application.address, max_concurrent=1):
+        for timer_id in "abcdef":
+            await schedule(relay, timer_id)
+            await gone(relay)
+    assert failures == [1, 1, 1]
+
+
+async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
+    relay: Relay, handler: Handler, wire: Wire
+) -> None:
+    """Only the call whose receipt came is an attempt, though the next connection has seen no receipt yet."""
+    release = asyncio.Event()
+
+    async def act(received: delivery.Delivery, _: Any) -> Any:
+        if received.timer_id == "started":
+            await release.wait()
+
+    handler.act = act
+    async with pushing(relay, wire.address, max_concurrent=10):
+        await schedule(relay, "started")
+        await eventually("its receipt is written", lambda: bool(relay.store.items("extend")))
+        handler.gate.clear()
+        handler.reached.clear()
+        await schedule(relay, "a", "b")
+        await eventually("they wait there", lambda: handler.reached.keys() == {"a", "b"})
+        wire.snap()
+        await eventually("all are settled", lambda: len(relay.store.items("settle")) >= 3)
+        counted = {name: await attempts(relay, name) for name in ("a", "b", "started")}
+        handler.gate.set()
+        release.set()
+        await gone(relay)
+    assert counted == {"a": 0, "b": 0, "started": 1}
+
+
+async def test_words_that_a_handler_passes_on_are_its_own(
+    relay: Relay, handler: Handler, application: Server
+) -> None:
+    """A call of its own that found no connection ends in the words that gRPC has for one of ours."""
+
+    async def act(_: delivery.Delivery, context: Any) -> Any:
+        words = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:5432: refused"
+        await context.abort(grpc.StatusCode.UNAVAILABLE, words)
+
+    handler.act, handler.receipts = act, False
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        assert await attempts(relay) == 1
+    assert handler.starts["a"] == 1
+
+
+async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:
+    """Servers may write the status after the answer; those that count resets would end the connection."""
+    ends: list[str] = []
+
+    async def deliver(_: Any, context: Any) -> None:
+        try:
+            await context.write(delivered)
+            await asyncio.sleep(0.05)
+            ends.append("ended")
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    delivered = handler_pb.TimerHandlerDeliverResponse()
+    server = grpc.aio.server()
+    slow = grpc.unary_stream_rpc_method_handler(
+        deliver,
+        handler_pb.TimerHandlerDeliverRequest.FromString,
+        handler_pb.TimerHandlerDeliverResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("relay.v1.TimerHandler", {"Deliver": slow}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with pushing(relay, f"127.0.0.1:{port}"):
+        await schedule(relay, "a", "b", "c")
+        await gone(relay)
+        await eventually("the calls have ended", lambda: len(ends) == 3)
+    await server.stop(0)
+    assert ends == ["ended"] * 3
+
+
+async def test_no_proxy_stands_between_relay_and_application(
+    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod's http_proxy is for the world outside."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await gone(relay)
+    assert handler.starts["a"] == 1
+
+
+async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
+    relay: Relay, handler: Handler, application: Server
+) -> None:
+    headers = {"traceparent": TRACEPARENT, "tracestate": "a=" + 30_000 * "x"}
+    async with pushing(relay, application.address):
+        await schedule(relay, "a", headers=headers)
+        await gone(relay)
+    assert dict(handler.seen[0].headers) == headers
+    assert handler.metadata[0]["traceparent"] == TRACEPARENT
+    assert "tracestate" not in handler.metadata[0]
