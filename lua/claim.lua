@@ -69,14 +69,17 @@ if #ids > 0 then
         if envelopes[n] then
           r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
           if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end
-          local m = #timers
-          timers[m + 1], timers[m + 2], timers[m + 3] = id, pack(r), envelopes[n]
         else
           parked = parked + 1
           r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
         end
+        local record = pack(r)
         moved[#moved + 1], moved[#moved + 2] = number(r.score), id
-        kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+        kept[#kept + 1], kept[#kept + 2] = id, record
+        if envelopes[n] then
+          local m = #timers
+          timers[m + 1], timers[m + 2], timers[m + 3] = id, record, envelopes[n]
+        end
       end
     end
   end

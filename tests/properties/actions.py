@@ -14,7 +14,7 @@ HOUR = 3600 * SECOND
 OFFSETS = st.sampled_from([0, 1, -10 * SECOND, SECOND, LEASE - 1, LEASE, LEASE + 1, HOUR])
 WAITS = st.sampled_from([1, SECOND, LEASE + 1, 2 * HOUR, 0])
 BACK = st.sampled_from([0, 0, HOUR, 1, SECOND, LEASE])
-VERBS = [Verb.RELEASE, Verb.NACK, Verb.ACK, Verb.RELEASE, Verb.NACK, Verb.REJECT, Verb.RESCHEDULE]
+VERBS = [*Verb, Verb.RELEASE, Verb.NACK, Verb.NACK, Verb.REJECT]
 QUARTERS = st.sampled_from([1, 3, 0])  # of a microsecond: what a clock with nanoseconds adds
 RETRIES = st.sampled_from([0, None, SECOND, HOUR])
 EXPIRIES = st.sampled_from([None, None, None, 1, SECOND, LEASE, HOUR])
@@ -55,7 +55,7 @@ WEIGHTS = {
         max_waiting=st.integers(0, 2),
     ): 2,
     action("cancel", timer_id=IDS, condition=CONDITIONS): 2,
-    action("run", timer_id=IDS): 2,
+    action("run", timer_id=IDS): 3,
     action("publish", timer_id=IDS, offset=OFFSETS, at_deadline=BOOLEANS): 2,
     action("work", timer_id=IDS, skew=st.sampled_from([0, -HOUR, HOUR]), quarters=QUARTERS): 3,
     action("commit", timer_id=IDS): 1,
@@ -72,7 +72,7 @@ WEIGHTS = {
     ): 10,
     action("renew", picks=PICKS, received=BOOLEANS): 4,
     action("late", picks=PICKS, verb=st.sampled_from([*Verb, None]), received=BOOLEANS): 4,
-    action("redrive", picks=PICKS): 2,
+    action("redrive", picks=PICKS): 3,
     action("purge", picks=PICKS): 1,
     action("trim", most=st.integers(1, 3)): 1,
     action("pause", duration=st.sampled_from([SECOND, HOUR, None, 0])): 1,

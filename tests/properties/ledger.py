@@ -11,7 +11,7 @@ from itertools import count
 
 from relay.core.instants import from_score, to_score
 from relay.core.outcomes import Limits, Reason, Settled, Settlement, Verb, Verdict
-from relay.core.timers import ClaimedTimer
+from relay.core.timers import ClaimedTimer, StoredTimer, TimerState
 from relay.store import envelope
 from tests.lua.bench import State
 from tests.properties.intents import Grave, Intent, Token
@@ -231,6 +231,16 @@ class Ledger:
         assert len({token.timer_id for token in valid}) == len(valid), "one valid token for a timer"
         assert set(valid) == set(self.holders.values()), "a token holds until something ends it"
         self._check_graves(state)
+
+    def check_listing(self, listed: list[StoredTimer]) -> None:
+        """A relay shows every timer as it is, as far as relays can know."""
+        assert {timer.timer_id for timer in listed} == set(self.timers), "all are shown"
+        for timer in listed:
+            intent = self.timers[timer.timer_id]
+            assert (timer.state is TimerState.LEASED) is (timer.timer_id in self.holders)
+            if not intent.foreign:
+                assert timer.due == intent.due, "the due time survives"
+                assert timer.attempts == intent.attempts, "honest attempts"
 
     def _check_graves(self, state: State) -> None:
         assert len(state.dead) == len(self.graves), "every death is kept once"

@@ -230,6 +230,8 @@ class World(Scene):
         self.ledger.check(
             self.bench.state(), [token for token, held in zip(asked, valid, strict=True) if held]
         )
+        page = self._do(self.bench.store.list(self.bench.topic, state=None, limit=10, cursor=""))
+        self.ledger.check_listing(page.timers)
         self.sound = True
 
     def teardown(self) -> None:
