@@ -95,6 +95,8 @@ def test_commands_and_their_options_exist() -> None:
     for said in pages.command_lines("relay"):
         name, *rest = shlex.split(said.text)
         command = group.commands.get(name)
+        while rest and hasattr(command, "commands"):
+            command = command.commands.get(rest.pop(0))
         if command is None:
             wrong.append(said)
             continue

@@ -24,7 +24,16 @@ def test_without_anything_the_defaults_hold() -> None:
     settings = load(environ={})
     assert settings.policies()("any") == TopicPolicy()
     redis = settings.redis
-    names = KeyNames(redis.timeline_key, redis.payloads_key, redis.leases_key, redis.wake_channel)
+    names = KeyNames(
+        timeline=redis.timeline_key,
+        payloads=redis.payloads_key,
+        leases=redis.leases_key,
+        dead=redis.dead_key,
+        pause=redis.pause_key,
+        topics=redis.topics_key,
+        wake=redis.wake_channel,
+        hash_tags=redis.hash_tags,
+    )
     assert names == KeyNames()
 
 
