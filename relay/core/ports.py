@@ -145,7 +145,10 @@ class TopicStore(Protocol):
         ...
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
-        """Bring dead letters back to life, due now: RUN, GONE, or UNCHANGED where a timer of the id lives."""
+        """Bring dead letters back to life, due now: RUN, GONE, or UNCHANGED where a timer of the id lives.
+
+        Each is one step, all together are not.
+        """
         ...
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
