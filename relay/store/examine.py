@@ -116,16 +116,17 @@ async def refusals(redis: Redis, keys: KeyNames, known: Sequence[str] = ()) -> l
                 found.append((what, str(failure)))
                 return
 
+    dead_ids = ["1-1"]  # until there is a real one
+
     async def bury() -> None:
         await store.settle(topic, [Settlement("c", nonce, Verb.REJECT)], limits=Limits(keep=True))
         page = await topics.dead_page(topic, limit=10, cursor="")
-        dead_ids = [letter.dead_id for letter in page.letters] or ["1-1"]
+        dead_ids[:] = [letter.dead_id for letter in page.letters] or dead_ids
         await topics.dead_letter(topic, dead_ids[0])
-        await topics.redrive(topic, dead_ids)
-        await topics.purge(topic, dead_ids)
 
     timers = [NewTimer(name, b"", delay=0) for name in "abc"]
     try:
+        await attempt("ask for a sign of life", store.ping)
         await attempt("schedule", lambda: store.schedule(topic, timers))
         await attempt(
             "read", lambda: store.get(topic, "a"), lambda: store.list(topic, state=None, limit=1, cursor="")
@@ -137,14 +138,16 @@ async def refusals(redis: Redis, keys: KeyNames, known: Sequence[str] = ()) -> l
         await attempt("extend", lambda: store.extend(topic, [Extension("a", nonce)], lease=30 * SECOND))
         ends = [Settlement("a", nonce, Verb.ACK), Settlement("b", nonce, Verb.NACK, retry_after=0)]
         await attempt("settle", lambda: store.settle(topic, ends))
-        await attempt("keep and redrive dead letters", bury)
+        await attempt("keep dead letters", bury)
+        await attempt("trim dead letters", lambda: topics.trim(topic, max_count=10, max_age=0))
+        await attempt("redrive", lambda: topics.redrive(topic, dead_ids))
+        await attempt("purge", lambda: topics.purge(topic, dead_ids))
         await attempt("run", lambda: store.run(topic, ["b"]))
         await attempt("pause", lambda: topics.pause(topic, duration=SECOND), lambda: topics.resume(topic))
         await attempt("tell how a topic stands", lambda: topics.stats(topic))
         await attempt(
             "clean up",
             lambda: topics.lock(f"doctor:{topic}", ttl=SECOND // 10),
-            lambda: topics.trim(topic, max_count=0, max_age=0),
             lambda: topics.orphans(topic, limit=10),
             lambda: topics.repair(topic, ["a"]),
         )
@@ -153,6 +156,8 @@ async def refusals(redis: Redis, keys: KeyNames, known: Sequence[str] = ()) -> l
             await attempt("register topics", lambda: topics.register(name))  # noqa: B023 (awaited at once)
     finally:
         await attempt("cancel", lambda: store.cancel(topic, list("abc")))
+        with suppress(RedisError):  # what the user may not remove one by one
+            await redis.execute_command("DEL", *keys.of(topic))
     return found
 
 
@@ -165,6 +170,8 @@ async def deafness(redis: Redis, keys: KeyNames) -> str:
             await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
             await redis.execute_command("PUBLISH", channel, "0")
             heard = await pubsub.get_message(timeout=HEARING)
+            await pubsub.unsubscribe(channel)
+            await pubsub.get_message(timeout=HEARING)
     except StoreUnavailable:
         raise
     except StoreError as failure:

@@ -239,7 +239,7 @@ def user(healthy: RunningServer, *rules: str) -> str:
     ("rule", "what"),
     [
         ("-zadd", "schedule"),
-        ("-xadd", "keep and redrive dead letters"),
+        ("-xadd", "keep dead letters"),
         ("-evalsha", "schedule"),
         ("-set", "pause"),
         ("-sadd", "register topics"),
@@ -253,6 +253,30 @@ def test_missing_permissions(doctor: Any, healthy: RunningServer, rule: str, wha
     messages = [line["message"] for line in seen.lines if line["check"] == "permissions"]
     assert any(f"does not let us {what}: " in message for message in messages), messages
     assert all("give the user what docs/redis.md lists" in message for message in messages)
+
+
+@pytest.mark.checkout
+def test_the_documented_rights_and_no_less(doctor: Any) -> None:
+    """With the ACL line of docs/redis.md nothing is wrong, and without any one rule of it something is told.
+
+    Whatever is missing, nothing of the doctor's own topic stays, unless there is no right to remove it.
+    """
+    from tests.store.test_acl import RULES, become
+
+    with server() as strict:
+
+        def told(rules: list[str]) -> list[str]:
+            seen: Seen = doctor(become(strict, rules), topics={"orders": {}})
+            with strict.client() as operator:
+                left = [key for key in operator.keys("*relay-doctor*") if operator.ttl(key) == -1]
+            assert left == [] or "+del" not in rules, left
+            return seen.results("wrong") + seen.results("note")
+
+        assert told(RULES) == []
+        optional = {"on", "resetchannels", "+client|setname"}  # the last is for people
+        for rule in RULES:
+            if rule not in optional and not rule.startswith(">"):
+                assert told([each for each in RULES if each != rule]), rule
 
 
 @pytest.mark.parametrize("rule", ["-subscribe", "resetchannels"])
