@@ -84,6 +84,8 @@ class Pusher:
         self._backoff = Backoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
         self._session = engine.open([topic], 0)
         self._capacity = engine.pushed()[topic].max_concurrent
+        self._room = anyio.Semaphore(self._capacity)
+        """For calls under way; one whose lease is lost keeps its place here, though not in the session."""
         self._barred = False
         """Whether the application has turned out to have no handler for the topic."""
         self._look = Wakeup()
@@ -99,7 +101,7 @@ class Pusher:
                     while not self._session.draining:
                         outgoing = await self._session.next()
                         for lease in outgoing.leases if outgoing else ():
-                            calls.start_soon(self._deliver, lease)
+                            calls.start_soon(self._deliver_in_turn, lease)
                 tasks.cancel_scope.cancel()
         finally:
             self._engine.detach(self._session, broken=False)
@@ -116,6 +118,11 @@ class Pusher:
             else:
                 self._engine.resize(self._session, 0)
             await self._look.wait()
+
+    async def _deliver_in_turn(self, lease: Lease) -> None:
+        async with self._room:
+            if lease.token in self._session.leases and not self._session.draining:
+                await self._deliver(lease)
 
     async def _deliver(self, lease: Lease) -> None:
         """One call, to its end."""

@@ -192,3 +192,29 @@ async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
     assert dict(handler.seen[0].headers) == headers
     assert handler.metadata[0]["traceparent"] == TRACEPARENT
     assert "tracestate" not in handler.metadata[0]
+
+
+async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
+    relay: Relay, handler: Handler, application: Server
+) -> None:
+    """A timer that is rescheduled while its handler runs waits, where every place has such a handler."""
+    release = asyncio.Event()
+
+    async def act(_: delivery.Delivery, __: Any) -> Any:
+        await release.wait()
+
+    def tokens() -> set[bytes]:
+        return {lease.token for _, lease in relay.engine._dispatcher.leases()}
+
+    handler.act = act
+    async with pushing(relay, application.address, max_concurrent=2, lease_ttl=0.3):
+        await schedule(relay, "a", "b")
+        await eventually("two are being handled", lambda: handler.active == 2)
+        lost = tokens()
+        await schedule(relay, "a", "b")
+        await eventually("both are leased anew", lambda: len(tokens()) == 2 and not lost & tokens())
+        await anyio.wait_all_tasks_blocked()
+        release.set()
+        await gone(relay)
+    assert handler.peak == 2
+    assert handler.starts == {"a": 2, "b": 2}
