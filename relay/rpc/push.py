@@ -206,7 +206,8 @@ class Pusher:
 
     def _bar(self, lease: Lease, words: str) -> None:
         self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
-        if not self._barred:
+        # One that is not ready stops or starts, and says nothing of the next one behind the address.
+        if self._application.ready and not self._barred:
             self._engine.resize(self._session, 0)
             log.error(
                 "the application has no handler for the topic; its timers wait",

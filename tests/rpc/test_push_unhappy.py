@@ -218,3 +218,28 @@ async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
         await gone(relay)
     assert handler.peak == 2
     assert handler.starts == {"a": 2, "b": 2}
+
+
+async def test_what_a_stopping_application_does_not_take_says_nothing_of_its_handlers(
+    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Refused as UNIMPLEMENTED after NOT_SERVING: released, and called again as soon as it serves."""
+    caplog.set_level("INFO")
+
+    async def act(_: delivery.Delivery, context: Any) -> Any:
+        if handler.starts["a"] == 1:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the application stops")
+
+    handler.act, handler.receipts = act, False
+    handler.gate.clear()
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await eventually("it waits there", lambda: handler.reached["a"] == 1)
+        await application.say(serving=False)
+        await eventually("it is heard", lambda: "can't be called" in caplog.text)
+        handler.gate.set()
+        await eventually("it is released", lambda: bool(relay.store.items("settle")))
+        assert await attempts(relay) == 0
+        await application.say(serving=True)
+        await gone(relay)
+    assert "no handler" not in caplog.text
