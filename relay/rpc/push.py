@@ -39,8 +39,8 @@ STATE_LAG = 0.05
 """Seconds by which a channel's state may come after the end of the calls on it."""
 
 MAX_TRACE = 2048
-"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take 8 KiB in all;
-a longer one stands in the delivery's headers only. The standard asks for 512."""
+"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
+8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
@@ -194,7 +194,9 @@ class Pusher:
             self._end(lease, Verb.REJECT, words)
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             self._bar(lease, words)
-        elif self._application.never_began(failure, connection) or self._application.stopped(failure, connection):
+        elif self._application.never_began(failure, connection) or self._application.stopped(
+            failure, connection
+        ):
             # It counts if there was a receipt: the engine knows.
             self._engine.give_back(self._session, lease.token, received=False, suspect=lease.timer.suspect)
         elif self._application.broke(failure, connection):

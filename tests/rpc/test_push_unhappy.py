@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -49,8 +48,8 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
     async def act(_: delivery.Delivery, __: Any) -> Any:
         await release.wait()
 
-    def said() -> Counter[str]:
-        return Counter(record.getMessage() for record in caplog.records)
+    async def heard(words: str, times: int) -> None:
+        await eventually(words, lambda: [each.getMessage() for each in caplog.records].count(words) == times)
 
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=2):
@@ -58,11 +57,9 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
         await eventually("two are being handled", lambda: handler.active == 2)
         for turn in range(1, 4):
             await application.say(serving=False)
-            await eventually(
-                "it is heard", lambda: said()["the application can't be called; its timers wait"] == turn
-            )
+            await heard("the application can't be called; its timers wait", turn)
             await application.say(serving=True)
-            await eventually("it is heard", lambda: said()["the application can be called"] == turn + 1)
+            await heard("the application can be called", turn + 1)
             await anyio.wait_all_tasks_blocked()
         release.set()
         await gone(relay)
