@@ -25,10 +25,16 @@ class Health:
     def __init__(self, *services: str) -> None:
         self._services = {"", *services}
         self._stopped = asyncio.Event()
+        self._ended = asyncio.Event()
 
     def stop(self) -> None:
-        """Say NOT_SERVING from now on, to those who watch at once; then their calls end."""
+        """Say NOT_SERVING from now on, to those who watch at once."""
         self._stopped.set()
+
+    def end(self) -> None:
+        """End the calls of those who watch. Not before the server stops: gRPC's clients would begin
+        them anew at once, over and over."""
+        self._ended.set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve it there."""
@@ -53,6 +59,7 @@ class Health:
         await self._stopped.wait()
         if request.value in self._services:
             yield Int32Value(value=NOT_SERVING)
+        await self._ended.wait()
 
     def _status(self, service: str) -> int:
         if service not in self._services:

@@ -102,6 +102,7 @@ class PushHandlers(Handlers):
             # a handler had it. Until then calls are refused in words.
             health.stop()
             await self.aclose()
+            health.end()
             await server.stop(_END_PATIENCE)
 
     async def run(self, listen: str, *, socket_mode: int = 0o660) -> None:

@@ -117,7 +117,7 @@ class Application:
         return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
 
     def never_began(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
-        """Whether a call failed for want of a connection. A handler may pass on such words, too."""
+        """Whether a call failed for want of a connection, and no handler passes on words of its own call."""
         return self.broke(failure, connection) and (failure.details() or "").startswith(NEVER_BEGAN)
 
     def broke(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:

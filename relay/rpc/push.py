@@ -39,8 +39,8 @@ STATE_LAG = 0.05
 """Seconds by which a channel's state may come after the end of the calls on it."""
 
 MAX_TRACE = 2048
-"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take 8 KiB in all;
-a longer one stands in the delivery's headers only. The standard asks for 512."""
+"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
+8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
@@ -77,6 +77,8 @@ class Pusher:
         self._backoff = Backoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
         self._session = engine.open([topic], 0)
         self._capacity = engine.pushed()[topic].max_concurrent
+        self._room = anyio.Semaphore(self._capacity)
+        """For calls under way; one whose lease is lost keeps its place here, though not in the session."""
         self._barred = False
         """Whether the application has turned out to have no handler for the topic."""
         self._look = Wakeup()
@@ -92,7 +94,7 @@ class Pusher:
                     while not self._session.draining:
                         outgoing = await self._session.next()
                         for lease in outgoing.leases if outgoing else ():
-                            calls.start_soon(self._deliver, lease)
+                            calls.start_soon(self._deliver_in_turn, lease)
                 tasks.cancel_scope.cancel()
         finally:
             self._engine.detach(self._session, broken=False)
@@ -109,6 +111,11 @@ class Pusher:
             else:
                 self._engine.resize(self._session, 0)
             await self._look.wait()
+
+    async def _deliver_in_turn(self, lease: Lease) -> None:
+        async with self._room:
+            if lease.token in self._session.leases and not self._session.draining:
+                await self._deliver(lease)
 
     async def _deliver(self, lease: Lease) -> None:
         """One call, to its end."""
@@ -191,7 +198,8 @@ class Pusher:
 
     def _bar(self, lease: Lease, words: str) -> None:
         self._give_back(lease)
-        if not self._barred:
+        # One that is not ready stops or starts, and says nothing of the next one behind the address.
+        if self._application.ready and not self._barred:
             self._engine.resize(self._session, 0)
             log.error(
                 "the application has no handler for the topic; its timers wait",

@@ -33,6 +33,7 @@ from relay.client import (
     Reschedule,
     UsageError,
 )
+from relay.client.health import Health
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub
@@ -401,11 +402,11 @@ async def test_the_end_is_orderly(push: PushHandlers, listen: str) -> None:
 
             async def let_go() -> None:
                 assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-                assert await watch.read() is grpc.aio.EOF
                 gate.open.set()
 
             letting = asyncio.create_task(let_go())
         await letting
+        assert await watch.read() is grpc.aio.EOF
         assert (await running).outcome == ACK
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await waiting
@@ -435,6 +436,36 @@ async def test_grpc_s_own_health_check_finds_it_serving(push: PushHandlers, list
         async with grpc.aio.insecure_channel(listen, options=options) as channel:
             await asyncio.wait_for(channel.channel_ready(), PATIENCE)
             assert (await Caller(channel).deliver()).outcome == NACK
+
+
+async def test_who_watches_a_stopping_application_asks_once(
+    push: PushHandlers, listen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC begins a Watch that ended anew, at once: a thousand times a second while handlers end."""
+    watches = 0
+    watch = Health._watch
+
+    async def counted(self: Health, request: Any, context: Any) -> AsyncIterator[Any]:
+        nonlocal watches
+        watches += 1
+        async for status in watch(self, request, context):
+            yield status
+
+    monkeypatch.setattr(Health, "_watch", counted)
+    gate = Gate()
+    push.on("t")(gate)
+    config = {"healthCheckConfig": {"serviceName": ""}, "loadBalancingConfig": [{"round_robin": {}}]}
+    options = [("grpc.service_config", json.dumps(config)), ("grpc.use_local_subchannel_pool", 1)]
+    async with asyncio.timeout(PATIENCE):
+        async with push.serve(listen):
+            channel = grpc.aio.insecure_channel(listen, options=options)
+            await channel.channel_ready()
+            call = Caller(channel).begin()
+            await gate.until(lambda: gate.started)
+            asyncio.get_running_loop().call_later(0.3, gate.open.set)
+        await call
+        await channel.close()
+    assert watches == 1
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled(listen: str) -> None:

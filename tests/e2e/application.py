@@ -198,6 +198,7 @@ async def serve_pushed(options: argparse.Namespace) -> None:
         await stop.wait()
         healthy.stop()
         await push.aclose()
+        healthy.end()
         await server.stop(5)
     journal.write("stopped")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -49,8 +48,8 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
     async def act(_: delivery.Delivery, __: Any) -> Any:
         await release.wait()
 
-    def said() -> Counter[str]:
-        return Counter(record.getMessage() for record in caplog.records)
+    async def heard(words: str, times: int) -> None:
+        await eventually(words, lambda: [each.getMessage() for each in caplog.records].count(words) == times)
 
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=2):
@@ -58,12 +57,9 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
         await eventually("two are being handled", lambda: handler.active == 2)
         for turn in range(1, 4):
             await application.say(serving=False)
-            await eventually(
-                "it is heard",
-                lambda: said()["the application can't be called; its timers wait"] == turn,  # noqa: B023
-            )
+            await heard("the application can't be called; its timers wait", turn)
             await application.say(serving=True)
-            await eventually("it is heard", lambda: said()["the application can be called"] == turn + 1)  # noqa: B023
+            await heard("the application can be called", turn + 1)
             await anyio.wait_all_tasks_blocked()
         release.set()
         await gone(relay)
@@ -193,3 +189,54 @@ async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
     assert dict(handler.seen[0].headers) == headers
     assert handler.metadata[0]["traceparent"] == TRACEPARENT
     assert "tracestate" not in handler.metadata[0]
+
+
+async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
+    relay: Relay, handler: Handler, application: Server
+) -> None:
+    """A timer that is rescheduled while its handler runs waits, where every place has such a handler."""
+    release = asyncio.Event()
+
+    async def act(_: delivery.Delivery, __: Any) -> Any:
+        await release.wait()
+
+    def tokens() -> set[bytes]:
+        return {lease.token for _, lease in relay.engine._dispatcher.leases()}
+
+    handler.act = act
+    async with pushing(relay, application.address, max_concurrent=2, lease_ttl=0.3):
+        await schedule(relay, "a", "b")
+        await eventually("two are being handled", lambda: handler.active == 2)
+        lost = tokens()
+        await schedule(relay, "a", "b")
+        await eventually("both are leased anew", lambda: len(tokens()) == 2 and not lost & tokens())
+        await anyio.wait_all_tasks_blocked()
+        release.set()
+        await gone(relay)
+    assert handler.peak == 2
+    assert handler.starts == {"a": 2, "b": 2}
+
+
+async def test_what_a_stopping_application_does_not_take_says_nothing_of_its_handlers(
+    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Refused as UNIMPLEMENTED after NOT_SERVING: released, and called again as soon as it serves."""
+    caplog.set_level("INFO")
+
+    async def act(_: delivery.Delivery, context: Any) -> Any:
+        if handler.starts["a"] == 1:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the application stops")
+
+    handler.act, handler.receipts = act, False
+    handler.gate.clear()
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await eventually("it waits there", lambda: handler.reached["a"] == 1)
+        await application.say(serving=False)
+        await eventually("it is heard", lambda: "can't be called" in caplog.text)
+        handler.gate.set()
+        await eventually("it is released", lambda: bool(relay.store.items("settle")))
+        assert await attempts(relay) == 0
+        await application.say(serving=True)
+        await gone(relay)
+    assert "no handler" not in caplog.text
