@@ -16,7 +16,7 @@ from relay.core.secrets import mask
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import Settings
+from relay.settings import RedisSettings, Settings
 from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
@@ -68,16 +68,7 @@ def leaves(group: BaseExceptionGroup[RelayError]) -> list[RelayError]:
 async def serve(settings: Settings) -> None:
     """Start everything, wait for a signal, drain, stop. Raises `RelayError` if it can't start."""
     url = settings.redis.url.get_secret_value()
-    keys = KeyNames(
-        timeline=settings.redis.timeline_key,
-        payloads=settings.redis.payloads_key,
-        leases=settings.redis.leases_key,
-        dead=settings.redis.dead_key,
-        pause=settings.redis.pause_key,
-        topics=settings.redis.topics_key,
-        wake=settings.redis.wake_channel,
-        hash_tags=settings.redis.hash_tags,
-    )
+    keys = key_names(settings.redis)
     timeout = settings.redis.command_timeout
     async with (
         connect(url, connections=CONNECTIONS, timeout=timeout) as redis,
@@ -139,6 +130,20 @@ async def traced() -> AsyncIterator[Tracing]:
     finally:
         with anyio.CancelScope(shield=True):
             await exporting.close()
+
+
+def key_names(redis: RedisSettings) -> KeyNames:
+    """The names of all keys, as they are set."""
+    return KeyNames(
+        timeline=redis.timeline_key,
+        payloads=redis.payloads_key,
+        leases=redis.leases_key,
+        dead=redis.dead_key,
+        pause=redis.pause_key,
+        topics=redis.topics_key,
+        wake=redis.wake_channel,
+        hash_tags=redis.hash_tags,
+    )
 
 
 async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import typer
 
+from relay.app import key_names
 from relay.cli import findings, health, output
 from relay.cli.exits import FAILURE, OK
 from relay.cli.findings import Finding
@@ -96,7 +97,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
 
 async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
     """What using it tells."""
-    keys = _keys(settings)
+    keys = key_names(settings.redis)
     ahead, trip = await examine.clock(redis)
     yield findings.clock(ahead)
     yield findings.latency(trip)
@@ -150,18 +151,4 @@ def _pushed(target: str) -> Finding:
         return Finding("push", "wrong", f"the application at {target} is {status}: its timers wait")
     return Finding(
         "push", "wrong", f"the application at {target} can't be reached: {reason}; its timers wait"
-    )
-
-
-def _keys(settings: Settings) -> KeyNames:
-    redis = settings.redis
-    return KeyNames(
-        timeline=redis.timeline_key,
-        payloads=redis.payloads_key,
-        leases=redis.leases_key,
-        dead=redis.dead_key,
-        pause=redis.pause_key,
-        topics=redis.topics_key,
-        wake=redis.wake_channel,
-        hash_tags=redis.hash_tags,
     )

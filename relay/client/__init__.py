@@ -38,6 +38,13 @@ from relay.client.timers import (
     TimerInfo,
     TimerState,
 )
+from relay.client.topic_values import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterInfo,
+    RedriveResult,
+    TopicInfo,
+)
 from relay.client.wire import DEFAULT_TARGET
 
 __all__ = [
@@ -47,6 +54,9 @@ __all__ = [
     "AlreadySettled",
     "CallError",
     "ChangeResult",
+    "DeadLetter",
+    "DeadLetterFilter",
+    "DeadLetterInfo",
     "DeadlineExceeded",
     "Delivery",
     "DeliveryLost",
@@ -56,6 +66,7 @@ __all__ = [
     "NewTimer",
     "NotFound",
     "PushHandlers",
+    "RedriveResult",
     "Reject",
     "RelayClient",
     "RelayError",
@@ -67,6 +78,7 @@ __all__ = [
     "Timer",
     "TimerInfo",
     "TimerState",
+    "TopicInfo",
     "Unavailable",
     "UsageError",
 ]

@@ -153,7 +153,7 @@ def schedule(
         expire_after=expire_after,
     )
     request = pb.ScheduleRequest(timer=new.to_proto(), mode=_mode(create_only), condition=required)
-    response = yield from _call(SCHEDULE, request, timeout)
+    response = yield from call(SCHEDULE, request, timeout)
     return ScheduledTimer.from_response(response)
 
 
@@ -165,7 +165,7 @@ def schedule_batch(
     results: list[ScheduleResult] = []
     for chunk in _chunks([new.to_proto() for new in timers]):
         request = pb.ScheduleBatchRequest(timers=chunk, mode=_mode(create_only))
-        response = yield from _call(SCHEDULE_BATCH, request, timeout)
+        response = yield from call(SCHEDULE_BATCH, request, timeout)
         asked = timers[len(results) : len(results) + len(chunk)]
         results += [
             ScheduleResult.from_proto(new, result)
@@ -186,7 +186,7 @@ def cancel(
     _check_names(topic, timer_id)
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
     request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required)
-    response = yield from _call(CANCEL, request, timeout)
+    response = yield from call(CANCEL, request, timeout)
     return read_result(response.result)
 
 
@@ -194,7 +194,7 @@ def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[ChangeResult]:
     """Make a timer due now."""
     _check_names(topic, timer_id)
     try:
-        response = yield from _call(RUN, pb.RunTimerRequest(topic=topic, timer_id=timer_id), timeout)
+        response = yield from call(RUN, pb.RunTimerRequest(topic=topic, timer_id=timer_id), timeout)
     except errors.NotFound:
         return ChangeResult.NOT_FOUND
     return read_result(response.result)
@@ -204,7 +204,7 @@ def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:
     """Read a timer, or None."""
     _check_names(topic, timer_id)
     try:
-        response = yield from _call(GET, pb.GetTimerRequest(topic=topic, timer_id=timer_id), timeout)
+        response = yield from call(GET, pb.GetTimerRequest(topic=topic, timer_id=timer_id), timeout)
     except errors.NotFound:
         return None
     return Timer.from_proto(response.timer)
@@ -220,7 +220,7 @@ def page(
         page_size=page_size,
         page_token=token,
     )
-    response = yield from _call(LIST, request, timeout)
+    response = yield from call(LIST, request, timeout)
     return [TimerInfo.from_proto(timer) for timer in response.timers], response.next_page_token
 
 
@@ -232,7 +232,7 @@ def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
         raise errors.InvalidArgument("state must be PENDING, LEASED or None", field="state")
 
 
-def _call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
+def call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
     """Call, and again while the relay is UNAVAILABLE, for `timeout` seconds in all.
 
     All our calls may be repeated: they name the timer. Raises `CallError`.

@@ -22,6 +22,7 @@ from relay.client.timers import (
     TimerInfo,
     TimerState,
 )
+from relay.client.topics import Topics
 from relay.client.wire import Wire, target_or_default
 
 _T = TypeVar("_T")
@@ -65,6 +66,8 @@ class RelayClient(Handlers):
         self._cancelled_body = False
         self.double: Wire | None = None
         """What stands in for the channel in tests; `relay.client.testing` sets it."""
+        self.topics = Topics(self._wire, timeout)
+        """What operators do: how topics stand, pauses, dead letters."""
 
     # --------------------------------------------------------------------- calls
 

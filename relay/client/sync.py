@@ -20,6 +20,7 @@ from relay.client.timers import (
     TimerInfo,
     TimerState,
 )
+from relay.client.topics import SyncTopics
 from relay.client.wire import SyncGrpcWire, SyncWire, target_or_default
 
 _T = TypeVar("_T")
@@ -53,6 +54,8 @@ class SyncRelayClient:
         self._dialled: dict[int, _Dialled] = {}  # by process id
         self.double: SyncWire | None = None
         """What stands in for the channel in tests; `relay.client.testing` sets it."""
+        self.topics = SyncTopics(self._wire, timeout)
+        """See `RelayClient.topics`."""
 
     def schedule(
         self,

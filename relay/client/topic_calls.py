@@ -7,7 +7,7 @@ from datetime import datetime
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
-from relay.client.calls import Steps, _call
+from relay.client.calls import Steps, call
 from relay.client.topic_values import (
     RESULTS,
     DeadLetter,
@@ -36,14 +36,14 @@ MAX_DEAD_PAGE = 500
 def page(page_size: int, token: str, timeout: float) -> Steps[tuple[list[TopicInfo], str]]:
     """Read one page of all topics, and the token of the next one (empty: there is none)."""
     request = pb.ListTopicsRequest(page_size=page_size, page_token=token)
-    response = yield from _call(LIST_TOPICS, request, timeout)
+    response = yield from call(LIST_TOPICS, request, timeout)
     return [TopicInfo.from_proto(topic) for topic in response.topics], response.next_page_token
 
 
 def stats(topic: str, timeout: float) -> Steps[TopicInfo]:
     """Tell how a topic stands."""
     arguments.check_name(topic, "topic")
-    response = yield from _call(GET_TOPIC, pb.GetTopicRequest(topic=topic), timeout)
+    response = yield from call(GET_TOPIC, pb.GetTopicRequest(topic=topic), timeout)
     return TopicInfo.from_proto(response.topic)
 
 
@@ -57,14 +57,14 @@ def pause(topic: str, until: datetime | None, duration: Seconds | None, timeout:
         request.until.CopyFrom(arguments.to_timestamp(until, "until"))
     if duration is not None:
         request.duration.CopyFrom(arguments.to_duration(duration, "duration"))
-    response = yield from _call(PAUSE_TOPIC, request, timeout)
+    response = yield from call(PAUSE_TOPIC, request, timeout)
     return TopicInfo.from_proto(response.topic)
 
 
 def resume(topic: str, timeout: float) -> Steps[TopicInfo]:
     """End a pause."""
     arguments.check_name(topic, "topic")
-    response = yield from _call(RESUME_TOPIC, pb.ResumeTopicRequest(topic=topic), timeout)
+    response = yield from call(RESUME_TOPIC, pb.ResumeTopicRequest(topic=topic), timeout)
     return TopicInfo.from_proto(response.topic)
 
 
@@ -75,7 +75,7 @@ def dead_page(
     request = pb.ListDeadLettersRequest(
         topic=topic, filter=wanted.to_proto(), page_size=page_size, page_token=token
     )
-    response = yield from _call(LIST_DEAD, request, timeout)
+    response = yield from call(LIST_DEAD, request, timeout)
     return [DeadLetterInfo.from_proto(letter) for letter in response.dead_letters], response.next_page_token
 
 
@@ -84,7 +84,7 @@ def dead_letter(topic: str, dead_id: str, timeout: float) -> Steps[DeadLetter | 
     arguments.check_name(topic, "topic")
     try:
         request = pb.GetDeadLetterRequest(topic=topic, dead_id=dead_id)
-        response = yield from _call(GET_DEAD, request, timeout)
+        response = yield from call(GET_DEAD, request, timeout)
     except errors.NotFound:
         return None
     return DeadLetter.from_proto(response.dead_letter)
@@ -97,7 +97,7 @@ def redrive(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[list[R
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
         part = dead_ids[start : start + MAX_DEAD_PAGE]
         request = pb.RedriveDeadLettersRequest(topic=topic, dead_ids=part)
-        response = yield from _call(REDRIVE, request, timeout)
+        response = yield from call(REDRIVE, request, timeout)
         results += [RESULTS.get(result, RedriveResult.UNKNOWN) for result in response.results]
     return results
 
@@ -108,7 +108,7 @@ def purge(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[int]:
     purged = 0
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
         part = dead_ids[start : start + MAX_DEAD_PAGE]
-        response = yield from _call(PURGE, pb.PurgeDeadLettersRequest(topic=topic, dead_ids=part), timeout)
+        response = yield from call(PURGE, pb.PurgeDeadLettersRequest(topic=topic, dead_ids=part), timeout)
         purged += response.purged
     return purged
 
