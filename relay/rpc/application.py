@@ -40,21 +40,16 @@ REASON_TIMEOUT = 0.5
 log = logging.getLogger(__name__)
 
 
-class Connection:
-    """A time in which the application could be called without a break; calls remember theirs."""
-
-    def __init__(self) -> None:
-        self.sends_receipts = False
-        """Whether a handler has sent a receipt on it; see `timer_handler.proto`."""
-
-
 class Application:
     """A channel to `target`, watched."""
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self.connection = Connection()
-        """Another one each time that the application has become ready."""
+        self.connection = 0
+        """Counts how often the application has become ready; calls remember theirs."""
+        self.sends_receipts = False
+        """Whether its handlers send receipts, by the last call that told; see `timer_handler.proto`. It
+        holds over connections: a call that breaks at the beginning of one has told nothing."""
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         # As a stream of one answer: only so gRPC gives the initial metadata before the end.
         self._deliver: Any = self._channel.unary_stream(
@@ -93,7 +88,7 @@ class Application:
 
     def _turn(self, *, ready: bool) -> None:
         if ready:
-            self.connection = Connection()
+            self.connection += 1
         self.ready = ready
         for tell in self.changed:
             tell()
@@ -116,18 +111,18 @@ class Application:
         """Begin a call; it fails at once where the application can't be reached."""
         return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
 
-    def never_began(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
+    def never_began(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
         """Whether a call failed for want of a connection, and no handler passes on words of its own call."""
         return self.broke(failure, connection) and (failure.details() or "").startswith(NEVER_BEGAN)
 
-    def broke(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
+    def broke(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
         """Whether the connection of a call broke, rather than that the application said so itself."""
         return failure.code() is StatusCode.UNAVAILABLE and not self._still(connection)
 
-    def stopped(self, failure: grpc.aio.AioRpcError, connection: Connection) -> bool:
+    def stopped(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
         """Whether the application stopped in order, and cut the call off or took it no more: gRPC's Python
         server answers so what comes in between."""
         return failure.code() is StatusCode.CANCELLED and not self._still(connection)
 
-    def _still(self, connection: Connection) -> bool:
-        return self._channel.get_state() is ChannelConnectivity.READY and connection is self.connection
+    def _still(self, connection: int) -> bool:
+        return self._channel.get_state() is ChannelConnectivity.READY and connection == self.connection

@@ -25,7 +25,7 @@ from relay.core.wakeup import Wakeup
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
 from relay.rpc import translate
-from relay.rpc.application import Application, Connection
+from relay.rpc.application import Application
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 
@@ -128,11 +128,12 @@ class Pusher:
         try:
             receipted = RECEIPT in {key for key, _ in await call.initial_metadata()}
             if receipted:
-                connection.sends_receipts = True
+                self._application.sends_receipts = True
                 self._received(lease, connection)
             answer = await call.read()
             await call.read()  # the status: to cancel what ends by itself looks to the server like an attack
             if isinstance(answer, pb.TimerHandlerDeliverResponse):
+                self._application.sends_receipts = receipted
                 self._answered(lease, answer)
                 self._lives(connection)
             else:
@@ -146,19 +147,19 @@ class Pusher:
             presumed.cancel()
             call.cancel()
 
-    def _presume(self, lease: Lease, connection: Connection) -> None:
+    def _presume(self, lease: Lease, connection: int) -> None:
         """A call that went out and stays open has come to the application."""
-        if not connection.sends_receipts:  # else it may wait there for its handler
+        if not self._application.sends_receipts:  # else it may wait there for its handler
             self._received(lease, connection)
 
-    def _received(self, lease: Lease, connection: Connection) -> None:
+    def _received(self, lease: Lease, connection: int) -> None:
         if lease.token in self._session.leases:
             self._engine.received(self._session, lease.token)
             self._lives(connection)
 
-    def _lives(self, connection: Connection) -> None:
+    def _lives(self, connection: int) -> None:
         """A handler answers on this connection: no more caution."""
-        if connection is not self._application.connection or not self._session.max_outstanding:
+        if connection != self._application.connection or not self._session.max_outstanding:
             return
         self._backoff.worked()
         if self._session.max_outstanding < self._capacity:
@@ -175,7 +176,7 @@ class Pusher:
         self._engine.end(self._session, lease.token, ending)
 
     async def _failed(
-        self, lease: Lease, failure: grpc.aio.AioRpcError, connection: Connection, *, receipted: bool
+        self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
     ) -> None:
         code, words = failure.code(), failure.details() or ""
         application = self._application
@@ -191,7 +192,7 @@ class Pusher:
             self._give_back(lease)
         elif application.broke(failure, connection):
             # The handler may have been what broke it; unless it is known not to have started.
-            received = receipted or not connection.sends_receipts
+            received = receipted or not application.sends_receipts
             self._engine.give_back(self._session, lease.token, received=received, suspect=received)
         else:
             self._nack(lease, f"{code.name}: {words}")

@@ -81,8 +81,8 @@ class TimerHandlerServicer(object):
 
         An application may send its initial metadata, with the key `relay-receipt` and any value, as its
         handler starts and before the handler's first line. The relay then knows which calls had reached
-        a handler when a connection broke: from the first receipt on a connection, only calls with one
-        count as attempts there.
+        a handler when a connection broke: from the first receipt on, only calls with one count as
+        attempts, until a call is answered without.
 
         The call's metadata has `traceparent` and `tracestate`, where the timer's headers have them. A
         request is as large as its timer: raise your server's limit for received messages (often 4 MiB)

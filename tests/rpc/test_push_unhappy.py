@@ -240,3 +240,26 @@ async def test_what_a_stopping_application_does_not_take_says_nothing_of_its_han
         await application.say(serving=True)
         await gone(relay)
     assert "no handler" not in caplog.text
+
+
+async def test_what_an_earlier_connection_has_told_of_receipts_holds_for_the_next(
+    relay: Relay, handler: Handler, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call on a connection breaks before its handler has started, however long it was open."""
+    monkeypatch.setattr("relay.rpc.push.RECEIPT_AFTER", 0.0)
+    async with pushing(relay, wire.address):
+        await schedule(relay, "first")
+        await gone(relay)
+        await wire.cut()
+        await wire.lay()
+        handler.gate.clear()
+        await schedule(relay, "a")
+        session = next(iter(relay.engine._dispatcher.sessions()))
+        await eventually("it is under way", lambda: session.in_flight == 1)
+        await anyio.wait_all_tasks_blocked()
+        await wire.cut()
+        await eventually("it is given back", lambda: len(relay.store.items("settle")) == 2)
+        await relay.engine._settler.flush()
+        assert handler.starts["a"] == 0
+        assert await attempts(relay, "a") == 0
+        handler.gate.set()
