@@ -59,7 +59,7 @@ WEIGHTS = {
     action("publish", timer_id=IDS, offset=OFFSETS, at_deadline=BOOLEANS): 2,
     action("work", timer_id=IDS, skew=st.sampled_from([0, -HOUR, HOUR]), quarters=QUARTERS): 3,
     action("commit", timer_id=IDS): 1,
-    action("litter", timer_id=IDS): 1,
+    action("litter", timer_id=IDS): 2,
     action("claim", relay=st.integers(0, 1), limit=st.sampled_from([10, 1]), wait=WAITS, limits=LIMITS): 10,
     action(
         "settle",
@@ -74,11 +74,11 @@ WEIGHTS = {
     action("late", picks=PICKS, verb=st.sampled_from([*Verb, None]), received=BOOLEANS): 4,
     action("redrive", picks=PICKS): 3,
     action("purge", picks=PICKS): 1,
-    action("trim", most=st.integers(1, 3)): 1,
+    action("trim", most=st.integers(1, 2)): 2,
     action("pause", duration=st.sampled_from([SECOND, HOUR, None, 0])): 1,
     action("resume"): 1,
     action("sweep"): 1,
-    action("repair"): 1,
+    action("repair", rescued=BOOLEANS): 1,
     action("step_back", back=BACK): 2,
 }
 ACTIONS = st.sampled_from([each for each, weight in WEIGHTS.items() for _ in range(weight)]).flatmap(

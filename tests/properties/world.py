@@ -205,8 +205,12 @@ class World(Scene):
         assert set(leases) <= self.ledger.strays - set(self.ledger.timers), "no timer is called an orphan"
         self.suspects += payloads + leases
 
-    def repair(self) -> None:
-        """Only what is an orphan still goes."""
+    def repair(self, rescued: bool) -> None:
+        """Only what is an orphan still goes; perhaps something was made whole within the grace period."""
+        if not self.suspects:
+            self.sweep()
+        if rescued and self.suspects:
+            self.schedule(self.suspects[0], offset=0, delayed=False, expires_after=None)
         if self.suspects:
             self._do(self.bench.topics.repair(self.bench.topic, self.suspects))
             repaired = set(self.suspects) - set(self.ledger.timers)
@@ -252,7 +256,7 @@ class World(Scene):
         assert set(left.leases) <= self.ledger.strays
         assert set(left.payloads) == self.ledger.litter
         self.sweep()
-        self.repair()
+        self.repair(rescued=False)
         assert self.bench.state() == EMPTY, "what lies around is repaired"
 
     def _finish(self) -> None:
