@@ -22,6 +22,9 @@ CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGE
 PAGE_BYTES = 4 << 20
 """Content that a page of dead letters reads at most, roughly; it ends sooner then."""
 
+REDRIVE_PART = 25
+"""Dead letters that one script brings back: their content passes through it, up to 1 MiB each by default."""
+
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
@@ -103,11 +106,15 @@ class RedisTopics:
         return _letter(*found[0]) if found else None
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
-        """See `TopicStore.redrive`. One script call."""
+        """See `TopicStore.redrive`. A script call for each `REDRIVE_PART`."""
         for dead_id in dead_ids:
             _check(dead_id)
-        reply = await self._run("redrive", topic, self._keys.channel(topic), *dead_ids)
-        return [CHANGES[word] for word in reply[::2]]
+        changes: list[Change] = []
+        for start in range(0, len(dead_ids), REDRIVE_PART):
+            part = dead_ids[start : start + REDRIVE_PART]
+            reply = await self._run("redrive", topic, self._keys.channel(topic), *part)
+            changes += [CHANGES[word] for word in reply[::2]]
+        return changes
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
         """See `TopicStore.purge`. One script call."""
