@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.core.errors import StoreRefused
@@ -206,9 +208,10 @@ async def test_what_is_no_letter_is_not_redriven(bench: Bench) -> None:
     """Somebody else's entry stays where it is, whatever it lacks; nothing is written by halves."""
     key = bench.dead
     for missing in ("timer_id", "occurrence", "envelope"):
-        fields = {"timer_id": "a", "occurrence": N1, "envelope": ENVELOPE}
+        fields: dict[Any, Any] = {"timer_id": "a", "occurrence": N1, "envelope": ENVELOPE}
         del fields[missing]
-        name = bench.raw.xadd(key, fields).decode()
+        name = "1-1"
+        bench.raw.xadd(key, fields, id=name)
         assert await bench.topics.redrive(bench.topic, [name]) == [Change.GONE]
         assert bench.raw.zcard(bench.timeline) == 0
         assert bench.raw.xlen(key) == 1
