@@ -2,9 +2,9 @@
 --
 -- KEYS    timeline, payloads, leases, dead, pause
 -- ARGV[1] channel of wake hints
--- ARGV[2] 'at' | 'in'
--- ARGV[3] microseconds since 1970 | from now; 'at' and 0: resume
--- Returns end of the pause in microseconds, '' after a resume
+-- ARGV[2] 'at' | 'in' | 'end': resume
+-- ARGV[3] microseconds since 1970 | from now | 0
+-- Returns end of the pause in microseconds, '' after a resume, or if that is past: nothing was written
 --         error WRONGKEYTYPE
 -- Race    a claim at the same moment: it reads the key in its own script, so it comes wholly before or
 --         wholly after. What is in flight goes on to its end.
@@ -15,11 +15,13 @@ if bad then return bad end
 
 local now_us = time_us()
 local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
-if till <= now_us then
+if ARGV[2] == 'end' then
   redis.call('DEL', KEYS[5])
   if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once
   return ''
 end
+if till <= now_us then return '' end -- refused: a pause that stands goes on
+till = math.min(till, LATEST * 1e6)
 local text = string.format('%.0f', till)
 redis.call('DEL', KEYS[5])
 redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))

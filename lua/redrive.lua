@@ -3,7 +3,7 @@
 -- KEYS    timeline, payloads, leases, dead
 -- ARGV[1] channel of wake hints
 -- ARGV    then the entries' ids, each once
--- Returns for each entry two: 'OK' | 'GONE' (no such entry) | 'CONFLICT' (a timer of its id lives), timer_id
+-- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id
 --         error WRONGKEYTYPE
 -- Race    two people redrive one entry: the second finds it gone. Two deaths of one timer in one call: the
 --         first one lives again, and is in the way of the second.
@@ -18,12 +18,14 @@ local gone, moved, kept, stored, reply, taken = {}, {}, {}, {}, {}, {}
 for i = 2, #ARGV do
   local n = 2 * (i - 1) - 1
   local entry = redis.call('XRANGE', KEYS[4], ARGV[i], ARGV[i])[1]
-  if not entry then
+  local letter = {}
+  if entry then
+    for j = 1, #entry[2], 2 do letter[entry[2][j]] = entry[2][j + 1] end
+  end
+  local id = letter.timer_id
+  if not (id and letter.envelope and letter.occurrence and #letter.occurrence == 16) then
     reply[n], reply[n + 1] = 'GONE', ''
   else
-    local letter = {}
-    for j = 1, #entry[2], 2 do letter[entry[2][j]] = entry[2][j + 1] end
-    local id = letter.timer_id
     reply[n + 1] = id
     if taken[id] or redis.call('ZSCORE', KEYS[1], id) then
       reply[n] = 'CONFLICT'

@@ -47,7 +47,7 @@ for n, id in ipairs(ids) do
     while option ~= '' do
       local kind, value = string.sub(option, 1, 1), tonumber(string.sub(option, 2))
       if kind == 'e' then
-        expires = value
+        expires = math.max(value, 1e-6) -- 0 in a record is never
       elseif kind == 'x' then
         expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST)
       elseif kind == 'c' then

@@ -31,7 +31,7 @@ class RetryPolicy:
         try:
             longest = min(self.initial * self.multiplier ** max(attempts - 1, 0), self.max)
         except OverflowError:
-            longest = self.max
+            longest = self.max if self.initial else 0.0
         return micros(longest * jitter)
 
 

@@ -128,7 +128,8 @@ class TopicStore(Protocol):
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """Claim nothing more until an instant or for so long (microseconds; neither: until `resume`).
 
-        Answers the end of the pause, None if that is past. What is in flight goes on.
+        Answers the end of the pause; None if that is past, and then nothing has changed. What is in flight
+        goes on.
         """
         ...
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import random
 
-from relay.core.errors import StoreError
+from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
@@ -62,13 +63,15 @@ class Janitor:
                 return
             found: dict[str, list[str]] = {}
             for topic in await self._topics.topics():
-                await self._trim(topic)
-                if ids := await self._search(topic):
-                    found[topic] = sorted(ids)
+                with _one_topic(topic):
+                    await self._trim(topic)
+                    if ids := await self._search(topic):
+                        found[topic] = sorted(ids)
             if found:
                 await self._clock.sleep(GRACE)
                 for topic, orphans in found.items():
-                    await self._repair(topic, orphans)
+                    with _one_topic(topic):
+                        await self._repair(topic, orphans)
         except StoreError as failure:
             log.info("a round of the janitor was cut short", extra={"reason": str(failure)})
         except Exception:
@@ -106,3 +109,14 @@ class Janitor:
                     "payloads and lease records without a timer removed",
                     extra={"topic": topic, "payloads": payloads, "leases": leases},
                 )
+
+
+@contextmanager
+def _one_topic(topic: str) -> Iterator[None]:
+    """What Redis refuses of one topic, such as for a key of the wrong type, keeps no other from its turn."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except StoreError as failure:
+        log.warning("the janitor left a topic alone", extra={"topic": topic, "reason": str(failure)})

@@ -11,7 +11,7 @@ from itertools import islice
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
-from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verdict
+from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TimerStore
 from relay.core.wakeup import Wakeup
@@ -22,6 +22,9 @@ from relay.engine.session import Problem, Session
 from relay.telemetry.instruments import Instruments
 from relay.telemetry.spans import DeliveryTrace
 from relay.telemetry.traces import Tracing
+
+MAX_BYTES = 4 << 20
+"""At most about so many bytes of content go through one call: new content, and that of timers which die."""
 
 log = logging.getLogger(__name__)
 
@@ -142,8 +145,10 @@ class Settler:
         """Up to a call's worth, each timer once."""
         ends = self._ends[topic]
         batch: dict[str, _Waiting] = {}
+        size = 0
         for waiting in ends.values():
-            if len(batch) == MAX_PER_CALL:
+            size += _moved_bytes(waiting)
+            if len(batch) == MAX_PER_CALL or (batch and size > MAX_BYTES):
                 break
             batch.setdefault(waiting.settlement.timer_id, waiting)
         for waiting in batch.values():
@@ -225,3 +230,13 @@ class Settler:
             extra={"topic": topic, "count": count, "reason": str(failure)},
             exc_info=None if isinstance(failure, StoreError) else failure,
         )
+
+
+def _moved_bytes(waiting: _Waiting) -> int:
+    """Content that may have to move for it. Whether a NACK or a RELEASE is a death, Redis alone knows."""
+    settlement = waiting.settlement
+    if settlement.verb is Verb.ACK:
+        return 0
+    if settlement.verb is Verb.RESCHEDULE:
+        return len(settlement.again.payload) if settlement.again and settlement.new_content else 0
+    return len(waiting.lease.timer.payload)

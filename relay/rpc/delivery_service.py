@@ -123,7 +123,7 @@ class DeliveryService(base.DeliveryServiceServicer):
 
     def _settle_one(self, session: Session, settlement: pb.Settlement) -> None:
         token = settlement.token
-        if settlement.outcome == pb.OUTCOME_ACK:
+        if settlement.outcome == pb.OUTCOME_ACK and not settlement.HasField("reschedule"):
             self._engine.end(session, token, ACKED)
         elif settlement.outcome == pb.OUTCOME_EXTEND:
             self._engine.extend(session, token)

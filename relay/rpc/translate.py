@@ -132,7 +132,7 @@ Ended = delivery.Settlement | handler.TimerHandlerDeliverResponse
 
 def ending(message: Ended, max_payload_bytes: int) -> Ending:
     """What an application says of a delivery; raises `InvalidField`."""
-    if message.outcome == delivery.OUTCOME_ACK:
+    if message.outcome == delivery.OUTCOME_ACK and not message.HasField("reschedule"):
         return ACKED
     verb = ENDS.get(message.outcome)
     if verb is None:

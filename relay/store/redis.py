@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from redis.asyncio import Redis
@@ -141,7 +142,13 @@ class RedisStore:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = [self._keys.channel(topic), *_limits(limits)]
         for settlement in settlements:
-            args += (settlement.timer_id, settlement.nonce, settlement.verb.value, _detail(settlement))
+            try:
+                words = settlement.verb.value, _detail(settlement)
+            except struct.error:
+                # A foreign writer's headers may be longer than an envelope of ours can hold. What goes with
+                # it in this call is not to suffer; it comes again, and dies with these words in the end.
+                words = Verb.NACK.value, ";the new payload can't be stored: a header is over 65,535 bytes"
+            args += (settlement.timer_id, settlement.nonce, *words)
         reply = await self._run("settle", topic, *args)
         return [_SETTLED[word] for word in reply[1:]]
 

@@ -85,7 +85,7 @@ class RedisTopics:
 
     async def resume(self, topic: str) -> None:
         """See `TopicStore.resume`. One script call."""
-        await self._run("pause", topic, self._keys.channel(topic), "at", 0)
+        await self._run("pause", topic, self._keys.channel(topic), "end", 0)
 
     async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
         """See `TopicStore.dead_page`. One script call."""

@@ -307,3 +307,11 @@ async def test_deaths_beside_deliveries(subject: Subject) -> None:
         NOW + LEASE,
         None,
     )
+
+
+async def test_an_expiry_at_the_beginning_of_time(subject: Subject) -> None:
+    """It is one like any other, though a record says 0 where there is none."""
+    await subject.store.schedule(subject.topic, [NewTimer("a", b"x", delay=0, expires=0)])
+    subject.at(NOW + 1)
+    claim = await subject.claim(N1)
+    assert (claim.timers, claim.deaths) == ([], (("a", "expired"),))

@@ -38,6 +38,11 @@ async def test_the_wait_grows_and_is_drawn_from_all_of_it(attempts: int, jitter:
     assert POLICY.delay(attempts, jitter) == round(wait * 1e6)
 
 
+async def test_no_wait_is_none_however_often() -> None:
+    """Also where the power is beyond all numbers."""
+    assert RetryPolicy(initial=0.0, multiplier=100.0).delay(1_000, 0.5) == 0
+
+
 async def test_a_nack_without_a_wish_waits_as_the_policy_says(world: World) -> None:
     """Longer after each attempt, and dead after the last, at once."""
     await world.put("a")

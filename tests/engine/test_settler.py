@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable
-from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.outcomes import Again, Extension, Settlement, Verb
 from relay.engine.session import Problem
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, App, World
@@ -30,6 +31,29 @@ async def test_outcomes_that_wait_together_are_written_together(world: World) ->
     assert world.store.count("settle") == 2
     assert await world.stored() == {}
     assert world.counts.total["ack"] == 700
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "calls"),
+    [
+        (Verb.ACK, {}, 1),
+        (Verb.REJECT, {}, 4),
+        (Verb.NACK, {}, 4),
+        (Verb.RESCHEDULE, {"again": Again(delay=60_000_000, payload=b"x" * (3 << 20))}, 4),
+        (Verb.RESCHEDULE, {"again": Again(delay=60_000_000)}, 1),
+    ],
+)
+async def test_a_call_moves_little_content(world: World, verb: Verb, options: Any, calls: int) -> None:
+    """500 large ones in one script would hold the server up, or be more than it takes at all: for ever."""
+    await world.put(*NAMES[:4], payload=b"x" * (3 << 20))
+    app = await world.app()
+    call = world.store.hold("settle")
+    for lease in app.take():
+        app.end(lease, verb, **options)
+    call.open()
+    await settle()
+    assert world.store.count("settle") == calls
+    assert world.counts.total[verb.value] == 4
 
 
 async def test_outcomes_gather_while_a_call_is_under_way(world: World) -> None:

@@ -190,6 +190,10 @@ THE_PEOPLE = {
     "resume wakes nobody": Break("pause", "if head() ~= '' then hint", "if false then hint"),
     "resume wakes for nothing": Break("pause", "if head() ~= '' then hint", "if true then hint"),
     "a pause that is past": Break("pause", "if till <= now_us then", "if till < 0 then"),
+    "a pause that is past ends another": Break(
+        "pause", "if ARGV[2] == 'end' then", "if ARGV[2] == 'end' or till <= now_us then"
+    ),
+    "a pause past 9999": Break("pause", "till = math.min(till, LATEST * 1e6)", ""),
     "a pause since 1970": Break("pause", "(ARGV[2] == 'in' and now_us or 0)", "0"),
     "the later counted as due": Break("stats", "'-inf', number(now_us / 1e6)", "'-inf', '+inf'"),
     "sweep forgets the end": Break("sweep", "if #ids == 500 or i + 2 > #page[2] then", "if #ids == 500 then"),

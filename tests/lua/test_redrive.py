@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits
+from relay.core.timers import Change
 from relay.store.records import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
@@ -199,3 +202,26 @@ async def test_a_name_that_is_no_entry(bench: Bench) -> None:
         with pytest.raises(StoreRefused):
             await bench.run(verb, *head, name, "x")
     assert bench.state() == before
+
+
+async def test_what_is_no_letter_is_not_redriven(bench: Bench) -> None:
+    """Somebody else's entry stays where it is, whatever it lacks; nothing is written by halves."""
+    key = bench.dead
+    for missing in ("timer_id", "occurrence", "envelope"):
+        fields: dict[Any, Any] = {"timer_id": "a", "occurrence": N1, "envelope": ENVELOPE}
+        del fields[missing]
+        name = "1-1"
+        bench.raw.xadd(key, fields, id=name)
+        assert await bench.topics.redrive(bench.topic, [name]) == [Change.GONE]
+        assert bench.raw.zcard(bench.timeline) == 0
+        assert bench.raw.xlen(key) == 1
+        bench.raw.delete(key)
+
+
+async def test_many_are_redriven_in_parts(bench: Bench) -> None:
+    """None of them holds the server up for long, and each is answered for, in order."""
+    names = [bench.put_letter(Letter(f"t{n}", "rejected", 1, 1, DUE, NOW, N1)) for n in range(60)]
+    names.insert(30, "1-1")
+    expected = [Change.GONE if name == "1-1" else Change.RUN for name in names]
+    assert await bench.topics.redrive(bench.topic, names) == expected
+    assert bench.raw.zcard(bench.timeline) == 60

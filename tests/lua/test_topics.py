@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import TopicStats
@@ -69,13 +67,22 @@ async def test_a_pause_for_a_while(bench: Bench) -> None:
     assert bench.state().pause == NOW + MINUTE
 
 
-@pytest.mark.parametrize("until", [0, NOW - 1, NOW])
-async def test_a_pause_until_the_past(bench: Bench, until: int) -> None:
-    """It is none, and ends one."""
-    await bench.topics.pause(bench.topic)
-    assert await bench.topics.pause(bench.topic, until=until) is None
-    assert bench.state() == EMPTY
+async def test_a_pause_until_the_past(bench: Bench) -> None:
+    """It is none, and changes nothing: what is refused must not end the pause that stands."""
+    for until in (0, NOW - 1, NOW):
+        assert await bench.topics.pause(bench.topic, until=until) is None
     assert await bench.topics.pause(bench.topic, duration=0) is None
+    assert bench.state() == EMPTY
+    await bench.topics.pause(bench.topic, duration=HOUR)
+    for until in (0, NOW - 1, NOW):
+        assert await bench.topics.pause(bench.topic, until=until) is None
+    assert await bench.topics.pause(bench.topic, duration=0) is None
+    assert bench.state().pause == NOW + HOUR
+
+
+async def test_a_pause_beyond_all_time(bench: Bench) -> None:
+    """It ends with the year 9999, as far as instants go over the wire."""
+    assert await bench.topics.pause(bench.topic, duration=LATEST) == LATEST
 
 
 async def test_a_pause_where_nothing_is_due(bench: Bench) -> None:
@@ -127,12 +134,12 @@ async def test_resume_wakes_everybody(bench: Bench) -> None:
     channel = f"timers_wake:{bench.topic}"
     with bench.listening() as ear:
         await bench.run("pause", channel, "in", MINUTE)
-        await bench.run("pause", channel, "at", 0)
+        await bench.run("pause", channel, "end", 0)
         assert ear.heard() == []
         bench.put("a", DUE)
         await bench.run("pause", channel, "in", MINUTE)
         assert ear.heard() == []
-        await bench.run("pause", channel, "at", 0)
+        await bench.run("pause", channel, "end", 0)
         assert ear.heard() == [0.0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from typing import Any
 
@@ -655,3 +656,25 @@ async def test_a_unix_socket_carries_streams_too(tmp_path: Any) -> None:
         await stream.ack([await stream.delivery()])
         await stream.finish()
         await gone(relay, "a")
+
+
+async def test_headers_that_no_envelope_holds_harm_no_other_timer(
+    relay_on_valkey: Relay, valkey: RunningServer, keyspace: Keyspace
+) -> None:
+    """A foreign writer's JSON may have longer ones; with a new payload they can't be written back."""
+    relay, topic = relay_on_valkey, keyspace.topic()
+    with valkey.client() as redis:
+        long = json.dumps({"data": "x", "headers": {"h": "v" * 70_000}})
+        redis.hset(f"timers_payloads:{topic}", mapping={"long": long, "other": b"x"})
+        redis.zadd(f"timers_timeline:{topic}", {"long": 1.0, "other": 1.0})
+    stream = await relay.stream().open(topic)
+    tokens = {one.timer_id: one.token for one in await stream.deliveries(2)}
+    again = pb.Reschedule(delay=Duration(seconds=60), payload=b"new")
+    await stream.settle(
+        settlement(tokens["long"], pb.OUTCOME_RESCHEDULE, reschedule=again), settlement(tokens["other"])
+    )
+    await gone(relay, "other", topic=topic)
+    stored = await relay.engine.get(topic, "long")
+    assert stored is not None
+    assert (stored.attempts, stored.payload) == (1, b"x")
+    await stream.finish()

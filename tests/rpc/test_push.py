@@ -148,6 +148,25 @@ async def test_a_wrong_retry_after_is_left_out_and_said(
     assert "retry_after: is negative" in str([vars(record).get("reason") for record in caplog.records])
 
 
+@pytest.mark.parametrize("outcome", [delivery.OUTCOME_UNSPECIFIED, ACK])
+async def test_a_reschedule_in_an_ack_is_no_end(
+    relay: Relay, handler: Handler, application: Server, outcome: Any
+) -> None:
+    """A handler that forgot to say RESCHEDULE wants to run again: taken for an ACK, its timer were lost."""
+
+    async def act(_: delivery.Delivery, __: Any) -> Any:
+        return answer(outcome, reschedule=delivery.Reschedule(delay=Duration(seconds=60)))
+
+    handler.act = act
+    async with pushing(relay, application.address):
+        await schedule(relay, "a")
+        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+    (settlement,) = relay.store.items("settle")
+    assert isinstance(settlement, Settlement)
+    assert settlement.verb is Verb.NACK
+    assert settlement.error.startswith("reschedule: ")
+
+
 @pytest.mark.parametrize(
     ("code", "verb"),
     [

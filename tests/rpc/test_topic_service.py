@@ -183,6 +183,7 @@ async def test_reschedule_by_stream(any_relay: Relay, keyspace: Keyspace) -> Non
         {"outcome": delivery.OUTCOME_RESCHEDULE, "reschedule": delivery.Reschedule()},
         {"outcome": delivery.OUTCOME_RESCHEDULE, "reschedule": delivery.Reschedule(due_time=at(-1))},
         {"outcome": delivery.OUTCOME_NACK, "reschedule": delivery.Reschedule(delay=MINUTE)},
+        {"outcome": ACK, "reschedule": delivery.Reschedule(delay=MINUTE)},
         {
             "outcome": delivery.OUTCOME_RESCHEDULE,
             "reschedule": delivery.Reschedule(delay=MINUTE, payload=b"x" * ((1 << 20) + 1)),
