@@ -144,18 +144,18 @@ def test_fifty_kills(stage: Stage) -> None:
     victims: list[Application | Relay] = [application, relays[0], application, relays[1]]
     for kill, victim in zip(range(50), cycle(victims), strict=False):
         wave = [f"t{kill}-{n}" for n in range(200)]
-        producer.schedule_many(TOPIC, wave, {"sleep": 0.03}, spread=0.5)
+        producer.schedule_many(TOPIC, wave, {"sleep": 0.1}, spread=0.5)
         # Relays that were started anew have to learn, too, that this application sends receipts.
         eventually(lambda: all("settled_total{" in relay.metrics() for relay in relays), "both deliver")
         time.sleep(chance.uniform(0.0, 0.05))  # any moment will do
         held = len(stage.journal.events("held"))
         application.signal(signal.SIGUSR1)
         eventually(lambda: len(stage.journal.events("held")) > held, "calls are held back")  # noqa: B023
+        eventually(lambda: known(stage), "Redis knows all attempts")
         if victim is application:
             application.kill()
             application.start()
         else:
-            eventually(lambda: known(stage), "Redis knows all attempts")
             victim.kill()
             application.signal(signal.SIGUSR2)
             victim.start()
