@@ -108,9 +108,13 @@ class Stage:
             self.client.hlen(f"timers_leases:{topic}"),
         )
 
-    def wait_empty(self, topic: str, timeout: float = 45.0) -> None:
-        """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind."""
+    def wait_empty(self, topic: str, timeout: float = 45.0, *, dead: int = 0) -> None:
+        """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind, but
+        for so many dead letters, which go."""
         eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
+        if dead:
+            assert self.client.xlen(f"timers_dead:{topic}") == dead
+            self.client.delete(f"timers_dead:{topic}")
         assert self.client.keys(f"*{topic}*") == []
 
     def leased(self, topic: str) -> int:

@@ -56,7 +56,7 @@ def test_every_outcome(stage: Stage) -> None:
     producer.schedule(TOPIC, "reject", {"reject": True})
     producer.schedule(TOPIC, "extend", {"sleep": 4.5, "extend": 0.3})
     producer.schedule(TOPIC, "again", {"again": 0.2})
-    stage.wait_empty(TOPIC)
+    stage.wait_empty(TOPIC, dead=1)
     attempts = {
         name: [event.attempt for event in stage.journal.starts(name)]
         for name in ("ack", "nack", "nack without pause", "reject", "extend", "again")
