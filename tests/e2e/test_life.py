@@ -74,9 +74,7 @@ def test_every_outcome(stage: Stage) -> None:
     }
     assert occurrences == {"nack": 1, "again": 2}
     first, second = stage.journal.starts("nack without pause")
-    assert second.at - first.at < 2.0, (
-        "a NACK without a pause waits as the retry policy says, at most a second"
-    )
+    assert second.at - first.at < 2.0, "a NACK without a pause waits as the policy says, at most a second"
     assert relay.said("timer rejected by its application") == 1
 
 
