@@ -18,9 +18,6 @@ from relay.engine.settler import Settler
 from relay.telemetry.instruments import Instruments
 from relay.telemetry.traces import Tracing
 
-UNREADABLE_RETRY = 3_600_000_000
-"""Microseconds until a timer that no application can be given is looked at again."""
-
 log = logging.getLogger(__name__)
 
 
@@ -144,7 +141,7 @@ class Dispatcher:
             if timer.readable:
                 leases.append(lease)
             else:
-                self._set_aside(lease)
+                self._bury(lease)
         self._tracing.claimed(topic, claim, leases, began)
         placed = self._place(topic, leases)
         for lease in leases[placed:]:
@@ -199,21 +196,23 @@ class Dispatcher:
         """Microseconds until a timer whose delivery has failed is delivered again."""
         return self._policy(lease.topic).retry.delay(lease.timer.attempt, self._jitter())
 
-    def _set_aside(self, lease: Lease) -> None:
-        """A timer whose id is not UTF-8 can't be named to an application: it is dead, and kept as a dead
-        letter. Where these are off it stays where it is, so that nothing is lost unseen."""
+    def _bury(self, lease: Lease) -> None:
+        """A timer whose id is not UTF-8 can't be named to an application: it is dead."""
         log.error(
-            "timer can't be delivered: its id is not UTF-8; cancel it or schedule it under another id",
+            "timer can't be delivered: its id is not UTF-8; schedule it under another id",
             extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},
         )
         self._instruments.undeliverable(lease.topic, 1)
-        name, nonce = lease.timer.timer_id, lease.nonce
-        if self._policy(lease.topic).dead_letters.keep:
-            dead = Settlement(name, nonce, Verb.REJECT, reason=Reason.UNREADABLE, error="the id is not UTF-8")
-            self._settler.settle(lease, dead)
-        else:
-            aside = Settlement(name, nonce, Verb.NACK, retry_after=UNREADABLE_RETRY)
-            self._settler.settle(lease, aside)
+        self._settler.settle(
+            lease,
+            Settlement(
+                lease.timer.timer_id,
+                lease.nonce,
+                Verb.REJECT,
+                reason=Reason.UNREADABLE,
+                error="the id is not UTF-8",
+            ),
+        )
 
     def _changed(self, session: Session) -> None:
         for topic in session.turns:

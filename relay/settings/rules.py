@@ -87,8 +87,11 @@ def listen_or_socket(value: str) -> str:
 
 
 def on_or_off(value: Any) -> Any:
-    """A section of which `off` switches its `keep` off, and `on` leaves all as it is."""
-    return {"keep": value} if isinstance(value, bool) else value
+    """A section of which `off` switches its `keep` off, and `on` switches it on."""
+    word = value.lower() if isinstance(value, str) else value
+    if word in (True, "on", "true", "yes"):
+        return {"keep": True}
+    return {"keep": False} if word in (False, "off", "false", "no") else value
 
 
 def target(value: str) -> str:

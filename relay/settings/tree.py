@@ -317,7 +317,8 @@ class Settings(BaseSettings):
         if not isinstance(defaults, dict) or not isinstance(topics, dict):
             return data
         filled = {
-            topic: _filled(defaults, own) if isinstance(own, dict) else own for topic, own in topics.items()
+            topic: _filled(_long(defaults), _long(own)) if isinstance(own, dict) else own
+            for topic, own in topics.items()
         }
         return {**data, "topics": filled}
 
@@ -347,6 +348,13 @@ class Settings(BaseSettings):
         """The policies of all topics as the engine wants them."""
         own = {topic: policy.to_policy() for topic, policy in self.topics.items()}
         return Policies(self.defaults.to_policy(), own, self.topics_closed)
+
+
+def _long(policy: dict[str, Any]) -> dict[str, Any]:
+    """With `dead_letters` in its long form, so that the rest of it is inherited."""
+    if "dead_letters" not in policy:
+        return policy
+    return {**policy, "dead_letters": rules.on_or_off(policy["dead_letters"])}
 
 
 def _filled(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from relay.core.outcomes import Reason, Settlement, Verb
-from relay.core.policy import DeadLetterPolicy
 from relay.core.timers import Claim
 from tests.engine.fake_clock import settle
 from tests.engine.world import World
@@ -70,13 +69,10 @@ async def test_leases_are_counted_from_when_the_claim_was_sent(world: World) -> 
     assert app.one().deadline == pytest.approx(world.clock.now() - 3.0 + 30.0)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-async def test_a_timer_whose_id_is_no_text_is_dead_or_set_aside_and_said(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+async def test_a_timer_whose_id_is_no_text_is_dead_and_said(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can't be named to an application; it does not keep the others from going. Without dead letters it
-    stays where it is."""
-    world.tune(dead_letters=DeadLetterPolicy(keep=kept))
+    """It can't be named to an application; it does not keep the others from going."""
     await world.put("bad", "good")
     original = world.store.inner.claim
 
@@ -93,12 +89,8 @@ async def test_a_timer_whose_id_is_no_text_is_dead_or_set_aside_and_said(
     assert world.counts.total["undeliverable"] == 1
     (aside,) = [s for s in world.store.items("settle") if isinstance(s, Settlement)]
     assert aside.timer_id == "bad"
-    if kept:
-        assert (aside.verb, aside.reason) == (Verb.REJECT, Reason.UNREADABLE)
-        assert world.counts.total["dead:unreadable"] == 1
-    else:
-        assert aside.verb is Verb.NACK
-        assert (aside.retry_after or 0) >= 60_000_000
+    assert (aside.verb, aside.reason) == (Verb.REJECT, Reason.UNREADABLE)
+    assert world.counts.total["dead:unreadable"] == 1
     await world.advance(60.0)
     assert world.counts.total["undeliverable"] == 1
 

@@ -98,6 +98,29 @@ def test_a_topic_pushed_by_the_environment(name: str) -> None:
     assert (policies(name).target, policies(name).lease_ttl) == ("unix:/run/app.sock", 60)
 
 
+@pytest.mark.parametrize(
+    ("content", "keep", "max_count", "keep_expired"),
+    [
+        ("topics: {a: {dead_letters: off}}", False, 0, False),
+        ("defaults: {dead_letters: {max_count: 7}}\ntopics: {a: {dead_letters: on}}", True, 7, False),
+        ("defaults: {dead_letters: off}\ntopics: {a: {dead_letters: {keep_expired: true}}}", False, 0, True),
+        ("defaults: {dead_letters: off}\ntopics: {a: {dead_letters: on}}", True, 0, False),
+    ],
+)
+def test_the_short_form_of_dead_letters_inherits_the_rest(
+    config: Path, content: str, *, keep: bool, max_count: int, keep_expired: bool
+) -> None:
+    config.write_text(content)
+    policy = load(config, environ={}).policies()("a").dead_letters
+    assert (policy.keep, policy.max_count, policy.keep_expired) == (keep, max_count, keep_expired)
+
+
+def test_the_environment_knows_the_short_form() -> None:
+    environ = {"RELAY_DEFAULTS__DEAD_LETTERS": "off", "RELAY_TOPICS__a__DEAD_LETTERS": "on"}
+    policies = load(environ=environ).policies()
+    assert (policies("b").dead_letters.keep, policies("a").dead_letters.keep) == (False, True)
+
+
 def test_closed_topics_admit_those_that_are_configured() -> None:
     policies = load(environ={"RELAY_TOPICS_CLOSED": "true", "RELAY_TOPICS__a__LEASE_TTL": "60"}).policies()
     assert policies.admit("topic", "a") == "a"
