@@ -93,6 +93,7 @@ def document(info: TopicInfo) -> dict[str, Any]:
         "oldest_death_time": _iso(info.oldest_death_time),
         "paused": info.paused,
         "paused_until": _iso(info.paused_until),
+        **({"error": info.error} if info.error else {}),
     }
 
 
@@ -100,6 +101,8 @@ TITLES = ("topic", "timers>", "due>", "oldest due, or next", "dead>", "paused")
 
 
 def _row(info: TopicInfo) -> tuple[str, ...]:
+    if info.error:
+        return info.topic, "?", "?", info.error, "?", ""
     first = _iso(info.next_claim_time) or ""
     paused = _until(info) if info.paused else ""
     return info.topic, str(info.timers), str(info.due), first, str(info.dead), paused

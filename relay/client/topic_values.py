@@ -31,6 +31,8 @@ class TopicInfo:
     paused: bool
     paused_until: datetime | None
     """None while it is paused: until somebody resumes it."""
+    error: str = ""
+    """In a listing, why nothing can be told of this one; the rest is empty then."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -44,6 +46,7 @@ class TopicInfo:
             oldest_death_time=_instant(topic, "oldest_death_time"),
             paused=topic.paused,
             paused_until=_instant(topic, "paused_until"),
+            error=topic.error,
         )
 
 

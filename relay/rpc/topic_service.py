@@ -9,7 +9,7 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from relay.core import validate
-from relay.core.errors import InvalidField, TimerNotFound
+from relay.core.errors import InvalidField, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import Change, DeadLetter, TopicStats
@@ -46,7 +46,7 @@ class TopicService(base.TopicServiceServicer):
             start = bisect_right(names, request.page_token) if request.page_token else 0
             page = names[start : start + limit]
             return pb.ListTopicsResponse(
-                topics=[_topic(await self._topics.stats(name)) for name in page],
+                topics=[await self._listed(name) for name in page],
                 next_page_token=page[-1] if len(names) > start + limit else "",
             )
         raise AssertionError("unreachable")
@@ -133,6 +133,13 @@ class TopicService(base.TopicServiceServicer):
     def _name(self, topic: str) -> str:
         # Whatever is in Redis may be looked after, also what is admitted no more.
         return validate.name("topic", topic)
+
+    async def _listed(self, topic: str) -> pb.Topic:
+        """One of a listing; what is wrong with it must not hide the others."""
+        try:
+            return await self._stats(topic)
+        except (WrongKeyType, StoreRefused) as failure:
+            return pb.Topic(topic=topic, error=str(failure))
 
     async def _stats(self, topic: str) -> pb.Topic:
         return _topic(await self._topics.stats(topic))

@@ -16,6 +16,7 @@ from relay.v1 import topic_service_pb2 as pb
 from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.keyspace import Keyspace
 from tests.rpc.rig import ACK, NACK, REJECT, Relay, at, invalid_field, refused, settlement, spec
+from tests.servers import RunningServer
 
 MINUTE = Duration(seconds=60)
 
@@ -340,6 +341,32 @@ async def test_topics_are_known(relay_on_valkey: Relay, keyspace: Keyspace) -> N
     assert [(each.topic, each.timers, each.due, each.dead) for each in await listed()] == [
         (name, 1, 0, 0) for name in names
     ]
+
+
+async def test_a_broken_topic_hides_no_other(
+    relay_on_valkey: Relay, keyspace: Keyspace, valkey: RunningServer
+) -> None:
+    """Somebody else's key is told in its line of the listing; asked for by itself, it is an error."""
+    good, bad = keyspace.topic("good"), keyspace.topic("bad")
+    calls = topics(relay_on_valkey)
+    await schedule(relay_on_valkey, good, "a", delay=MINUTE)
+    await schedule(relay_on_valkey, bad, "a", delay=MINUTE)
+
+    async def listed() -> dict[str, pb.Topic]:
+        page = await calls.ListTopics(pb.ListTopicsRequest(page_size=1000))
+        return {each.topic: each for each in page.topics}
+
+    async def both() -> bool:
+        return {good, bad} <= (await listed()).keys()
+
+    await relay_on_valkey.until("both are registered", both)
+    with valkey.client() as client:
+        client.delete(f"timers_leases:{bad}")
+        client.set(f"timers_leases:{bad}", "no hash")
+        found = await listed()
+        client.delete(f"timers_leases:{bad}")
+    assert (found[good].timers, found[good].error) == (1, "")
+    assert "holds a string" in found[bad].error
 
 
 @pytest.mark.parametrize(
