@@ -187,10 +187,11 @@ class World(Scene):
         self.ledger.graves = self.ledger.graves[removed:]
 
     def pause(self, duration: int | None) -> None:
-        """For a while, or until resume; for no time at all means resume."""
+        """For a while, or until resume; for no time at all is refused, and changes nothing."""
         until = self._do(self.bench.topics.pause(self.bench.topic, duration=duration))
         assert duration is None or until == (self.bench.now + duration if duration else None)
-        self.ledger.paused = until or 0
+        if until is not None:
+            self.ledger.paused = until
 
     def resume(self) -> None:
         self._do(self.bench.topics.resume(self.bench.topic))
