@@ -87,7 +87,6 @@ CAUGHT = [
     "limits not asked on a return",
     "age not looked at",
     "age ends first deliveries",
-    "age by now",
     "reject counts no attempt",
     "dead letters of claims lost",
     "dead letters of outcomes lost",
