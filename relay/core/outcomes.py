@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from relay.core.timers import NewTimer
+from relay.core.timers import ClaimedTimer, NewTimer
 
 
 class Verb(Enum):
@@ -109,6 +110,34 @@ class Ending:
     reason: Reason = Reason.REJECTED
     error: str = ""
     again: Again | None = None
+
+    def settlement(self, timer: ClaimedTimer, nonce: bytes, wait: Callable[[], int]) -> Settlement:
+        """The same for the store; of the timer, what is not given anew stays.
+
+        `wait` answers the pause (microseconds) of a NACK that names none.
+        """
+        retry_after, again = self.retry_after, None
+        if self.verb is Verb.NACK and retry_after is None:
+            retry_after = wait()
+        if self.again is not None:
+            again = NewTimer(
+                timer.timer_id,
+                timer.payload if self.again.payload is None else self.again.payload,
+                self.again.due,
+                self.again.delay,
+                timer.headers,
+                timer.content_type,
+            )
+        return Settlement(
+            timer.timer_id,
+            nonce,
+            self.verb,
+            retry_after,
+            reason=self.reason,
+            error=self.error,
+            again=again,
+            new_content=self.again is not None and self.again.payload is not None,
+        )
 
 
 ACKED = Ending(Verb.ACK)

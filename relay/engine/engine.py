@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.errors import RelayError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
-from relay.core.outcomes import Again, Ending, Settlement, Verb
+from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import Probe, TimerStore, TopicStore, WakeHints
 from relay.core.timers import (
@@ -168,7 +168,7 @@ class Engine:
         """Make a timer due now; see `TimerStore.run`."""
         (change,) = await self._told(self._store.run, topic, [timer_id])
         if change is Change.RUN:
-            self._wake_at(topic, 0)
+            self.wake(topic)
         return change
 
     async def _told(
@@ -280,7 +280,7 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
-        verb, retry_after = ending.verb, ending.retry_after
+        verb = ending.verb
         where = {"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error}
         if lease.trace is not None:
             lease.trace.reason = ending.error
@@ -291,19 +291,8 @@ class Engine:
                 "timer rejected by its application" if verb is Verb.REJECT else "delivery failed",
                 extra=where,
             )
-        if verb is Verb.NACK and retry_after is None:
-            retry_after = self._dispatcher.wait(lease)
-        settlement = Settlement(
-            lease.timer.timer_id,
-            lease.nonce,
-            verb,
-            retry_after,
-            reason=ending.reason,
-            error=ending.error,
-            again=None if ending.again is None else _renewed(lease, ending.again),
-            new_content=ending.again is not None and ending.again.payload is not None,
-        )
-        self._settler.settle(lease, settlement, session)
+        wait = partial(self._dispatcher.wait, lease)
+        self._settler.settle(lease, ending.settlement(lease.timer, lease.nonce, wait), session)
 
     async def flush(self, session: Session) -> None:
         """Until all that the session has settled is in Redis."""
@@ -391,16 +380,3 @@ class Engine:
 def _stored_bytes(timer: NewTimer) -> int:
     """About how much of it goes to Redis."""
     return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())
-
-
-def _renewed(lease: Lease, again: Again) -> NewTimer:
-    """The timer of a lease under its new due time; what is not given anew stays."""
-    old = lease.timer
-    return NewTimer(
-        old.timer_id,
-        old.payload if again.payload is None else again.payload,
-        again.due,
-        again.delay,
-        old.headers,
-        old.content_type,
-    )

@@ -13,8 +13,8 @@ from relay.client.testing.records import Delivered, Outcome
 from relay.client.testing.service import at_once
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
-from relay.core.outcomes import Again, Ending, Extension, Reason, Settlement, Verb, Verdict
-from relay.core.timers import NewTimer
+from relay.core.outcomes import Ending, Extension, Reason, Verb, Verdict
+from relay.core.timers import ClaimedTimer
 from relay.rpc import translate
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -42,7 +42,14 @@ class Held:
     closed = False
 
     def __init__(
-        self, timers: MemoryTimers, message: pb.Delivery, book: TokenBook, deadline: int, *, pushed: bool
+        self,
+        timers: MemoryTimers,
+        timer: ClaimedTimer,
+        message: pb.Delivery,
+        book: TokenBook,
+        deadline: int,
+        *,
+        pushed: bool,
     ) -> None:
         self.topic = message.topic
         self.nonce = message.token
@@ -51,6 +58,7 @@ class Held:
         self.lease = Lease(message, self)
         self.silent_until = self._silence_ends(timers)
         self._timers = timers
+        self._timer = timer
         self._pushed = pushed
         self._at = timers.now
         self._outcome: Outcome | None = None
@@ -98,18 +106,8 @@ class Held:
 
     def _write(self, ending: Ending) -> None:
         timers, message = self._timers, self.lease.message
-        retry_after = ending.retry_after
-        if ending.verb is Verb.NACK and retry_after is None:
-            retry_after = timers.policy.retry.delay(message.attempt, LONGEST)
-        settlement = Settlement(
-            message.timer_id,
-            self.nonce,
-            ending.verb,
-            retry_after,
-            reason=ending.reason,
-            error=ending.error,
-            again=None if ending.again is None else _renewed(message, ending.again),
-            new_content=ending.again is not None and ending.again.payload is not None,
+        settlement = ending.settlement(
+            self._timer, self.nonce, lambda: timers.policy.retry.delay(message.attempt, LONGEST)
         )
         (settled,) = at_once(timers.store.settle(self.topic, [settlement], limits=timers.policy.limits))
         if isinstance(settled, Reason):
@@ -154,15 +152,3 @@ class Held:
     @staticmethod
     def _silence_ends(timers: MemoryTimers) -> int:
         return timers.clock + micros(timers.policy.delivery_timeout)
-
-
-def _renewed(message: pb.Delivery, again: Again) -> NewTimer:
-    """The timer of a delivery under its new due time; what is not given anew stays."""
-    return NewTimer(
-        message.timer_id,
-        message.payload if again.payload is None else again.payload,
-        again.due,
-        again.delay,
-        dict(message.headers),
-        message.content_type,
-    )
