@@ -124,7 +124,7 @@ async def test_the_outcome_in_the_answer_is_settled(
     async with pushing(relay, application.address):
         await schedule(relay, "a")
         await eventually("it is settled", lambda: bool(relay.store.items("settle")))
-    (settlement,) = relay.store.items("settle")
+    settlement = relay.store.items("settle")[0]  # a retry of it may have been settled too
     assert isinstance(settlement, Settlement)
     assert settlement.verb is verb
     if outcome == NACK:
@@ -141,7 +141,7 @@ async def test_a_wrong_retry_after_is_left_out_and_said(
     async with pushing(relay, application.address):
         await schedule(relay, "a")
         await eventually("it is settled", lambda: bool(relay.store.items("settle")))
-    (settlement,) = relay.store.items("settle")
+    settlement = relay.store.items("settle")[0]  # a retry of it may have been settled too
     assert isinstance(settlement, Settlement)
     assert settlement.verb is Verb.NACK
     assert 0 <= (settlement.retry_after or 0) <= 1_000_000, "as the retry policy says"
@@ -161,7 +161,7 @@ async def test_a_reschedule_in_an_ack_is_no_end(
     async with pushing(relay, application.address):
         await schedule(relay, "a")
         await eventually("it is settled", lambda: bool(relay.store.items("settle")))
-    (settlement,) = relay.store.items("settle")
+    settlement = relay.store.items("settle")[0]  # a retry of it may have been settled too
     assert isinstance(settlement, Settlement)
     assert settlement.verb is Verb.NACK
     assert settlement.error.startswith("reschedule: ")
@@ -189,7 +189,7 @@ async def test_a_status_is_an_outcome(
     async with pushing(relay, application.address):
         await schedule(relay, "a")
         await eventually("it is settled", lambda: bool(relay.store.items("settle")))
-    (settlement,) = relay.store.items("settle")
+    settlement = relay.store.items("settle")[0]  # a retry of it may have been settled too
     assert isinstance(settlement, Settlement)
     assert settlement.verb is verb
 
