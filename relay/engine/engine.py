@@ -70,7 +70,7 @@ class Engine:
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
         self._link = Link(ping, self._clock, instruments)
-        self._settler = Settler(store, policies, self._link, instruments, self._tracing)
+        self._settler = Settler(store, policies, self._link, self._clock, instruments, self._tracing)
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(store, self._dispatcher, policies, self._link, self._clock, instruments)
@@ -280,19 +280,24 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
-        verb = ending.verb
+        if ending.verb in (Verb.NACK, Verb.REJECT):
+            self._tell(lease, ending)
+        settlement = ending.settlement(lease.timer, lease.nonce, lambda: self._dispatcher.wait(lease))
+        self._settler.settle(lease, settlement, session)
+
+    @staticmethod
+    def _tell(lease: Lease, ending: Ending) -> None:
+        """Say that a delivery has failed."""
         where = {"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error}
         if lease.trace is not None:
             lease.trace.reason = ending.error
             where["trace_id"] = lease.trace.trace_id
-        if verb in (Verb.NACK, Verb.REJECT):
-            log.log(
-                logging.WARNING if verb is Verb.REJECT else logging.DEBUG,
-                "timer rejected by its application" if verb is Verb.REJECT else "delivery failed",
-                extra=where,
-            )
-        wait = partial(self._dispatcher.wait, lease)
-        self._settler.settle(lease, ending.settlement(lease.timer, lease.nonce, wait), session)
+        rejected = ending.verb is Verb.REJECT
+        log.log(
+            logging.WARNING if rejected else logging.DEBUG,
+            "timer rejected by its application" if rejected else "delivery failed",
+            extra=where,
+        )
 
     async def flush(self, session: Session) -> None:
         """Until all that the session has settled is in Redis."""

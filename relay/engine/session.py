@@ -115,7 +115,8 @@ class Session:
             self._unusable(token)
             return None
         self._remember(token, Problem.DUPLICATE)
-        self.changed(self)
+        if self.free == 1:  # else there was room before, and nobody waits for some
+            self.changed(self)
         if self._alone is not None or self._outbox:
             self._wakeup.set()
         return lease

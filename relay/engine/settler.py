@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Ve
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TimerStore
 from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
 from relay.engine.deaths import report_deaths
 from relay.engine.lease import Lease
 from relay.engine.link import Link
@@ -25,6 +27,9 @@ from relay.telemetry.traces import Tracing
 
 MAX_BYTES = 4 << 20
 """At most about so many bytes of content go through one call: new content, and that of timers which die."""
+
+RECEIPT_DELAY = 0.005
+"""Seconds that a receipt waits for its outcome. Most handlers are done by then, so it need not be written."""
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +52,9 @@ class Settler:
     One operation per timer and call: an end of a lease drops the receipt that still waits, and a
     second lease on the same timer waits for the next call. While Redis is away everything stays
     here and is tried again: a token does not age, it holds until somebody else takes the timer.
+
+    Settlements are written at once, receipts after `RECEIPT_DELAY`: the relay itself knows of them, and
+    only one that dies within that time takes the knowledge along.
     """
 
     def __init__(
@@ -54,16 +62,20 @@ class Settler:
         store: TimerStore,
         policy: Callable[[str], TopicPolicy],
         link: Link,
+        clock: Clock,
         instruments: Instruments,
         tracing: Tracing,
     ) -> None:
         self._store = store
         self._policy = policy
         self._link = link
+        self._clock = clock
         self._instruments = instruments
         self._tracing = tracing
         self._ends: dict[str, dict[bytes, _Waiting]] = {}
         self._receipts: dict[str, dict[bytes, tuple[Lease, Session]]] = {}
+        self._receipts_at = math.inf
+        """When the receipts are to be written, while there are any."""
         self._wakeup = Wakeup()
         self._written = Wakeup()
         self._writing = 0
@@ -82,8 +94,10 @@ class Settler:
 
     def receipt(self, lease: Lease, session: Session) -> None:
         """Write down that the application received a delivery; `session` hears if its lease is lost."""
+        if not self._receipts:
+            self._receipts_at = self._clock.now() + RECEIPT_DELAY
+            self._wakeup.set()
         self._receipts.setdefault(lease.topic, {})[lease.token] = (lease, session)
-        self._wakeup.set()
 
     @property
     def idle(self) -> bool:
@@ -98,15 +112,18 @@ class Settler:
     async def run(self) -> None:
         """Write for ever."""
         while True:
-            await self._wakeup.wait()
-            while self._ends or self._receipts:
-                await self.step()
+            until_receipts = self._receipts_at - self._clock.now() if self._receipts else math.inf
+            if not self._ends and until_receipts > 0:
+                await self._clock.wait(self._wakeup, until_receipts)
+            await self.step()
 
     async def step(self) -> None:
-        """One call of each kind for each topic that has something to write."""
+        """One call of each kind for each topic that has something to write by now."""
         try:
             for topic in list(self._ends):
                 await self._write_ends(topic)
+            if self._clock.now() < self._receipts_at:
+                return
             for topic in list(self._receipts):
                 if topic in self._receipts:  # else they were overtaken meanwhile
                     await self._write_receipts(topic)

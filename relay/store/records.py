@@ -28,6 +28,15 @@ class Record(NamedTuple):
     occurrence: bytes
 
 
+_CLAIMED = Struct("<3xBBI4x8xd8x16x16s")
+
+
+def read_claimed(raw: bytes) -> tuple[int, int, int, float, bytes]:
+    """Of a claimed timer's record only what a delivery needs, since there are many of them: `suspect`,
+    `approximate`, `attempts`, `due` and `occurrence`."""
+    return _CLAIMED.unpack(raw)
+
+
 def read(raw: bytes) -> Record:
     """Unpack a record that a script returned."""
     return Record._make(_RECORD.unpack(raw))

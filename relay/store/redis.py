@@ -142,6 +142,9 @@ class RedisStore:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = [self._keys.channel(topic), *_limits(limits)]
         for settlement in settlements:
+            if settlement.verb is Verb.ACK:
+                args += (settlement.timer_id, settlement.nonce, "ack", "")
+                continue
             try:
                 words = settlement.verb.value, _detail(settlement)
             except struct.error:
@@ -228,19 +231,16 @@ def _detail(settlement: Settlement) -> str | bytes:
 
 def _claimed(raw_id: bytes, raw_record: bytes, stored: bytes) -> ClaimedTimer:
     timer_id, readable = text_of(raw_id)
-    record = records.read(raw_record)
-    content = envelope.decode(stored)
+    suspect, approximate, attempts, due, occurrence = records.read_claimed(raw_record)
     return ClaimedTimer(
-        timer_id=timer_id,
-        payload=content.payload,
-        headers=content.headers,
-        content_type=content.content_type,
-        due=from_score(record.due),
-        attempt=min(record.attempts + 1, 0xFFFFFFFF),  # foreign writers reach this record, too
-        occurrence_id=f"{timer_id}/{record.occurrence.hex()}",
-        approximate=record.approximate == 1,
-        suspect=record.suspect == 1,
-        readable=readable,
+        timer_id,
+        *envelope.decode(stored),
+        from_score(due),
+        attempts + 1 if attempts < 0xFFFFFFFF else attempts,  # foreign writers reach this record, too
+        f"{timer_id}/{occurrence.hex()}",
+        approximate == 1,
+        suspect == 1,
+        readable,
     )
 
 

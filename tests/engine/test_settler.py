@@ -12,6 +12,7 @@ import pytest
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Again, Extension, Settlement, Verb
 from relay.engine.session import Problem
+from relay.engine.settler import RECEIPT_DELAY
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, App, World
 
@@ -79,7 +80,7 @@ async def test_receipts_are_written_as_renewals(world: World) -> None:
     app = await world.app()
     for lease in app.take():
         app.receive(lease)
-    await settle()
+    await world.advance(RECEIPT_DELAY)
     assert world.store.count("extend") == 1
     await app.leave()
     for name in ("a", "b"):
@@ -100,15 +101,39 @@ async def test_a_receipt_gives_no_time_where_renewing_is_off(world: World) -> No
 
 
 async def test_an_end_drops_the_receipt_that_still_waits(world: World) -> None:
-    """One operation per timer is enough: ACK says it all."""
+    """One operation per timer is enough: ACK says it all. So a receipt waits a moment."""
     await world.put("a")
     app = await world.app()
     lease = app.one()
     app.receive(lease)
+    await world.advance(0.9 * RECEIPT_DELAY)
     app.end(lease)
-    await settle()
+    await world.advance(RECEIPT_DELAY)
     assert world.store.count("extend") == 0
     assert await world.stored() == {}
+
+
+async def test_no_receipt_waits_for_later_ones(world: World) -> None:
+    """A steady flow of receipts doesn't put the first one off."""
+    await world.put("a", "b", "c")
+    app = await world.app()
+    for lease in app.take():
+        app.receive(lease)
+        await world.advance(0.4 * RECEIPT_DELAY)
+    assert len(world.store.items("extend")) == 3
+
+
+async def test_an_outcome_does_not_wait_with_the_receipts(world: World) -> None:
+    """They lie there until their time has come; it is written at once."""
+    await world.put("a", "b")
+    app = await world.app()
+    first, second = app.take()
+    app.receive(first)
+    await settle()
+    app.end(second)
+    await settle()
+    assert [each.timer_id for each in settlements(world)] == ["b"]
+    assert world.store.count("extend") == 0
 
 
 async def test_two_leases_on_one_timer_go_into_separate_calls(world: World) -> None:
@@ -198,7 +223,7 @@ async def test_a_refused_topic_does_not_hold_up_others(
     world.store.fail("extend", StoreRefused("no"), topic="bad")
     for lease in app.take():
         app.receive(lease)
-    await settle()
+    await world.advance(RECEIPT_DELAY)
     app.ack(app.held)
     await settle()
     assert await world.stored("good") == {}
@@ -227,7 +252,7 @@ async def test_a_lost_lease_is_told_at_the_receipt(world: World) -> None:
     lease = app.one()
     await world.put("a", delay=100.0)
     app.receive(lease)
-    await settle()
+    await world.advance(RECEIPT_DELAY)
     assert app.complaints() == [Problem.STALE]
     assert lease.lost
     await world.advance(15.0)
@@ -242,7 +267,7 @@ async def test_no_receipt_is_kept_for_what_ended_while_redis_was_away(world: Wor
     call = world.store.hold("extend")
     call.error = StoreUnavailable("away")
     app.receive(lease)
-    await settle()
+    await world.advance(RECEIPT_DELAY)
     app.end(lease)
     call.open()
     await world.advance(1.0)
@@ -333,5 +358,5 @@ async def test_a_receipt_that_repeats_itself_is_one_receipt(world: World) -> Non
     lease = app.one()
     for _ in range(5):
         app.receive(lease)
-    await settle()
+    await world.advance(RECEIPT_DELAY)
     assert world.store.items("extend") == [Extension("a", lease.nonce, received=True)]
