@@ -74,7 +74,7 @@ if #ids > 0 then
           r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
         end
         local record = pack(r)
-        moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+        moved[#moved + 1], moved[#moved + 2] = r.score, id
         kept[#kept + 1], kept[#kept + 2] = id, record
         if envelopes[n] then
           local m = #timers

@@ -37,7 +37,7 @@ for n, id in ipairs(ids) do
       reply[n + 1] = 'OK'
       if ARGV[3 * n + 1] ~= '' then r.received = 1 end
       r.score = math.max(r.score, deadline)
-      moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+      moved[#moved + 1], moved[#moved + 2] = r.score, id
       kept[#kept + 1], kept[#kept + 2] = id, pack(r)
     end
   end

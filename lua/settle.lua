@@ -55,7 +55,7 @@ local function again(id, r, text)
   r.state, r.nonce, r.received = PENDING, NO_NONCE, 0
   local reason = text and fate(r, math.floor(r.score * 1e6), limits)
   if reason then return die(id, r, reason, text) end
-  moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+  moved[#moved + 1], moved[#moved + 2] = r.score, id
   kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   return 'OK'
 end
@@ -95,7 +95,7 @@ function verbs.reschedule(id, _, detail)
   local score = tonumber(value)
   if word == 'in' then score = (now_us + score) / 1e6 end
   forgotten[#forgotten + 1] = id
-  moved[#moved + 1], moved[#moved + 2] = number(math.min(score, LATEST)), id
+  moved[#moved + 1], moved[#moved + 2] = math.min(score, LATEST), id
   if envelope ~= '' then rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope end
   return 'OK'
 end

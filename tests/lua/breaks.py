@@ -85,6 +85,9 @@ THE_TIME = {
         "prelude", "if not r or whole_us(score) or score < r.due then", "if not r or score < r.due then"
     ),
     "numbers with 14 digits": Break("prelude", "return string.format('%.17g', x)", "return tostring(x)"),
+    "a back-off with 14 digits": Break(
+        "settle", "moved[#moved + 2] = r.score, id", "moved[#moved + 2] = tostring(r.score), id"
+    ),
     "claim by a stale order": Break(
         "claim", "'WITHSCORES', 'LIMIT', 0, ARGV[1]", "'WITHSCORES', 'LIMIT', 1, ARGV[1]"
     ),

@@ -165,7 +165,7 @@ THE_TERMS = {
     "reschedule takes a delay for an instant": Break(
         "settle", "if word == 'in' then score", "if false then score"
     ),
-    "reschedule past 9999": Break("settle", "number(math.min(score, LATEST))", "number(score)"),
+    "reschedule past 9999": Break("settle", "math.min(score, LATEST), id", "score, id"),
 }
 
 THE_PEOPLE = {
