@@ -118,7 +118,7 @@ class Ending:
         `wait` answers the pause (microseconds) of a NACK that names none.
         """
         if self is ACKED:  # by far the most common
-            return Settlement(timer.timer_id, nonce, Verb.ACK)
+            return Settlement(timer.timer_id, nonce, self.verb)
         retry_after, again = self.retry_after, None
         if self.verb is Verb.NACK and retry_after is None:
             retry_after = wait()

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.errors import RelayError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
-from relay.core.outcomes import Ending, Verb
+from relay.core.outcomes import ACKED, Ending, Verb
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import Probe, TimerStore, TopicStore, WakeHints
 from relay.core.timers import (
@@ -280,7 +280,7 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
-        if ending.verb in (Verb.NACK, Verb.REJECT):
+        if ending is not ACKED and ending.verb in (Verb.NACK, Verb.REJECT):
             self._tell(lease, ending)
         settlement = ending.settlement(lease.timer, lease.nonce, lambda: self._dispatcher.wait(lease))
         self._settler.settle(lease, settlement, session)

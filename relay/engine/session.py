@@ -42,6 +42,9 @@ class Problem(Enum):
     )
 
 
+DUPLICATE = Problem.DUPLICATE  # looking it up for every outcome is dear: Python 3.11's enums do it in Python
+
+
 @dataclass(slots=True)
 class Outgoing:
     """What to say to the application next."""
@@ -114,7 +117,7 @@ class Session:
         if lease is None:
             self._unusable(token)
             return None
-        self._remember(token, Problem.DUPLICATE)
+        self._remember(token, DUPLICATE)
         if self.free == 1:  # else there was room before, and nobody waits for some
             self.changed(self)
         if self._alone is not None or self._outbox:

@@ -162,9 +162,10 @@ class Settler:
         """Up to a call's worth, each timer once."""
         ends = self._ends[topic]
         batch: dict[str, _Waiting] = {}
-        size = 0
+        size, ack = 0, Verb.ACK
         for waiting in ends.values():
-            size += _moved_bytes(waiting)
+            if waiting.settlement.verb is not ack:
+                size += _moved_bytes(waiting)
             if len(batch) == MAX_PER_CALL or (batch and size > MAX_BYTES):
                 break
             batch.setdefault(waiting.settlement.timer_id, waiting)
@@ -176,18 +177,19 @@ class Settler:
         return list(batch.values())
 
     def _report(self, topic: str, batch: list[_Waiting], results: list[Settled]) -> None:
-        counts: Counter[str] = Counter()
+        counts: Counter[Verb] = Counter()
         deaths: list[tuple[str, str]] = []
+        ok = Verdict.OK
         for waiting, result in zip(batch, results, strict=True):
             # After a try whose reply was lost, "gone" or "stale" may be its own doing.
-            if isinstance(result, Reason) or result is Verdict.OK or waiting.tried:
-                counts[waiting.settlement.verb.value] += 1
+            if result is ok or waiting.tried or isinstance(result, Reason):
+                counts[waiting.settlement.verb] += 1
             elif waiting.session is not None:
                 waiting.session.complain(waiting.lease.token, PROBLEMS[result])
             if isinstance(result, Reason):
                 deaths.append((waiting.settlement.timer_id, result.value))
         for outcome, count in counts.items():
-            self._instruments.settled(topic, outcome, count)
+            self._instruments.settled(topic, outcome.value, count)
         self._instruments.stale(topic, len(batch) - counts.total())
         report_deaths(topic, deaths, self._instruments)
 
@@ -250,10 +252,9 @@ class Settler:
 
 
 def _moved_bytes(waiting: _Waiting) -> int:
-    """Content that may have to move for it. Whether a NACK or a RELEASE is a death, Redis alone knows."""
+    """Content that may have to move for it, if it is no ACK: whether a NACK or a RELEASE is a death, Redis
+    alone knows."""
     settlement = waiting.settlement
-    if settlement.verb is Verb.ACK:
-        return 0
     if settlement.verb is Verb.RESCHEDULE:
         return len(settlement.again.payload) if settlement.again and settlement.new_content else 0
     return len(waiting.lease.timer.payload)

@@ -24,6 +24,8 @@ Context = ServicerContext[Any, Any]
 MAX_TOPICS = 1_000
 """On one stream; each has a poller of its own."""
 
+ACK, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_EXTEND
+
 WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
 """By the field of a settlement that is wrong."""
 
@@ -123,9 +125,9 @@ class DeliveryService(base.DeliveryServiceServicer):
 
     def _settle_one(self, session: Session, settlement: pb.Settlement) -> None:
         token = settlement.token
-        if settlement.outcome == pb.OUTCOME_ACK and not settlement.HasField("reschedule"):
+        if settlement.outcome == ACK and not settlement.HasField("reschedule"):
             self._engine.end(session, token, ACKED)
-        elif settlement.outcome == pb.OUTCOME_EXTEND:
+        elif settlement.outcome == EXTEND:
             self._engine.extend(session, token)
         else:
             try:

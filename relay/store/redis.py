@@ -141,8 +141,9 @@ class RedisStore:
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = [self._keys.channel(topic), *_limits(limits)]
+        ack = Verb.ACK
         for settlement in settlements:
-            if settlement.verb is Verb.ACK:
+            if settlement.verb is ack:
                 args += (settlement.timer_id, settlement.nonce, "ack", "")
                 continue
             try:
