@@ -36,9 +36,19 @@ class InvalidField(RelayError):
 class TimerNotFound(RelayError):
     """There is no such timer."""
 
+    @classmethod
+    def of(cls, topic: str, timer_id: str) -> TimerNotFound:
+        """With the names."""
+        return cls(f"topic {topic!r} has no timer {timer_id!r}")
+
 
 class TopicFull(RelayError):
     """The topic holds as many timers as it may."""
+
+    @classmethod
+    def of(cls, topic: str, limit: int) -> TopicFull:
+        """With the name, and the topic's `max_waiting`."""
+        return cls(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
 
 
 class StoreError(RelayError):

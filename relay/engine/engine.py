@@ -154,8 +154,7 @@ class Engine:
             self._registry.note(topic)
 
     def _full(self, topic: str) -> TopicFull:
-        limit = self._policies(topic).max_waiting
-        return TopicFull(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
+        return TopicFull.of(topic, self._policies(topic).max_waiting)
 
     async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Change:
         """Remove a timer for which the condition holds; see `TimerStore.cancel`."""

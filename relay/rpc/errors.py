@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
@@ -23,6 +23,11 @@ from relay.core.errors import (
     TopicFull,
     WrongKeyType,
 )
+
+Service = TypeVar("Service")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = ServicerContext[Any, Any]
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +60,7 @@ def details(failure: RelayError) -> list[Message]:
     return []
 
 
-async def abort(context: ServicerContext[Any, Any], failure: RelayError) -> NoReturn:
+async def abort(context: Context, failure: RelayError) -> NoReturn:
     """End the call with the error's status."""
     status = code(failure)
     number: int = status.value[0]
@@ -72,12 +77,18 @@ async def abort(context: ServicerContext[Any, Any], failure: RelayError) -> NoRe
     raise AssertionError("abort returned")
 
 
-@asynccontextmanager
-async def answering_errors(context: ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """Turn a `RelayError` into the call's status."""
-    try:
-        yield
-    except RelayError as failure:
-        if code(failure) is StatusCode.INTERNAL:
-            log.error("a call failed", extra={"reason": str(failure)})
-        await abort(context, failure)
+def answering_errors(
+    call: Callable[[Service, Request, Context], Awaitable[Response]],
+) -> Callable[[Service, Request, Context], Awaitable[Response]]:
+    """Turn a `RelayError` of a unary call into its status."""
+
+    @wraps(call)
+    async def answered(service: Service, request: Request, context: Context) -> Response:
+        try:
+            return await call(service, request, context)
+        except RelayError as failure:
+            if code(failure) is StatusCode.INTERNAL:
+                log.error("a call failed", extra={"reason": str(failure)})
+            await abort(context, failure)
+
+    return answered

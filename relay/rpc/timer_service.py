@@ -38,36 +38,32 @@ class TimerService(base.TimerServiceServicer):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    @answering_errors
     async def Schedule(self, request: service.ScheduleRequest, context: Context) -> service.ScheduleResponse:
         """Store one timer."""
-        async with answering_errors(context):
-            create = _create(request.mode)
-            condition = translate.condition(request.condition)
-            if create and condition != NO_CONDITION:
-                raise InvalidField(
-                    "condition", "is set with CREATE, where there is no timer to hold it against"
-                )
-            topic, timer = self._new_timer(
-                request.timer, _trace_context(context), create=create, condition=condition
-            )
-            result = await self._engine.schedule(topic, timer)
-            if result.change is Change.GONE:
-                raise _not_found(topic, timer.timer_id)
-            return translate.scheduled(topic, timer.timer_id, result)
-        raise AssertionError("unreachable")
+        create = _create(request.mode)
+        condition = translate.condition(request.condition)
+        if create and condition != NO_CONDITION:
+            raise InvalidField("condition", "is set with CREATE, where there is no timer to hold it against")
+        topic, timer = self._new_timer(
+            request.timer, _trace_context(context), create=create, condition=condition
+        )
+        result = await self._engine.schedule(topic, timer)
+        if result.change is Change.GONE:
+            raise TimerNotFound.of(topic, timer.timer_id)
+        return translate.scheduled(topic, timer.timer_id, result)
 
+    @answering_errors
     async def ScheduleBatch(
         self, request: service.ScheduleBatchRequest, context: Context
     ) -> service.ScheduleBatchResponse:
         """Store many; bad ones fail by themselves."""
-        async with answering_errors(context):
-            if len(request.timers) > MAX_BATCH:
-                raise InvalidField(
-                    "timers", f"has {len(request.timers)} entries; at most {MAX_BATCH} are allowed in a call"
-                )
-            create = _create(request.mode)
-            return await self._schedule_batch(request.timers, _trace_context(context), create=create)
-        raise AssertionError("unreachable")
+        if len(request.timers) > MAX_BATCH:
+            raise InvalidField(
+                "timers", f"has {len(request.timers)} entries; at most {MAX_BATCH} are allowed in a call"
+            )
+        create = _create(request.mode)
+        return await self._schedule_batch(request.timers, _trace_context(context), create=create)
 
     async def _schedule_batch(
         self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str], *, create: bool
@@ -87,57 +83,51 @@ class TimerService(base.TimerServiceServicer):
             ]
         )
 
+    @answering_errors
     async def Cancel(self, request: service.CancelRequest, context: Context) -> service.CancelResponse:
         """Remove a timer."""
-        async with answering_errors(context):
-            topic, timer_id = self._names(request.topic, request.timer_id)
-            change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
-            return service.CancelResponse(
-                cancelled=change is Change.CANCELLED, result=translate.RESULTS[change]
-            )
-        raise AssertionError("unreachable")
+        topic, timer_id = self._names(request.topic, request.timer_id)
+        change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
+        return service.CancelResponse(cancelled=change is Change.CANCELLED, result=translate.RESULTS[change])
 
+    @answering_errors
     async def RunTimer(self, request: service.RunTimerRequest, context: Context) -> service.RunTimerResponse:
         """Make one timer due now."""
-        async with answering_errors(context):
-            topic, timer_id = self._names(request.topic, request.timer_id)
-            change = await self._engine.run_timer(topic, timer_id)
-            if change is Change.GONE:
-                raise _not_found(topic, timer_id)
-            return service.RunTimerResponse(result=translate.RESULTS[change])
-        raise AssertionError("unreachable")
+        topic, timer_id = self._names(request.topic, request.timer_id)
+        change = await self._engine.run_timer(topic, timer_id)
+        if change is Change.GONE:
+            raise TimerNotFound.of(topic, timer_id)
+        return service.RunTimerResponse(result=translate.RESULTS[change])
 
+    @answering_errors
     async def GetTimer(self, request: service.GetTimerRequest, context: Context) -> service.GetTimerResponse:
         """Read one timer."""
-        async with answering_errors(context):
-            topic, timer_id = self._names(request.topic, request.timer_id)
-            stored = await self._engine.get(topic, timer_id)
-            if stored is None:
-                raise _not_found(topic, timer_id)
-            return service.GetTimerResponse(timer=translate.timer(topic, stored))
-        raise AssertionError("unreachable")
+        topic, timer_id = self._names(request.topic, request.timer_id)
+        stored = await self._engine.get(topic, timer_id)
+        if stored is None:
+            raise TimerNotFound.of(topic, timer_id)
+        return service.GetTimerResponse(timer=translate.timer(topic, stored))
 
+    @answering_errors
     async def ListTimers(
         self, request: service.ListTimersRequest, context: Context
     ) -> service.ListTimersResponse:
         """Read one page."""
-        async with answering_errors(context):
-            topic = self._engine.admit("topic", request.topic)
-            if request.state not in FILTERS:
-                raise InvalidField("state", f"{request.state} is not a state")
-            if not 0 <= request.page_size <= MAX_PER_CALL:
-                raise InvalidField("page_size", f"is {request.page_size}; give 0 to {MAX_PER_CALL}")
-            page = await self._engine.page(
-                topic,
-                state=FILTERS[request.state],
-                limit=request.page_size or DEFAULT_PAGE,
-                cursor=request.page_token,
-            )
-            return service.ListTimersResponse(
-                timers=[translate.timer(topic, stored) for stored in page.timers],
-                next_page_token=page.cursor,
-            )
-        raise AssertionError("unreachable")
+        topic = self._engine.admit("topic", request.topic)
+        if request.state not in FILTERS:
+            raise InvalidField("state", f"{request.state} is not a state")
+        if not 0 <= request.page_size <= MAX_PER_CALL:
+            raise InvalidField("page_size", f"is {request.page_size}; give 0 to {MAX_PER_CALL}")
+        page = await self._engine.page(
+            topic,
+            state=FILTERS[request.state],
+            limit=request.page_size or DEFAULT_PAGE,
+            cursor=request.page_token,
+        )
+        return service.ListTimersResponse(
+            timers=[translate.timer(topic, stored) for stored in page.timers],
+            next_page_token=page.cursor,
+        )
 
     def _new_timer(
         self,
@@ -164,10 +154,6 @@ def _create(mode: service.ScheduleMode) -> bool:
     ):
         raise InvalidField("mode", f"{mode} is not a mode; send REPLACE or CREATE")
     return mode == service.SCHEDULE_MODE_CREATE
-
-
-def _not_found(topic: str, timer_id: str) -> TimerNotFound:
-    return TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")
 
 
 def _result(topic: str, timer: NewTimer, outcome: Scheduled | RelayError) -> service.ScheduleResult:

@@ -38,97 +38,89 @@ class TopicService(base.TopicServiceServicer):
         self._engine = engine
         self._topics = engine.topics
 
+    @answering_errors
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Read one page. Each topic on it costs a script call."""
-        async with answering_errors(context):
-            limit = _page_size(request.page_size, MAX_TOPICS)
-            names = await self._topics.topics()
-            start = bisect_right(names, request.page_token) if request.page_token else 0
-            page = names[start : start + limit]
-            return pb.ListTopicsResponse(
-                topics=[await self._listed(name) for name in page],
-                next_page_token=page[-1] if len(names) > start + limit else "",
-            )
-        raise AssertionError("unreachable")
+        limit = _page_size(request.page_size, MAX_TOPICS)
+        names = await self._topics.topics()
+        start = bisect_right(names, request.page_token) if request.page_token else 0
+        page = names[start : start + limit]
+        return pb.ListTopicsResponse(
+            topics=[await self._listed(name) for name in page],
+            next_page_token=page[-1] if len(names) > start + limit else "",
+        )
 
+    @answering_errors
     async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
         """Read one topic."""
-        async with answering_errors(context):
-            return pb.GetTopicResponse(topic=await self._stats(self._name(request.topic)))
-        raise AssertionError("unreachable")
+        return pb.GetTopicResponse(topic=await self._stats(self._name(request.topic)))
 
+    @answering_errors
     async def PauseTopic(self, request: pb.PauseTopicRequest, context: Context) -> pb.PauseTopicResponse:
         """Pause one."""
-        async with answering_errors(context):
-            topic = self._name(request.topic)
-            end = request.WhichOneof("end")
-            until = duration = None
-            if end == "until":
-                until = validate.due(translate.instant("until", request.until), "until")
-            elif end == "duration":
-                duration = validate.delay(translate.length("duration", request.duration), "duration")
-            if await self._topics.pause(topic, until=until, duration=duration) is None:
-                raise InvalidField(end or "until", "is past; give a later end, or none")
-            return pb.PauseTopicResponse(topic=await self._stats(topic))
-        raise AssertionError("unreachable")
+        topic = self._name(request.topic)
+        end = request.WhichOneof("end")
+        until = duration = None
+        if end == "until":
+            until = validate.due(translate.instant("until", request.until), "until")
+        elif end == "duration":
+            duration = validate.delay(translate.length("duration", request.duration), "duration")
+        if await self._topics.pause(topic, until=until, duration=duration) is None:
+            raise InvalidField(end or "until", "is past; give a later end, or none")
+        return pb.PauseTopicResponse(topic=await self._stats(topic))
 
+    @answering_errors
     async def ResumeTopic(self, request: pb.ResumeTopicRequest, context: Context) -> pb.ResumeTopicResponse:
         """End a pause."""
-        async with answering_errors(context):
-            topic = self._name(request.topic)
-            await self._topics.resume(topic)
-            return pb.ResumeTopicResponse(topic=await self._stats(topic))
-        raise AssertionError("unreachable")
+        topic = self._name(request.topic)
+        await self._topics.resume(topic)
+        return pb.ResumeTopicResponse(topic=await self._stats(topic))
 
+    @answering_errors
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:
         """Read one page."""
-        async with answering_errors(context):
-            topic = self._name(request.topic)
-            limit = _page_size(request.page_size, MAX_PER_CALL)
-            page = await self._topics.dead_page(topic, limit=limit, cursor=request.page_token)
-            wanted = _filter(request.filter)
-            return pb.ListDeadLettersResponse(
-                dead_letters=[_dead_letter(topic, letter) for letter in page.letters if wanted(letter)],
-                next_page_token=page.cursor,
-            )
-        raise AssertionError("unreachable")
+        topic = self._name(request.topic)
+        limit = _page_size(request.page_size, MAX_PER_CALL)
+        page = await self._topics.dead_page(topic, limit=limit, cursor=request.page_token)
+        wanted = _filter(request.filter)
+        return pb.ListDeadLettersResponse(
+            dead_letters=[_dead_letter(topic, letter) for letter in page.letters if wanted(letter)],
+            next_page_token=page.cursor,
+        )
 
+    @answering_errors
     async def GetDeadLetter(
         self, request: pb.GetDeadLetterRequest, context: Context
     ) -> pb.GetDeadLetterResponse:
         """Read one."""
-        async with answering_errors(context):
-            topic = self._name(request.topic)
-            letter = await self._topics.dead_letter(topic, request.dead_id)
-            if letter is None:
-                raise TimerNotFound(f"topic {topic!r} has no dead letter {request.dead_id!r}")
-            return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter))
-        raise AssertionError("unreachable")
+        topic = self._name(request.topic)
+        letter = await self._topics.dead_letter(topic, request.dead_id)
+        if letter is None:
+            raise TimerNotFound(f"topic {topic!r} has no dead letter {request.dead_id!r}")
+        return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter))
 
+    @answering_errors
     async def RedriveDeadLetters(
         self, request: pb.RedriveDeadLettersRequest, context: Context
     ) -> pb.RedriveDeadLettersResponse:
         """Bring some back to life."""
-        async with answering_errors(context):
-            topic = self._name(request.topic)
-            changes = await self._topics.redrive(topic, _dead_ids(request.dead_ids))
-            if Change.RUN in changes:
-                self._engine.wake(topic)
-            return pb.RedriveDeadLettersResponse(results=[REDRIVEN[change] for change in changes])
-        raise AssertionError("unreachable")
+        topic = self._name(request.topic)
+        changes = await self._topics.redrive(topic, _dead_ids(request.dead_ids))
+        if Change.RUN in changes:
+            self._engine.wake(topic)
+        return pb.RedriveDeadLettersResponse(results=[REDRIVEN[change] for change in changes])
 
+    @answering_errors
     async def PurgeDeadLetters(
         self, request: pb.PurgeDeadLettersRequest, context: Context
     ) -> pb.PurgeDeadLettersResponse:
         """Remove some for good."""
-        async with answering_errors(context):
-            topic = self._name(request.topic)
-            return pb.PurgeDeadLettersResponse(
-                purged=await self._topics.purge(topic, _dead_ids(request.dead_ids))
-            )
-        raise AssertionError("unreachable")
+        topic = self._name(request.topic)
+        return pb.PurgeDeadLettersResponse(
+            purged=await self._topics.purge(topic, _dead_ids(request.dead_ids))
+        )
 
     def _name(self, topic: str) -> str:
         # Whatever is in Redis may be looked after, also what is admitted no more.

@@ -83,12 +83,9 @@ class MemoryService:
 
     def _check(self, topic: str, timer_id: str, result: Scheduled) -> None:
         if result.change is Change.GONE:
-            raise _not_found(topic, timer_id)
+            raise TimerNotFound.of(topic, timer_id)
         if result.change is Change.FULL:
-            limit = self._policy.max_waiting
-            raise TopicFull(
-                f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it"
-            )
+            raise TopicFull.of(topic, self._policy.max_waiting)
 
     def _schedule_batch(self, request: pb.ScheduleBatchRequest) -> pb.ScheduleBatchResponse:
         return pb.ScheduleBatchResponse(
@@ -116,14 +113,14 @@ class MemoryService:
         topic, timer_id = _names(request)
         (change,) = at_once(self._store.run(topic, [timer_id]))
         if change is Change.GONE:
-            raise _not_found(topic, timer_id)
+            raise TimerNotFound.of(topic, timer_id)
         return pb.RunTimerResponse(result=translate.RESULTS[change])
 
     def _get(self, request: pb.GetTimerRequest) -> pb.GetTimerResponse:
         topic, timer_id = _names(request)
         stored = at_once(self._store.get(topic, timer_id))
         if stored is None:
-            raise _not_found(topic, timer_id)
+            raise TimerNotFound.of(topic, timer_id)
         return pb.GetTimerResponse(timer=translate.timer(topic, stored))
 
     def _list(self, request: pb.ListTimersRequest) -> pb.ListTimersResponse:
@@ -152,7 +149,3 @@ def _error(failure: RelayError) -> errors.CallError:
     """As a call would end with it."""
     field = failure.field if isinstance(failure, InvalidField) else ""
     return errors.make(_STATUSES[type(failure)], str(failure), field=field)
-
-
-def _not_found(topic: str, timer_id: str) -> TimerNotFound:
-    return TimerNotFound(f"topic {topic!r} has no timer {timer_id!r}")
