@@ -120,7 +120,7 @@ def to_timestamp(value: datetime, field: str) -> Timestamp:
 
 def to_datetime(value: Timestamp) -> datetime:
     """Turn a Timestamp into an aware datetime in UTC; nanoseconds are cut off."""
-    return value.ToDatetime(tzinfo=UTC)
+    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
 
 
 def _kind(value: object) -> str:

@@ -66,13 +66,17 @@ class NewTimer:
     """When the timer is of no use any more: no delivery begins from then on. An aware datetime."""
     expire_after: Seconds | None = None
     """The same as a distance from the due time; at most one of the two is given."""
+    _spec: timer_pb2.TimerSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what is plainly wrong."""
-        self.to_proto()
+        object.__setattr__(self, "_spec", self._checked())
 
     def to_proto(self) -> timer_pb2.TimerSpec:
-        """Return the message for the wire."""
+        """Return the message for the wire, which was made as the timer was checked; to be left as it is."""
+        return self._spec
+
+    def _checked(self) -> timer_pb2.TimerSpec:
         arguments.check_name(self.topic, "topic")
         arguments.check_name(self.timer_id, "timer_id")
         arguments.check_text(self.content_type, "content_type")

@@ -30,7 +30,7 @@ class Condition:
 NO_CONDITION = Condition()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for each timer of a request; frozen, that would take twice as long
 class NewTimer:
     """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds) is set.
 
@@ -68,7 +68,10 @@ class Change(Enum):
     FULL = "FULL"
 
 
-@dataclass(frozen=True, slots=True)
+STORED = (Change.CREATED, Change.REPLACED)
+
+
+@dataclass(slots=True)
 class Scheduled:
     """What became of a `NewTimer`, and the due time of the timer that is there now (None: there is none)."""
 
@@ -78,7 +81,7 @@ class Scheduled:
     @property
     def stored(self) -> bool:
         """Whether it was stored."""
-        return self.change in (Change.CREATED, Change.REPLACED)
+        return self.change in STORED
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
 
 MAX_NAME_BYTES = 256
+_PLAIN = re.compile(r"[ -z|~]+")
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OUTSTANDING = 100_000
 MAX_REASON_BYTES = 1024
@@ -20,7 +22,7 @@ def name(field: str, value: str) -> str:
     """
     if not value:
         raise InvalidField(field, "is empty; give it 1 to 256 bytes")
-    if value.isascii() and value.isalnum() and len(value) <= MAX_NAME_BYTES:
+    if len(value) <= MAX_NAME_BYTES and _PLAIN.fullmatch(value):
         return value  # what most names are
     size = _size(field, value)
     if size > MAX_NAME_BYTES:

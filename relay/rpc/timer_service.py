@@ -11,7 +11,7 @@ from grpc.aio import ServicerContext
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Scheduled, TimerState
+from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, TimerState
 from relay.engine.engine import Engine
 from relay.rpc import translate
 from relay.rpc.errors import answering_errors, code
@@ -51,7 +51,7 @@ class TimerService(base.TimerServiceServicer):
         result = await self._engine.schedule(topic, timer)
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer.timer_id)
-        return translate.scheduled(topic, timer.timer_id, result)
+        return service.ScheduleResponse(**translate.scheduled(topic, timer.timer_id, result))
 
     @answering_errors
     async def ScheduleBatch(
@@ -76,12 +76,17 @@ class TimerService(base.TimerServiceServicer):
                 outcomes.append(failure)
         good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
         stored = iter(await self._engine.schedule_many(good))
-        return service.ScheduleBatchResponse(
-            results=[
-                _error(outcome) if isinstance(outcome, RelayError) else _result(*outcome, next(stored))
-                for outcome in outcomes
-            ]
-        )
+        response = service.ScheduleBatchResponse()
+        for outcome in outcomes:
+            if isinstance(outcome, RelayError):
+                response.results.append(_error(outcome))
+                continue
+            (topic, timer), result = outcome, next(stored)
+            if isinstance(result, RelayError):
+                response.results.append(_error(result))
+            else:
+                response.results.add(scheduled=translate.scheduled(topic, timer.timer_id, result))
+        return response
 
     @answering_errors
     async def Cancel(self, request: service.CancelRequest, context: Context) -> service.CancelResponse:
@@ -154,12 +159,6 @@ def _create(mode: service.ScheduleMode) -> bool:
     ):
         raise InvalidField("mode", f"{mode} is not a mode; send REPLACE or CREATE")
     return mode == service.SCHEDULE_MODE_CREATE
-
-
-def _result(topic: str, timer: NewTimer, outcome: Scheduled | RelayError) -> service.ScheduleResult:
-    if isinstance(outcome, RelayError):
-        return _error(outcome)
-    return service.ScheduleResult(scheduled=translate.scheduled(topic, timer.timer_id, outcome))
 
 
 def _error(failure: RelayError) -> service.ScheduleResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -24,7 +25,6 @@ from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler
 from relay.v1 import timer_pb2 as pb
-from relay.v1 import timer_service_pb2 as service
 
 RESULTS = {
     Change.CREATED: pb.CHANGE_RESULT_CREATED,
@@ -165,17 +165,18 @@ def _again(message: delivery.Reschedule, max_payload_bytes: int) -> Again:
     return Again(due, delay, payload)
 
 
-def scheduled(topic: str, timer_id: str, result: Scheduled) -> service.ScheduleResponse:
-    """The answer to Schedule."""
-    due = timestamp(result.due or 0)
-    stored = pb.Timer(topic=topic, timer_id=timer_id, due_time=due)
+def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
+    """The fields of a ScheduleResponse. As a dict: protobuf makes nested messages of one in place, which
+    takes less than half as long as copying one message into the next."""
+    seconds, rest = divmod(result.due or 0, SECOND)
+    due = {"seconds": seconds, "nanos": rest * 1000}
+    timer: dict[str, Any] = {"topic": topic, "timer_id": timer_id, "due_time": due}
+    change = result.change
     if result.stored:
-        stored.next_claim_time.CopyFrom(due)
-    if result.change is not Change.UNCHANGED:
-        stored.state = STATES[TimerState.LEASED if result.change is Change.IN_FLIGHT else TimerState.PENDING]
-    return service.ScheduleResponse(
-        timer=stored, replaced=result.change is Change.REPLACED, result=RESULTS[result.change]
-    )
+        timer |= {"next_claim_time": due, "state": pb.TIMER_STATE_PENDING}
+    elif change is Change.IN_FLIGHT:
+        timer["state"] = pb.TIMER_STATE_LEASED
+    return {"timer": timer, "replaced": change is Change.REPLACED, "result": RESULTS[change]}
 
 
 def timer(topic: str, stored: StoredTimer) -> pb.Timer:

@@ -79,7 +79,7 @@ class MemoryService:
         stored = self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting)
         (result,) = at_once(stored)
         self._check(topic, timer_id, result)
-        return translate.scheduled(topic, timer_id, result)
+        return pb.ScheduleResponse(**translate.scheduled(topic, timer_id, result))
 
     def _check(self, topic: str, timer_id: str, result: Scheduled) -> None:
         if result.change is Change.GONE:
