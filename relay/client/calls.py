@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -47,6 +48,9 @@ from relay.v1 import timer_service_pb2 as pb
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+CALLS_AT_ONCE = 4
+"""So many calls of one `schedule_batch` are under way together, where the event loop allows."""
+
 MAX_BATCH_TIMERS = 1_000
 MAX_BATCH_BYTES = 2 * 1024 * 1024
 """A call of `schedule_batch` holds at most this many bytes, or one timer: servers refuse big
@@ -71,7 +75,15 @@ class Pause:
     seconds: float
 
 
-Steps: TypeAlias = Generator[Attempt | Pause, Any, _T]
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Take these, at the same time where that is possible, begun in this order; answered with the list of
+    their results, or by raising the first `CallError`."""
+
+    steps: Sequence[Steps[Any]]
+
+
+Steps: TypeAlias = Generator[Attempt | Pause | Together, Any, _T]
 
 
 async def run(wire: Wire, steps: Steps[_T]) -> _T:
@@ -85,13 +97,26 @@ async def run(wire: Wire, steps: Steps[_T]) -> _T:
             result: _T = end.value
             return result
         answer, failure = None, None
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            continue
         try:
-            answer = await wire.call(step.method, step.request, step.timeout)
+            if isinstance(step, Attempt):
+                answer = await wire.call(step.method, step.request, step.timeout)
+            elif isinstance(step, Together):
+                answer = await _gathered(run(wire, each) for each in step.steps)
+            else:
+                await asyncio.sleep(step.seconds)
         except errors.CallError as error:
             failure = error
+
+
+async def _gathered(runs: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of all; the first error ends the others."""
+    tasks = [asyncio.create_task(each) for each in runs]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run_blocking(wire: SyncWire, steps: Steps[_T]) -> _T:
@@ -105,11 +130,13 @@ def run_blocking(wire: SyncWire, steps: Steps[_T]) -> _T:
             result: _T = end.value
             return result
         answer, failure = None, None
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            continue
         try:
-            answer = wire.call(step.method, step.request, step.timeout)
+            if isinstance(step, Attempt):
+                answer = wire.call(step.method, step.request, step.timeout)
+            elif isinstance(step, Together):
+                answer = [run_blocking(wire, each) for each in step.steps]
+            else:
+                time.sleep(step.seconds)
         except errors.CallError as error:
             failure = error
 
@@ -162,15 +189,21 @@ def schedule_batch(
 ) -> Steps[list[ScheduleResult]]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
     timers = list(timers)
+    # Of two timers of one name the later one stands: those must not overtake each other.
+    distinct = len({(new.topic, new.timer_id) for new in timers}) == len(timers)
+    at_once = CALLS_AT_ONCE if distinct else 1
     results: list[ScheduleResult] = []
-    for chunk in _chunks([new.to_proto() for new in timers]):
-        request = pb.ScheduleBatchRequest(timers=chunk, mode=_mode(create_only))
-        response = yield from call(SCHEDULE_BATCH, request, timeout)
-        asked = timers[len(results) : len(results) + len(chunk)]
-        results += [
-            ScheduleResult.from_proto(new, result)
-            for new, result in zip(asked, response.results, strict=True)
-        ]
+    chunks = _chunks([new.to_proto() for new in timers])
+    while some := list(islice(chunks, at_once)):
+        responses: list[pb.ScheduleBatchResponse] = yield Together(
+            [
+                call(SCHEDULE_BATCH, pb.ScheduleBatchRequest(timers=chunk, mode=_mode(create_only)), timeout)
+                for chunk in some
+            ]
+        )
+        told = [result for response in responses for result in response.results]
+        asked = timers[len(results) : len(results) + len(told)]
+        results += [ScheduleResult.from_proto(new, result) for new, result in zip(asked, told, strict=True)]
     return results
 
 

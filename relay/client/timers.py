@@ -200,8 +200,13 @@ class ScheduleResult:
     """
 
     timer_id: str
-    timer: ScheduledTimer | None = None
     error: errors.CallError | None = None
+    _scheduled: timer_service_pb2.ScheduleResponse | None = field(default=None, repr=False)
+
+    @property
+    def timer(self) -> ScheduledTimer | None:
+        """What was stored, or was there; read when it is asked for, which for most results nobody does."""
+        return None if self._scheduled is None else ScheduledTimer.from_response(self._scheduled)
 
     @property
     def ok(self) -> bool:
@@ -212,8 +217,7 @@ class ScheduleResult:
     def from_proto(cls, new: NewTimer, result: timer_service_pb2.ScheduleResult) -> Self:
         """Read the message from the wire."""
         if result.WhichOneof("result") == "scheduled":
-            timer = ScheduledTimer.from_response(result.scheduled)
-            return cls(timer_id=new.timer_id, timer=timer)
+            return cls(timer_id=new.timer_id, _scheduled=result.scheduled)
         failure = result.error
         return cls(
             timer_id=new.timer_id,
