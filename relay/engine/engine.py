@@ -75,11 +75,11 @@ class Engine:
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(store, self._dispatcher, policies, self._link, self._clock, instruments)
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            partial(self._told, self._write), _stored_bytes
+            partial(self._told, self._write), _stored_bytes, self._clock
         )
         self._registry = Registry(topics, self._clock)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
-        self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len)
+        self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len, self._clock)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
         self._draining = False

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from relay.core.errors import InvalidField, RelayError, StoreUnavailable
-from relay.engine.coalescer import MAX_BYTES, Coalescer
-from tests.engine.fake_clock import settle
+from relay.engine.clock import Clock, SystemClock
+from relay.engine.coalescer import LINGER, MAX_BYTES, Coalescer
+from tests.engine.fake_clock import FakeClock, settle
 
 
 class Store:
     """Writes strings; refuses `bad`, and does not return while `open` is not set."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.calls: list[tuple[str, list[str]]] = []
         self.open = asyncio.Event()
         self.open.set()
         self.slow_from = 1
         self.error: Exception | None = None
-        self.coalescer: Coalescer[str, str] = Coalescer(self.write, len)
+        self.coalescer: Coalescer[str, str] = Coalescer(self.write, len, clock)
 
     async def write(self, topic: str, items: Sequence[str]) -> list[str]:
         self.calls.append((topic, list(items)))
@@ -41,7 +43,13 @@ class Store:
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    store = Store()
+    async with running(SystemClock()) as store:
+        yield store
+
+
+@asynccontextmanager
+async def running(clock: Clock) -> AsyncIterator[Store]:
+    store = Store(clock)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(store.coalescer.run)
         yield store
@@ -62,7 +70,7 @@ async def test_concurrent_calls_share_store_calls(store: Store) -> None:
 
 
 async def test_what_comes_during_a_call_goes_with_the_next(store: Store) -> None:
-    """That is the whole delay: no timer is involved."""
+    """A call under way is all that a lone caller ever waits for."""
     store.open.clear()
     first = call(store, "a")
     await settle()
@@ -72,6 +80,40 @@ async def test_what_comes_during_a_call_goes_with_the_next(store: Store) -> None
     store.open.set()
     await asyncio.gather(first, *others)
     assert store.calls == [("t", ["a"]), ("t", ["b", "c", "d"])]
+
+
+async def test_who_calls_alone_never_waits_for_company() -> None:
+    """One producer that calls again and again: each call is written at once."""
+    async with running(FakeClock()) as store:
+        for name in "abc":
+            assert await call(store, name) == name.upper()
+    assert [len(items) for _, items in store.calls] == [1, 1, 1]
+
+
+async def test_after_company_the_next_waits_a_moment_for_some() -> None:
+    """Many producers: what comes within the moment shares a call; alone again, nobody waits."""
+    clock = FakeClock()
+    async with running(clock) as store:
+        await asyncio.gather(call(store, "a"), call(store, "b"))
+        third = call(store, "c")
+        await clock.advance(0.9 * LINGER)
+        fourth = call(store, "d")
+        await settle()
+        assert len(store.calls) == 1
+        await clock.advance(0.2 * LINGER)
+        await asyncio.gather(third, fourth)
+        fifth = call(store, "e")
+        await clock.advance(LINGER)
+        await fifth
+        assert await call(store, "f") == "F"
+    assert [len(items) for _, items in store.calls] == [2, 2, 1, 1]
+
+
+async def test_a_full_call_waits_for_nobody() -> None:
+    """It has no place for company."""
+    async with running(FakeClock()) as store:
+        await asyncio.gather(*(call(store, f"x{n}") for n in range(1_500)))
+    assert [len(items) for _, items in store.calls] == [500, 500, 500]
 
 
 async def test_a_call_carries_no_more_than_its_bytes(store: Store) -> None:
