@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.chaos import count
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import Application, always, eventually
 
@@ -81,7 +82,7 @@ def test_absent_application(stage: Stage) -> None:
     application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "30")
     eventually(lambda: stage.journal.events("start"), "one is in flight")
     application.kill()
-    eventually(lambda: stage.leased(TOPIC) == 0, "all are released", 5.0)
+    eventually(lambda: stage.leased(TOPIC) == 0, "all are released, long before their leases end", 20.0)
     always(lambda: stage.leased(TOPIC) == 0, "no lease for nobody", 1.0)
     begun = {event.timer_id for event in stage.journal.events("start")}
     for number in range(20):
@@ -91,8 +92,8 @@ def test_absent_application(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_thirty_kills(stage: Stage) -> None:
-    """2,000 timers, an application that is killed some thirty times at any point: none is lost."""
+def test_many_kills(stage: Stage) -> None:
+    """2,000 timers, an application that is killed again and again at any point: none is lost."""
     chance = random.Random(SEED)
     relay = stage.relay()
     producer = stage.producer(relay)
@@ -107,7 +108,7 @@ def test_thirty_kills(stage: Stage) -> None:
     )
     application = stage.application(relay, TOPIC, "--concurrency", "20", "--prefetch", "20", wait=False)
     deaths = 0
-    while deaths < 28 and stage.left(TOPIC)[0]:
+    while deaths < count(20, 28) and stage.left(TOPIC)[0]:
         before = len(stage.journal.events("start"))
         eventually(
             lambda: (

@@ -108,7 +108,7 @@ def test_outcomes(duo: Duo) -> None:
     }
     first, second, third = (event.at for event in duo.starts("nack"))
     assert min(second - first, third - second) >= 0.69
-    assert max(second - first, third - second) < 2.7, "retry_after was not heard"
+    assert max(second - first, third - second) < 10.0, "retry_after was not heard"
     assert len({event.occurrence for event in duo.starts("nack")}) == 1
     (refusal,) = [
         line for line in duo.relay.lines() if line["message"] == "timer rejected by its application"
@@ -181,7 +181,7 @@ def test_sigterm_loses_no_attempt(duo: Duo) -> None:
     assert begun == set(duo.stage.journal.ended()), "a handler was cut off"
     assert begun < set(names), "there was nothing left to lose"
     eventually(lambda: duo.stage.left(TOPIC)[0] == len(names) - len(begun), "the begun are committed")
-    eventually(lambda: duo.stage.leased(TOPIC) == 0, "no lease is left", 5.0)
+    eventually(lambda: duo.stage.leased(TOPIC) == 0, "no lease is left, long before it would end", 20.0)
     kept = cast("dict[bytes, bytes]", duo.stage.client.hgetall(f"timers_leases:{TOPIC}"))
     assert not any(records.read(raw).suspect for raw in kept.values()), "it looked like a death"
 
@@ -228,10 +228,10 @@ def test_sigterm_bounds_a_slow_handler(stage: Stage) -> None:
     application = duo.set_up()
     application.arguments += ["--grace", "0.3"]
     application.start()
-    duo.schedule("slow", sleep=3)
+    duo.schedule("slow", sleep=60)
     eventually(lambda: duo.starts("slow"), "it has begun")
     application.signal(signal.SIGTERM)
-    eventually(lambda: stage.leased(TOPIC) == 0, "its lease is given back", 2.5)
+    eventually(lambda: stage.leased(TOPIC) == 0, "its lease is given back", 20.0)
     stored = stage.producer(duo.relay).get(TOPIC, "slow")
     assert stored is not None
     assert stored.attempts == 1
