@@ -355,6 +355,7 @@ async def test_a_handler_that_takes_too_long_is_cut_off(target: str, relay: Scri
         await links["u"].deliver("b", topic="u")
         await gate.began.wait()
         await quick.wait()
+        await links["u"].settled("b")
     assert gate.ended == []
     assert links["t"].outcomes == {}
     assert links["u"].outcomes == {"b": pb.OUTCOME_ACK}
