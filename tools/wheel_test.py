@@ -38,11 +38,9 @@ PROVING = (
     "tests/client/test_testing.py",
     "tests/client/test_lifecycle.py",
     "tests/rpc/test_server.py",
-    "tests/rpc/test_timer_service.py",
     "tests/e2e/test_life.py",
     "tests/e2e/test_push_application.py",
     "tests/e2e/test_sync_client.py",
-    "tests/e2e/test_traces.py",
 )
 """The part of the suite that shows whether the wheel holds all that it should."""
 
