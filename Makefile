@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST ?=
 
 # The first Python on PATH that is new enough (a pyenv shim may stand there and refuse to run).
@@ -36,7 +36,7 @@ demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sampl
 	@$(BIN)/python -m examples.demo
 
 .PHONY: test
-test: check ## Everything: check, the suite, and the suite again on the built wheel
+test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory test-core
 	@$(MAKE) --no-print-directory wheel-test
 
@@ -44,8 +44,12 @@ test: check ## Everything: check, the suite, and the suite again on the built wh
 test-core: .venv/stamp-test ## The suite alone
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(PYTEST)
 
+.PHONY: chaos
+chaos: .venv/stamp-test ## The long forms: more kills, other interleavings, all breaks (an hour)
+	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=1800 -m 'slow or chaos' $(PYTEST)
+
 .PHONY: wheel-test
-wheel-test: .venv/stamp-test ## The suite against the wheel, in an empty venv outside the clone
+wheel-test: .venv/stamp-test ## What a wheel may lack, against the wheel, in an empty venv outside the clone
 	@$(BIN)/python tools/wheel_test.py --workers $(WORKERS)
 
 .PHONY: bench

@@ -6,13 +6,19 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 import relay
+from tests.chaos import CHAOS
 from tests.keyspace import Keyspace
 from tests.servers import KINDS, Kind, RunningServer, ServerPool, binary, server_id
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+# No example by chance, and none that fails because the machine was busy.
+settings.register_profile("relay", derandomize=not CHAOS, deadline=None)
+settings.load_profile("relay")
 
 REQUIRE_ALL = os.environ.get("RELAY_REQUIRE_ALL") == "1"
 SERVER_FIXTURES = {"redis_server", "valkey", "server_pool", "keyspace"}
@@ -22,7 +28,11 @@ def pytest_report_header() -> str:
     return f"relay: {relay.__file__}\nservers: {', '.join(server_id(kind) for kind in KINDS if binary(kind))}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not CHAOS:
+        left_out = [item for item in items if item.get_closest_marker("chaos")]
+        items[:] = [item for item in items if not item.get_closest_marker("chaos")]
+        config.hook.pytest_deselected(items=left_out)
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)

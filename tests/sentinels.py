@@ -22,7 +22,7 @@ DOWN_AFTER = 1000
 REPLICATED = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 
 
-def until(ask: Callable[[], Any], what: str, timeout: float = 40.0) -> Any:
+def until(ask: Callable[[], Any], what: str, timeout: float = 80.0) -> Any:
     """Ask until the answer is true, and return it; servers that are away meanwhile are asked again."""
     deadline = time.monotonic() + timeout
     while True:
@@ -94,7 +94,7 @@ class Group:
         for _ in range(5):  # another process may take a port before it is bound
             sentinel = Sentinel(kind, self.servers[0].port, {})
             try:
-                until(lambda: sentinel.client().ping(), "a Sentinel answers", 5.0)  # noqa: B023
+                until(lambda: sentinel.client().ping(), "a Sentinel answers", 20.0)  # noqa: B023
             except AssertionError:
                 sentinel.stop()
             else:

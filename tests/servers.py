@@ -30,7 +30,7 @@ Kind = Literal["valkey", "redis-6", "redis-8", "redis-system"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 DEFAULTS = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
-START_TIMEOUT = 20.0  # seconds
+START_TIMEOUT = 60.0  # seconds
 
 
 class ServerMissing(RuntimeError):
@@ -108,7 +108,7 @@ class RunningServer:
 
     def client(self, **options: object) -> redis.Redis:
         """A synchronous client; use it as a context manager, so that it is closed."""
-        arguments = {"host": "127.0.0.1", "port": self.port, "socket_timeout": 5.0, **options}
+        arguments = {"host": "127.0.0.1", "port": self.port, "socket_timeout": 20.0, **options}
         if "requirepass" in self.config:
             arguments.setdefault("password", self.config["requirepass"])
         return redis.Redis(**arguments)  # type: ignore[arg-type]

@@ -38,6 +38,9 @@ RECEIPT_AFTER = 0.5
 STATE_LAG = 0.05
 """Seconds by which a channel's state may come after the end of the calls on it."""
 
+BREAKS = (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+"""What gRPC itself says of calls that lost their connection, or found none."""
+
 MAX_TRACE = 2048
 """Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
 8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
@@ -180,7 +183,7 @@ class Pusher:
     ) -> None:
         code, words = failure.code(), failure.details() or ""
         application = self._application
-        if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):
+        if code in BREAKS:
             await anyio.sleep(STATE_LAG)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             error = translate.shortened(words, validate.MAX_REASON_BYTES)
@@ -194,6 +197,9 @@ class Pusher:
             # The handler may have been what broke it; unless it is known not to have started.
             received = receipted or not application.sends_receipts
             self._engine.give_back(self._session, lease.token, received=received, suspect=received)
+        elif code in BREAKS and application.sends_receipts and not receipted:
+            # It may have been the connection all the same: a channel's state may come later than STATE_LAG.
+            self._give_back(lease)
         else:
             self._nack(lease, f"{code.name}: {words}")
 

@@ -154,7 +154,7 @@ def test_watch_shows_it_again_and_ends_in_order(double: Double, options: tuple[s
             assert line, process.communicate()
             seen += line
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=90)
         assert (process.returncode, err) == (0, "")
     finally:
         process.kill()

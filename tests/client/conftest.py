@@ -30,4 +30,4 @@ async def relay(target: str) -> AsyncIterator[ScriptedRelay]:
 
 @pytest.fixture
 def client(target: str) -> RelayClient:
-    return RelayClient(target, timeout=10.0, shutdown_timeout=10.0)
+    return RelayClient(target, timeout=60.0, shutdown_timeout=60.0)

@@ -57,7 +57,7 @@ async def test_ready_means_that_all_streams_are_open(relay: ScriptedRelay, clien
     assert not client.ready()
     async with client:
         assert not client.ready()
-        await client.wait_ready(10)
+        await client.wait_ready(60)
         assert client.ready()
         await relay.until(lambda: len(relay.links) == 2)
     assert not client.ready()
@@ -169,7 +169,7 @@ async def test_a_relay_that_is_away_is_told_once(
         relay.refusals = [Failure(grpc.StatusCode.UNAVAILABLE, "no redis") for _ in range(3)]
         first.break_off()
         await relay.link(1)
-        await client.wait_ready(10)
+        await client.wait_ready(60)
     assert not relay.refusals
     lines = [each.getMessage() for each in caplog.records if each.name == "relay.client"]
     assert [line.split(":")[0] for line in lines] == [
@@ -236,7 +236,7 @@ async def test_a_refused_open_ends_wait_ready(relay: ScriptedRelay, client: Rela
     relay.refusals = [Failure(grpc.StatusCode.INVALID_ARGUMENT, "no", field="topics")]
     await client.open()
     with pytest.raises(InvalidArgument):
-        await client.wait_ready(10)
+        await client.wait_ready(60)
     await client.aclose()
 
 
@@ -348,13 +348,14 @@ async def test_a_handler_that_takes_too_long_is_cut_off(target: str, relay: Scri
         quick.set()
 
     async with client:
-        await client.wait_ready(10)
+        await client.wait_ready(60)
         await relay.until(lambda: len(relay.links) == 2)
         links: dict[str, Link] = {each.requests[0].open.topics[0]: each for each in relay.links}
         await links["t"].deliver("a")
         await links["u"].deliver("b", topic="u")
         await gate.began.wait()
         await quick.wait()
+        await links["u"].settled("b")
     assert gate.ended == []
     assert links["t"].outcomes == {}
     assert links["u"].outcomes == {"b": pb.OUTCOME_ACK}

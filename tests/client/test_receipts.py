@@ -74,7 +74,7 @@ async def test_open_asks_for_concurrency_and_prefetch(relay: ScriptedRelay, clie
     client.on("none", concurrency=3, prefetch=0)(handler)
     client.on("much", concurrency=60_000)(handler)
     async with client:
-        await client.wait_ready(10)
+        await client.wait_ready(60)
         await relay.until(lambda: len(relay.links) == 3)
     asked = {link.requests[0].open.topics[0]: link.requests[0].open.max_outstanding for link in relay.links}
     assert asked == {"default": 200, "none": 3, "much": 100_000}

@@ -38,7 +38,7 @@ TIMEOUT = 1.5  # delivery_timeout
 ATTEMPTS = 4
 BACKOFF = 0.4  # the longest wait after the first attempt; twice that after the second
 MAX_WAITING = 5
-PATIENCE = 30.0
+PATIENCE = 60.0
 NAMES = count()
 
 
@@ -46,6 +46,8 @@ class Subject(Protocol):
     """A relay under test, and the application's client."""
 
     client: RelayClient
+    slack: float
+    """Seconds by which things may be late."""
 
     def now(self) -> datetime:
         """What the relay's clock says."""
@@ -61,6 +63,8 @@ class Subject(Protocol):
 
 
 class Memory:
+    slack = 2.0
+
     def __init__(self) -> None:
         self.client = RelayClient()
         self.relay = InMemoryRelay(
@@ -88,6 +92,8 @@ class Memory:
 
 
 class Real:
+    slack = 30.0  # the machine may be busy
+
     def __init__(self, relay: Relay) -> None:
         self.client = RelayClient(relay.target)
 
@@ -182,7 +188,7 @@ async def test_a_timer_comes_with_all_it_has_and_never_early(subject: Subject, t
     assert (got.headers, got.content_type) == ({"k": "ö"}, "a/b")
     assert (got.due_time, got.due_time_approximate, got.attempt) == (stored.due_time, False, 1)
     assert got.occurrence_id.startswith("ü/")
-    assert timedelta(0) < got.lease_deadline - got.due_time < timedelta(seconds=LEASE + 5)
+    assert timedelta(0) < got.lease_deadline - got.due_time < timedelta(seconds=LEASE + 3 + subject.slack)
     assert seen.at[0] >= got.due_time
 
 
@@ -207,7 +213,7 @@ async def test_timers_come_in_the_order_of_their_due_times(subject: Subject, top
 async def test_a_timer_of_the_same_id_replaces(subject: Subject, topic: str) -> None:
     seen = Seen(subject, topic)
     async with subject.serving():
-        first = await subject.client.schedule(topic, b"old", delay=0.2, timer_id="a")
+        first = await subject.client.schedule(topic, b"old", delay=3600, timer_id="a")
         second = await subject.client.schedule(topic, b"new", delay=0.4, timer_id="a")
         await seen.times(1)
         await seen.empty()
@@ -219,8 +225,8 @@ async def test_a_timer_of_the_same_id_replaces(subject: Subject, topic: str) -> 
 async def test_a_cancelled_timer_never_comes(subject: Subject, topic: str) -> None:
     seen = Seen(subject, topic)
     async with subject.serving():
-        await subject.client.schedule(topic, b"", delay=0.2, timer_id="a")
-        await subject.client.schedule(topic, b"", delay=0.4, timer_id="b")
+        await subject.client.schedule(topic, b"", delay=2.0, timer_id="a")
+        await subject.client.schedule(topic, b"", delay=2.2, timer_id="b")
         assert await subject.client.cancel(topic, "a") is ChangeResult.CANCELLED
         assert await subject.client.cancel(topic, "a") is ChangeResult.NOT_FOUND
         assert await subject.client.get(topic, "a") is None
@@ -262,8 +268,8 @@ async def test_an_exception_comes_again_as_the_retry_policy_says(subject: Subjec
         await seen.times(3)
         await seen.empty()
     assert [got.attempt for got in seen.deliveries] == [1, 2, 3]
-    assert seen.at[1] - seen.at[0] < timedelta(seconds=BACKOFF + 2)
-    assert seen.at[2] - seen.at[1] < timedelta(seconds=2 * BACKOFF + 2)
+    assert seen.at[1] - seen.at[0] < timedelta(seconds=BACKOFF + subject.slack)
+    assert seen.at[2] - seen.at[1] < timedelta(seconds=2 * BACKOFF + subject.slack)
 
 
 async def test_a_failed_timer_can_be_read_while_it_waits(subject: Subject, topic: str) -> None:
@@ -647,7 +653,11 @@ async def test_what_is_never_settled_comes_again_after_delivery_timeout(subject:
     assert [got.attempt for got in seen.deliveries] == [1, 2]
     assert seen.deliveries[0].occurrence_id == seen.deliveries[1].occurrence_id
     # The last renewal may have come just before the timeout, or a lease before it.
-    assert timedelta(seconds=TIMEOUT) <= seen.at[1] - seen.at[0] < timedelta(seconds=TIMEOUT + LEASE + 2)
+    assert (
+        timedelta(seconds=TIMEOUT)
+        <= seen.at[1] - seen.at[0]
+        < timedelta(seconds=TIMEOUT + LEASE + subject.slack)
+    )
 
 
 async def test_manual_is_settled_from_outside(subject: Subject, topic: str) -> None:

@@ -9,7 +9,9 @@ SIGUSR2 lets them go.
 A payload that is no JSON object means {}: be handled at once. What an object may hold:
 
     sleep: seconds          work for so long
+    gate: path              work until this file is there
     hang: true              work for ever
+    hang_until: attempt     … only in attempts before this one (always, if left out)
     die: "start" | "end"    SIGKILL itself, before or after the handler's work
     die_until: attempt      … only in attempts before this one (always, if left out)
     nack_until: attempt     NACK attempts before this one
@@ -120,8 +122,10 @@ class Handler:
             raise Reschedule(delay=asks["every"], payload=again)
 
     async def _work(self, asks: dict[str, Any], delivery: Delivery) -> None:
-        if asks.get("hang"):
+        if asks.get("hang") and delivery.attempt < asks.get("hang_until", sys.maxsize):
             await asyncio.Event().wait()
+        while "gate" in asks and not os.path.exists(asks["gate"]):  # noqa: ASYNC110, ASYNC240, PTH110
+            await asyncio.sleep(0.01)
         end = time.monotonic() + asks.get("sleep", 0.0)
         while (left := end - time.monotonic()) > 0:
             await asyncio.sleep(min(left, asks.get("extend", left)))
@@ -136,6 +140,11 @@ class Handler:
 async def tell_ready(client: RelayClient, journal: Journal) -> None:
     await client.wait_ready()
     journal.write("ready")
+
+
+async def tell_stopping(client: RelayClient, journal: Journal) -> None:
+    await client._stop.wait()
+    journal.write("stopping")
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -209,9 +218,10 @@ async def serve(options: argparse.Namespace) -> None:
     for topic in options.topic:
         client.on(topic, concurrency=options.concurrency, prefetch=options.prefetch)(Handler(client, journal))
     async with client:
-        telling = asyncio.create_task(tell_ready(client, journal))
+        telling = [asyncio.create_task(tell(client, journal)) for tell in (tell_ready, tell_stopping)]
         await client.run()
-        telling.cancel()
+        for each in telling:
+            each.cancel()
     journal.write("stopped")
 
 

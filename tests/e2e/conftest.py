@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import pytest
 from redis import Redis
 
+from relay.store import records
 from tests.e2e.processes import Application, Journal, Process, Relay, eventually
 from tests.e2e.producer import Producer
 from tests.servers import Kind, RunningServer, ServerMissing, start_server
@@ -108,7 +109,7 @@ class Stage:
             self.client.hlen(f"timers_leases:{topic}"),
         )
 
-    def wait_empty(self, topic: str, timeout: float = 45.0, *, dead: int = 0) -> None:
+    def wait_empty(self, topic: str, timeout: float = 75.0, *, dead: int = 0) -> None:
         """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind, but
         for so many dead letters, which go."""
         eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
@@ -121,6 +122,15 @@ class Stage:
         """How many timers' records say LEASED."""
         records = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
         return sum(record[1] == 1 for record in records.values())
+
+    def received(self, topic: str) -> int:
+        """Of how many leased timers Redis knows that their handlers have started."""
+        raw = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
+        return sum(records.read(record).received for record in raw.values())
+
+    def gate(self) -> Path:
+        """A file that is not there yet: handlers whose payload names it wait until `touch` opens it."""
+        return self.directory / "gate"
 
     def close(self) -> None:
         for producer in self._producers:

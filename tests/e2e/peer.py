@@ -25,7 +25,7 @@ from redis.asyncio import Redis
 
 from tests.e2e.application import Journal
 
-LEASE = 3
+LEASE = 5
 """Seconds of a worker's lease."""
 
 

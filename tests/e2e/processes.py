@@ -35,7 +35,7 @@ CHANNEL: list[tuple[str, Any]] = [
 T = TypeVar("T")
 
 
-def eventually(ask: Callable[[], T], what: str, timeout: float = 30.0) -> T:
+def eventually(ask: Callable[[], T], what: str, timeout: float = 60.0) -> T:
     """Ask until the answer is true, and return it; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (answer := ask()):
@@ -96,11 +96,11 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Its exit code; minus the signal's number if one killed it."""
         return self.process.wait(timeout)
 
-    def terminate(self, timeout: float = 30.0) -> int:
+    def terminate(self, timeout: float = 60.0) -> int:
         self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
@@ -178,7 +178,7 @@ class Relay(Process):
 
     def metrics(self) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{self.http}/metrics", timeout=5.0) as answer:
+        with opener.open(f"http://{self.http}/metrics", timeout=20.0) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -290,7 +290,7 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
+def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 60.0) -> Ran:
     """Run the `relay` command to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "relay.cli", *arguments],

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.chaos import count
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import Application, always, eventually
 
@@ -81,7 +82,7 @@ def test_absent_application(stage: Stage) -> None:
     application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "30")
     eventually(lambda: stage.journal.events("start"), "one is in flight")
     application.kill()
-    eventually(lambda: stage.leased(TOPIC) == 0, "all are released", 5.0)
+    eventually(lambda: stage.leased(TOPIC) == 0, "all are released, long before their leases end", 20.0)
     always(lambda: stage.leased(TOPIC) == 0, "no lease for nobody", 1.0)
     begun = {event.timer_id for event in stage.journal.events("start")}
     for number in range(20):
@@ -91,14 +92,13 @@ def test_absent_application(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_thirty_kills(stage: Stage) -> None:
-    """2,000 timers, an application that is killed some thirty times at any point: none is lost."""
+def test_many_kills(stage: Stage) -> None:
+    """Thousands of timers, an application that is killed again and again at any point: none is lost."""
     chance = random.Random(SEED)
     relay = stage.relay()
     producer = stage.producer(relay)
-    ordinary = {f"t{n}" for n in range(1980)}
+    ordinary: set[str] = set()
     killers = {f"killer{n}" for n in range(10)} | {f"late-killer{n}" for n in range(10)}
-    producer.schedule_many(TOPIC, sorted(ordinary), {"sleep": 0.01}, spread=10.0)
     producer.schedule_many(
         TOPIC, [f"killer{n}" for n in range(10)], {"die": "start", "die_until": 2}, spread=8.0
     )
@@ -107,21 +107,19 @@ def test_thirty_kills(stage: Stage) -> None:
     )
     application = stage.application(relay, TOPIC, "--concurrency", "20", "--prefetch", "20", wait=False)
     deaths = 0
-    while deaths < 28 and stage.left(TOPIC)[0]:
+    while deaths < count(20, 40):
+        wave = [f"t{deaths}-{n}" for n in range(100)]
+        producer.schedule_many(TOPIC, wave, {"sleep": 0.01}, spread=0.5)
+        ordinary |= set(wave)
         before = len(stage.journal.events("start"))
         eventually(
-            lambda: (
-                not application.running
-                or len(stage.journal.events("start")) > before  # noqa: B023
-                or not stage.left(TOPIC)[0]
-            ),
+            lambda: not application.running or len(stage.journal.events("start")) > before,  # noqa: B023
             "handlers run",
         )
         time.sleep(chance.uniform(0.0, 0.2))  # any moment will do
         application.kill()
         deaths += application.revive()
     deaths += survive(stage, application, ordinary | killers)
-    assert deaths >= 20, "too few deaths to tell"
     began = Counter(event.timer_id for event in stage.journal.events("start"))
     highest = max(event.attempt for event in stage.journal.events("start"))
     print(f"{deaths} deaths, {began.total() - len(began)} redeliveries, highest attempt {highest}")

@@ -20,13 +20,16 @@ def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     relay = stage.relay(settings=PATIENT)
     application = stage.application(relay, TOPIC, "--concurrency", "10", "--prefetch", "10")
     producer = stage.producer(relay)
-    producer.schedule_many(TOPIC, (f"t{n}" for n in range(40)), {"sleep": 0.7})
+    gate = stage.gate()
+    producer.schedule_many(TOPIC, (f"t{n}" for n in range(40)), {"gate": str(gate)})
     eventually(lambda: len(stage.journal.events("start")) == 10, "ten are in flight")
-    signalled = time.monotonic()
     relay.signal(number)
-    eventually(lambda: relay.health() == "NOT_SERVING" or not relay.running, "health says so")
+    eventually(lambda: relay.health() == "NOT_SERVING", "health says so")
+    eventually(lambda: "relay drains" in application.output(), "the application is told")
+    gate.touch()
+    opened = time.monotonic()
     assert relay.wait() == 0
-    assert time.monotonic() - signalled < 30
+    assert time.monotonic() - opened < 50, "it waited for its drain_timeout"
     assert len(stage.journal.ended()) == 10, "what ran has ended, and nothing else was begun"
     assert stage.left(TOPIC)[:2] == (30, 30), "what ended is committed, the rest is there"
     assert stage.leased(TOPIC) == 0
@@ -50,7 +53,7 @@ def test_overrun_is_released(stage: Stage) -> None:
     eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
     signalled = time.monotonic()
     assert leaving.terminate() == 0
-    assert 1.0 <= time.monotonic() - signalled < 30.0
+    assert 1.0 <= time.monotonic() - signalled < 50.0
     assert stage.left(TOPIC)[:2] == (10, 10)
     assert stage.leased(TOPIC) == 0
     begun = {event.timer_id for event in stage.journal.events("start")}
@@ -71,7 +74,7 @@ def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
             stage.application(relay, TOPIC)
         signalled = time.monotonic()
         assert relay.terminate() == 0
-        assert time.monotonic() - signalled < 30.0
+        assert time.monotonic() - signalled < 50.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -79,13 +82,17 @@ def test_application_drains(stage: Stage, number: signal.Signals) -> None:
     """An application that is told to stop ends what it began, and hands the rest back uncounted."""
     relay = stage.relay()
     application = stage.application(relay, TOPIC, "--concurrency", "5", "--prefetch", "20", name="first")
-    stage.producer(relay).schedule_many(TOPIC, (f"t{n}" for n in range(30)), {"sleep": 1.0})
+    gate = stage.gate()
+    stage.producer(relay).schedule_many(TOPIC, (f"t{n}" for n in range(30)), {"gate": str(gate)})
     eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
+    eventually(lambda: stage.leased(TOPIC) == 25, "the next ones wait at hand")
     application.signal(number)
+    eventually(lambda: stage.journal.events("stopping"), "it has heard")
+    gate.touch()
     assert application.wait() == 0, application.output()
     assert len(stage.journal.ended()) == 5
     eventually(lambda: stage.left(TOPIC)[:2] == (25, 25), "what ended is committed, the rest is there")
-    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone", 5.0)
+    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone", 20.0)
     assert application.journal.events("stopped")
 
     stage.application(relay, TOPIC, name="second")
@@ -116,7 +123,7 @@ def test_second_signal_cuts_the_drain_short(stage: Stage) -> None:
     relay.signal(signal.SIGTERM)
     eventually(lambda: relay.said("draining"), "the first one is heard")
     relay.signal(signal.SIGINT)
-    assert relay.wait(30.0) == 0
+    assert relay.wait() == 0
     assert relay.said("drain cut short") == 1
     assert stage.left(TOPIC)[:2] == (1, 1)
     assert stage.leased(TOPIC) == 0

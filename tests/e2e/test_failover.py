@@ -21,7 +21,7 @@ from tests.sentinels import Group, until
 from tests.servers import RunningServer, binary
 
 TOPIC = "orders"
-RECOVERY = 25.0
+RECOVERY = 60.0
 """Seconds from the harm to the first delivery after it; a generous bound."""
 
 QUICK = {"RELAY_REDIS__COMMAND_TIMEOUT": "1", "RELAY_DEFAULTS__LEASE_TTL": "2"}

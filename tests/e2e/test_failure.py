@@ -12,6 +12,7 @@ import pytest
 
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1.topic_service_pb2_grpc import TopicServiceStub
+from tests.chaos import count
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import CHANNEL, Relay, always, eventually
 
@@ -110,8 +111,7 @@ def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
     stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "held", {"hang": True})
     eventually(lambda: stage.journal.starts("held"), "it is being handled")
-    eventually(lambda: stage.leased(TOPIC) == 1, "its receipt is written")
-    time.sleep(0.1)  # the receipt is a batch behind
+    eventually(lambda: stage.received(TOPIC) == 1, "its receipt is written")
     relay.kill()
     relay.start()
     with Operator(relay) as operator:
@@ -122,7 +122,7 @@ def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_five_hundred_periods_through_kills(stage: Stage) -> None:
+def test_periods_through_kills(stage: Stage) -> None:
     """Timers that reschedule themselves, while relays are killed at any moment: no period is lost, and each
     is an occurrence of its own."""
     chance = random.Random(SEED)
@@ -131,7 +131,8 @@ def test_five_hundred_periods_through_kills(stage: Stage) -> None:
         stage.application(relay, TOPIC, name=f"app-{relay.name}")
     names = [f"p{n}" for n in range(5)]
     producer = stage.producer(relays[0])
-    producer.schedule_many(TOPIC, names, {"periods": 500, "every": 0.05, "sleep": 0.005})
+    periods_each = count(300, 1000)
+    producer.schedule_many(TOPIC, names, {"periods": periods_each, "every": 0.05, "sleep": 0.005})
     kills = 0
     while stage.left(TOPIC)[0]:
         before = len(stage.journal.events("end"))
@@ -148,17 +149,18 @@ def test_five_hundred_periods_through_kills(stage: Stage) -> None:
     periods: dict[str, dict[int, set[str]]] = {name: {} for name in names}
     for event in stage.journal.events("end"):
         periods[event.timer_id].setdefault(event.period, set()).add(event.occurrence)
-    twice = len(stage.journal.events("end")) - 500 * len(names)
+    twice = len(stage.journal.events("end")) - periods_each * len(names)
     print(f"{kills} kills, {twice} periods handled twice")
-    assert kills >= 15, "too few kills to tell"
+    assert kills >= count(4, 20), "too few kills to tell"
     for name in names:
-        assert sorted(periods[name]) == list(range(500)), f"{name} lost a period"
-        assert len(set().union(*periods[name].values())) == 500, f"occurrences of {name}"
+        assert sorted(periods[name]) == list(range(periods_each)), f"{name} lost a period"
+        assert len(set().union(*periods[name].values())) == periods_each, f"occurrences of {name}"
 
 
 def test_a_pause_holds_for_every_relay(stage: Stage) -> None:
-    """From its answer on nobody claims; within a second after the end everybody does."""
-    relays = [stage.relay("one", QUICK), stage.relay("two", QUICK)]
+    """From its answer on nobody claims; soon after the end everybody does, however long they would sleep."""
+    sleepy = {**QUICK, "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "60", "RELAY_DEFAULTS__LEASE_TTL": "10"}
+    relays = [stage.relay("one", sleepy), stage.relay("two", sleepy)]
     for relay in relays:
         stage.application(relay, TOPIC, name=f"app-{relay.name}")
     producer = stage.producer(relays[0])
@@ -167,11 +169,11 @@ def test_a_pause_holds_for_every_relay(stage: Stage) -> None:
     with Operator(relays[1]) as operator:
         operator.pause()
         eventually(lambda: stage.leased(TOPIC) == 0, "what was in flight is done")
-        count = len(stage.journal.events("start"))
-        always(lambda: len(stage.journal.events("start")) == count, "nothing is claimed", 1.0)
+        before = len(stage.journal.events("start"))
+        always(lambda: len(stage.journal.events("start")) == before, "nothing is claimed", 1.0)
         operator.resume()
         resumed = time.monotonic()
-        eventually(lambda: len(stage.journal.events("start")) > count, "handlers run again")
-        assert time.monotonic() - resumed < 1.0
+        eventually(lambda: len(stage.journal.events("start")) > before, "handlers run again")
+        assert time.monotonic() - resumed < 10.0
     stage.wait_empty(TOPIC)
     assert set(stage.journal.ended().values()) == {1}

@@ -108,7 +108,7 @@ def test_outcomes(duo: Duo) -> None:
     }
     first, second, third = (event.at for event in duo.starts("nack"))
     assert min(second - first, third - second) >= 0.69
-    assert max(second - first, third - second) < 2.7, "retry_after was not heard"
+    assert max(second - first, third - second) < 10.0, "retry_after was not heard"
     assert len({event.occurrence for event in duo.starts("nack")}) == 1
     (refusal,) = [
         line for line in duo.relay.lines() if line["message"] == "timer rejected by its application"
@@ -119,9 +119,9 @@ def test_outcomes(duo: Duo) -> None:
 def test_extend(stage: Stage) -> None:
     """By stream, a handler that EXTENDs outlives delivery_timeout; one that does not is delivered again."""
     duo = Duo(stage, "stream")
-    duo.set_up(lease_ttl=1, delivery_timeout=1).start()
-    duo.schedule("extended", sleep=4, extend=0.2)
-    duo.schedule("silent", sleep=4)
+    duo.set_up(lease_ttl=3, delivery_timeout=3).start()
+    duo.schedule("extended", sleep=8, extend=0.2)
+    duo.schedule("silent", sleep=8)
     eventually(lambda: stage.journal.ended()["extended"], "it ends")
     assert duo.attempts("extended") == [1]
     assert duo.attempts("silent")[:2] == [1, 2]
@@ -133,7 +133,7 @@ def test_a_cancelled_timer_tells_its_handler(stage: Stage) -> None:
     """A timer that is cancelled while its handler extends it: the handler's signal aborts."""
     duo = Duo(stage, "stream")
     duo.set_up(lease_ttl=1).start()
-    duo.schedule("gone", sleep=2, extend=0.1)
+    duo.schedule("gone", sleep=6, extend=0.1)
     eventually(lambda: duo.starts("gone"), "it has begun")
     assert stage.producer(duo.relay).cancel(TOPIC, "gone")
     eventually(lambda: stage.journal.events("lost"), "the handler is told")
@@ -181,7 +181,7 @@ def test_sigterm_loses_no_attempt(duo: Duo) -> None:
     assert begun == set(duo.stage.journal.ended()), "a handler was cut off"
     assert begun < set(names), "there was nothing left to lose"
     eventually(lambda: duo.stage.left(TOPIC)[0] == len(names) - len(begun), "the begun are committed")
-    eventually(lambda: duo.stage.leased(TOPIC) == 0, "no lease is left", 5.0)
+    eventually(lambda: duo.stage.leased(TOPIC) == 0, "no lease is left, long before it would end", 20.0)
     kept = cast("dict[bytes, bytes]", duo.stage.client.hgetall(f"timers_leases:{TOPIC}"))
     assert not any(records.read(raw).suspect for raw in kept.values()), "it looked like a death"
 
@@ -197,7 +197,7 @@ def test_push_from_the_relays_side(stage: Stage) -> None:
     application = stage.join(Application(stage.directory, stage.journal, TOPIC, "--listen", target))
     application.start()
     message = delivery_service_pb2.Delivery(
-        topic=TOPIC, timer_id="a", payload=b'{"sleep": 1}', due_time={"seconds": 1}, attempt=1
+        topic=TOPIC, timer_id="a", payload=b'{"sleep": 5}', due_time={"seconds": 1}, attempt=1
     )
     with grpc.insecure_channel(target, options=CHANNEL) as channel:
         watch = channel.unary_stream(
@@ -228,10 +228,10 @@ def test_sigterm_bounds_a_slow_handler(stage: Stage) -> None:
     application = duo.set_up()
     application.arguments += ["--grace", "0.3"]
     application.start()
-    duo.schedule("slow", sleep=3)
+    duo.schedule("slow", sleep=60)
     eventually(lambda: duo.starts("slow"), "it has begun")
     application.signal(signal.SIGTERM)
-    eventually(lambda: stage.leased(TOPIC) == 0, "its lease is given back", 2.5)
+    eventually(lambda: stage.leased(TOPIC) == 0, "its lease is given back", 20.0)
     stored = stage.producer(duo.relay).get(TOPIC, "slow")
     assert stored is not None
     assert stored.attempts == 1
@@ -270,7 +270,7 @@ def test_relay_restarts(duo: Duo) -> None:
 def test_relay_dies(duo: Duo) -> None:
     """A relay that is killed: the handler hears of it, and the next relay delivers again as attempt 2."""
     duo.set_up(lease_ttl=1).start()
-    duo.schedule("held", sleep=2)
+    duo.schedule("held", sleep=5)
     eventually(lambda: duo.starts("held"), "it has begun")
 
     def received() -> bool:

@@ -113,8 +113,9 @@ def redriving(relay: Relay, *options: str) -> list[str]:
 
 
 def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
-    """Paused through one relay, two deliver nothing more; resumed, both do within a second."""
-    relays = [stage.relay(name) for name in ("one", "two")]
+    """Paused through one relay, two deliver nothing more; resumed, both do so soon, asleep or not."""
+    sleepy = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "60"}
+    relays = [stage.relay(name, sleepy) for name in ("one", "two")]
     for relay in relays:
         stage.application(relay, TOPIC, "--concurrency", "4", name=f"at {relay.name}")
     producer = stage.producer(relays[0])
@@ -122,7 +123,7 @@ def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
     eventually(lambda: stage.journal.ended()["before"] == 1, "timers are delivered")
 
     assert ask(relays[0], "pause", TOPIC).out == f"paused {TOPIC} until it is resumed\n"
-    producer.schedule_many(TOPIC, [f"held-{n}" for n in range(40)], {"sleep": 0.05})
+    producer.schedule_many(TOPIC, [f"held-{n}" for n in range(40)], {"sleep": 0.5})
     always(lambda: len(stage.journal.events("start")) == 1, "nothing is delivered", 1.0)
     assert standing(relays[1])["paused"] is True
 
@@ -132,16 +133,17 @@ def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
     starts = [event for event in stage.journal.events("start") if event.timer_id != "before"]
     first = {pid: min(event.at for event in starts if event.pid == pid) for pid in {e.pid for e in starts}}
     assert len(first) == 2, "both relays took up their work"
-    assert max(first.values()) - resumed < 1.0
+    assert max(first.values()) - resumed < 10.0
 
 
 def test_a_pause_ends_by_itself(stage: Stage) -> None:
     relay = stage.relay()
     stage.application(relay, TOPIC)
+    asked = time.time()
     assert ask(relay, "pause", TOPIC, "--for", "3s").code == 0
     stage.producer(relay).schedule(TOPIC, "held")
     eventually(lambda: stage.journal.starts("held"), "it is delivered after the pause")
-    assert stage.journal.starts("held")[0].late > 0.5
+    assert stage.journal.starts("held")[0].at >= asked + 3.0
     assert standing(relay)["paused"] is False
 
 
@@ -191,7 +193,7 @@ def test_watch_on_a_terminal(stage: Stage) -> None:
 
     def read_until(pattern: bytes) -> None:
         nonlocal shown
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not re.search(pattern, shown):
             assert time.monotonic() < deadline, shown
             shown += os.read(ours, 65_536)
@@ -202,7 +204,7 @@ def test_watch_on_a_terminal(stage: Stage) -> None:
         read_until(rb"orders +2 +0 ")
         process.send_signal(signal.SIGINT)
         read_until(rb"\x1b\[\?25h")  # the cursor is shown again
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert b"Traceback" not in shown
         assert b"Aborted" not in shown
     finally:
@@ -225,7 +227,7 @@ def test_progress_on_a_terminal(stage: Stage) -> None:
         stderr=theirs,
         cwd=ROOT,
         env=environment({"TERM": "xterm"}),
-        timeout=30,
+        timeout=60,
         check=False,
     )
     bar = os.read(ours, 1 << 20)

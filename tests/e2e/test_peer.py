@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.chaos import count
 from tests.e2e.calls import Call, calls, cut_off
 from tests.e2e.conftest import Stage
 from tests.e2e.mixed import TOPIC, Mixed
@@ -15,12 +16,12 @@ from tests.e2e.peer import LEASE
 from tests.e2e.processes import eventually
 from tests.e2e.producer import Load
 
-COUNT = 2000
+COUNT = count(1000, 4000)
 SPREAD = 5.0
 """Seconds over which the timers of each side fall due."""
 WORK = 0.1
 """Seconds that each handler takes."""
-SLACK = 1.0
+SLACK = 2.0
 """Seconds that a busy machine may need from a claim to its handler, and from there to the commit."""
 
 

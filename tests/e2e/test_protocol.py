@@ -31,7 +31,7 @@ def test_the_transcript_is_what_the_wire_says() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,7 +90,7 @@ def test_by_hand(stage: Stage) -> None:
             env={**os.environ, "HOME": str(stage.directory)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=True,
         ).stdout
         for line in lines

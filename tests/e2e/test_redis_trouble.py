@@ -9,6 +9,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
+from tests.chaos import count
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import Relay, always, eventually
 from tests.e2e.producer import Load
@@ -86,7 +87,7 @@ def test_drain_while_redis_is_away(stage: Stage) -> None:
     server.kill()
     signalled = time.monotonic()
     assert relay.terminate() == 0
-    assert time.monotonic() - signalled < 40
+    assert time.monotonic() - signalled < 55
     application.kill()
     server.start()
     relay.start()
@@ -97,7 +98,7 @@ def test_drain_while_redis_is_away(stage: Stage) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
 def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
-    """Under load, five times each at any moment: nothing that was accepted is lost."""
+    """Under load, several times each at any moment: nothing that was accepted is lost."""
     hurt, heal = HARMS[harm]
     chance = random.Random(SEED)
     server = stage.redis(config=DURABLE)
@@ -107,7 +108,7 @@ def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
     standing = {f"t{n}" for n in range(1000)}
     producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, spread=8.0)
     with Load(producers, TOPIC, pause=0.001) as load:
-        for _ in range(5):
+        for _ in range(count(3, 8)):
             accepted = len(load.accepted)
             eventually(lambda: len(load.accepted) > accepted, "calls are accepted")  # noqa: B023
             time.sleep(chance.uniform(0.0, 0.5))  # any moment will do
@@ -116,11 +117,12 @@ def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
             time.sleep(chance.choice([0.05, 0.3, 1.5]))
             heal(server)
             eventually(lambda: relay.probe("/healthz/ready") == 200, "ready again")
-    stage.wait_empty(TOPIC, 60.0)
+    stage.wait_empty(TOPIC)
     ended = stage.journal.ended()
     lost = (standing | set(load.accepted)) - ended.keys()
+    eventually(lambda: len(changes(relay)) % 2 == 0, "Redis is not away")
     said = changes(relay)
-    twice = sum(count > 1 for count in ended.values())
+    twice = sum(times > 1 for times in ended.values())
     print(
         f"{harm}: {len(load.accepted)} accepted, {load.refusals.total()} refused, {len(lost)} lost, ", end=""
     )
@@ -129,7 +131,7 @@ def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
     assert set(load.refusals) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
     # One change for each trouble; a busy machine may be too slow for the time-out besides.
     away = [line["reason"] for line in relay.lines() if line["message"] == said[0]]
-    assert sum("Timeout" not in reason for reason in away) <= 5, away
+    assert sum("Timeout" not in reason for reason in away) <= count(3, 8), away
     assert said == ["Redis is away; trying again until it is back", "Redis is back"] * (len(said) // 2)
     assert relay.running
     assert application.running

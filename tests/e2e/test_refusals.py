@@ -68,7 +68,7 @@ def test_unreachable(stage: Stage) -> None:
     url = f"redis://:secret@127.0.0.1:{free_port()}/0"
     begun = time.monotonic()
     said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=url)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 40
     assert "redis.start_timeout (1 s)" in said
     assert url.replace("secret", "***") in said
     assert "secret" not in (stage.directory / "refused.log").read_text()
@@ -80,7 +80,7 @@ def test_frozen(stage: Stage) -> None:
     server.freeze()
     begun = time.monotonic()
     assert "redis.start_timeout (1 s)" in refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=server.url)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 40
 
 
 def test_wrong_password(stage: Stage) -> None:

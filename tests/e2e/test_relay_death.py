@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.chaos import count
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import eventually
 from tests.e2e.producer import Load
@@ -15,14 +16,16 @@ from tests.e2e.producer import Load
 TOPIC = "orders"
 SEED = 11
 LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "1", "RELAY_DRAIN_TIMEOUT": "5"}
+LONGER = {"RELAY_DEFAULTS__LEASE_TTL": "3", "RELAY_DRAIN_TIMEOUT": "5"}
+"""A lease that a busy machine does not let run out where nobody dies."""
 
 
 def test_other_relay_takes_over(stage: Stage) -> None:
     """Of two relays that drain 4,000 timers one is killed midway: the other handles all, after the lease."""
-    doomed = stage.relay("doomed", LEASE)
-    staying = stage.relay("staying", LEASE)
+    doomed = stage.relay("doomed", LONGER)
+    staying = stage.relay("staying", LONGER)
     names = {f"t{n}" for n in range(4000)}
-    stage.producer(doomed).schedule_many(TOPIC, sorted(names), {"sleep": 0.02})
+    stage.producer(doomed).schedule_many(TOPIC, sorted(names), {"sleep": 0.1})
     stage.application(doomed, TOPIC, name="first")
     stage.application(staying, TOPIC, name="second")
     eventually(lambda: len(stage.journal.ended()) > 1000, "it is midway")
@@ -33,7 +36,7 @@ def test_other_relay_takes_over(stage: Stage) -> None:
     stage.wait_empty(TOPIC)
     assert stage.journal.ended().keys() == names
     starts = Counter(event.timer_id for event in stage.journal.events("start"))
-    twice = {name for name, count in starts.items() if count > 1}
+    twice = {name for name, times in starts.items() if times > 1}
     again = [stage.journal.starts(name)[-1] for name in twice]
     assert len(twice) <= 200 * 2, "only what the dead relay held may come twice"
     assert all(event.at >= killed for event in again)
@@ -46,51 +49,54 @@ def test_lease_is_the_time_to_recover(stage: Stage) -> None:
     doomed = stage.relay("doomed", {"RELAY_DEFAULTS__LEASE_TTL": "2"})
     staying = stage.relay("staying", {"RELAY_DEFAULTS__LEASE_TTL": "2"})
     stage.application(doomed, TOPIC, name="first")
-    stage.producer(doomed).schedule(TOPIC, "held", {"sleep": 3.0})
+    stage.producer(doomed).schedule(TOPIC, "held", {"hang": True, "hang_until": 2})
     eventually(lambda: stage.journal.starts("held"), "it is in flight")
     stage.application(staying, TOPIC, name="second")
-    eventually(lambda: stage.leased(TOPIC), "the receipt is written")
+    eventually(lambda: stage.received(TOPIC), "the receipt is written")
     doomed.kill()
-    killed = time.time()
+    deadline = stage.client.zscore(f"timers_timeline:{TOPIC}", "held")
+    assert deadline is not None
+    assert deadline < time.time() + 2.0, "the lease's end is further away than the setting says"
     eventually(lambda: len(stage.journal.starts("held")) == 2, "it comes again")
     again = stage.journal.starts("held")[1]
-    assert 1.0 < again.at - killed < 2.5, f"{again.at - killed:.2f} s after the kill"
+    print(f"delivered again {again.at - deadline:.3f} s after the lease's end")
+    assert deadline <= again.at < deadline + 5.0
     assert again.attempt == 2
     stage.wait_empty(TOPIC)
 
 
 def test_renewed_while_the_handler_works(stage: Stage) -> None:
-    """A handler that works for three times lease_ttl keeps its lease: nobody else gets the timer."""
-    one, two = stage.relay("one", LEASE), stage.relay("two", LEASE)
+    """A handler that works for more than twice lease_ttl keeps its lease: nobody else gets the timer."""
+    one, two = stage.relay("one", LONGER), stage.relay("two", LONGER)
     stage.application(one, TOPIC, name="first")
     stage.application(two, TOPIC, name="second")
-    stage.producer(one).schedule(TOPIC, "long", {"sleep": 3.0})
+    stage.producer(one).schedule(TOPIC, "long", {"sleep": 7.0})
     stage.wait_empty(TOPIC)
     assert [event.attempt for event in stage.journal.starts("long")] == [1]
 
 
 @pytest.mark.slow
-def test_twelve_kills_under_load(stage: Stage) -> None:
+def test_kills_under_load(stage: Stage) -> None:
     """Two relays, killed and started in turn at any moment while timers are scheduled: none is lost."""
     chance = random.Random(SEED)
     relays = [stage.relay("one", LEASE), stage.relay("two", LEASE)]
     for relay in relays:
         stage.application(relay, TOPIC, name=f"app-{relay.name}")
     producers = [stage.producer(relay) for relay in relays]
-    standing = {f"t{n}" for n in range(3000)}
-    producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, spread=15.0)
+    standing = {f"t{n}" for n in range(count(1500, 6000))}
+    producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, spread=count(8, 30))
     with Load(producers, TOPIC, {"sleep": 0.01}, pause=0.002) as load:
-        for number in range(12):
+        for number in range(count(6, 24)):
             victim = relays[number % 2]
             before = len(stage.journal.events("start"))
             eventually(lambda: len(stage.journal.events("start")) > before, "handlers run")  # noqa: B023
             time.sleep(chance.uniform(0.0, 0.3))  # any moment will do
             victim.kill()
             victim.start()
-    stage.wait_empty(TOPIC, 60.0)
+    stage.wait_empty(TOPIC, 90.0)
     ended = stage.journal.ended()
     lost = (standing | set(load.accepted)) - ended.keys()
     print(f"{len(load.accepted)} accepted, {dict(load.refusals)} refused, {len(lost)} lost, ", end="")
-    print(f"{sum(count > 1 for count in ended.values())} came to an end twice")
+    print(f"{sum(times > 1 for times in ended.values())} came to an end twice")
     assert not lost
-    assert len(load.accepted) > 500
+    assert len(load.accepted) > count(250, 1000)

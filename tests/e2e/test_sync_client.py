@@ -165,7 +165,7 @@ def test_nobody_there_is_an_error_in_time() -> None:
         began = time.monotonic()
         with pytest.raises((Unavailable, DeadlineExceeded)):
             client.schedule("t", b"", delay=1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_relay_that_goes_away_and_comes_back_is_waited_for(daemon: Relay) -> None:
@@ -228,7 +228,7 @@ for _ in range(3):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(50)  # a child that hangs outlives nobody
+        signal.alarm(80)  # a child that hangs outlives nobody
         began = time.monotonic()
         try:
             client.schedule("forks", b"", delay=60, timer_id=f"{os.getpid()}", timeout=timeout)
@@ -268,7 +268,7 @@ def forked(target: str, first: str, timeout: float, **variables: str) -> list[tu
         env=environment(variables),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -286,7 +286,7 @@ def test_a_fork_that_grpc_does_not_survive_is_an_error_in_time(daemon: Relay) ->
     """With gRPC's fork support off its timers are dead in the child: the deadline holds all the same."""
     said = forked(daemon.target, "parent", 0.5, GRPC_ENABLE_FORK_SUPPORT="0")
     assert [answer for answer, _ in said] == ["DeadlineExceeded"] * 3
-    assert max(seconds for _, seconds in said) < 10
+    assert max(seconds for _, seconds in said) < 40
 
 
 def test_a_process_may_end_without_a_close(daemon: Relay) -> None:

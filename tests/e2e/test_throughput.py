@@ -17,7 +17,7 @@ def test_drain_of_due_timers(stage: Stage) -> None:
     stage.producer(relay).schedule_many(TOPIC, (f"timer-{n}" for n in range(COUNT)), b"x" * 200)
     assert stage.left(TOPIC) == (COUNT, COUNT, 0), "without an application nothing is leased"
     stage.application(relay, TOPIC)
-    eventually(lambda: len(stage.journal.ended()) == COUNT, "all are handled", 60.0)
+    eventually(lambda: len(stage.journal.ended()) == COUNT, "all are handled", 120.0)
     stage.wait_empty(TOPIC)
     starts = Counter(event.timer_id for event in stage.journal.events("start"))
     assert set(starts.values()) == {1}, "a timer came twice"

@@ -53,7 +53,7 @@ def test_push(stage: Stage, collector: Collector) -> None:
                 "OTEL_BSP_SCHEDULE_DELAY": "50",
                 "RELAY_TOPICS__orders__DELIVERY__MODE": "push",
                 "RELAY_TOPICS__orders__DELIVERY__TARGET": f"127.0.0.1:{port}",
-                "RELAY_TOPICS__orders__LEASE_TTL": "1",
+                "RELAY_TOPICS__orders__LEASE_TTL": "10",
             }
         )
         stage.producer(relay).schedule(TOPIC, "1")

@@ -14,7 +14,7 @@ from tests.e2e.producer import Producer
 
 TOPIC = "orders"
 HOUR = 3600.0
-MOST_ROUNDS = 5
+MOST_ROUNDS = 20
 """A busy machine may spoil a round; a relay that does not wake spoils all."""
 
 SLEEPY = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "60"}
@@ -50,7 +50,7 @@ def test_earlier_timer_wakes(stage: Stage, by_way_of: str) -> None:
 def lateness(stage: Stage, producer: Producer, timer_id: str, delay: float) -> float:
     """Schedule a timer, see it committed, and answer how late it began (seconds)."""
     producer.schedule(TOPIC, timer_id, delay=delay)
-    eventually(lambda: stage.journal.ended()[timer_id], "it comes", 5.0)
+    eventually(lambda: stage.journal.ended()[timer_id], "it comes", 30.0)
     eventually(lambda: stage.left(TOPIC) == (1, 1, 0), "it is committed")
     return stage.journal.starts(timer_id)[0].late
 
@@ -73,11 +73,13 @@ def test_foreign_publisher(stage: Stage) -> None:
     """What a foreign publisher writes, without a hint, comes after max_polling_interval at the latest."""
     relay = stage.relay(settings={"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.5"})
     asleep(stage, relay)
-    for number in range(5):
-        publish(stage.server.url, TOPIC, [f"t{number}"])
-        eventually(lambda: stage.journal.ended()[f"t{number}"], "it comes", 5.0)  # noqa: B023
-    late = sorted(stage.journal.starts(f"t{number}")[0].late for number in range(5))
-    assert late[3] < 0.5 + 0.1, [f"{seconds * 1e3:.0f} ms" for seconds in late]
+    late: list[float] = []
+    while len(late) < 5 or (sorted(late[-5:])[3] >= 0.5 + 0.1 and len(late) < 5 * MOST_ROUNDS):
+        name = f"t{len(late)}"
+        publish(stage.server.url, TOPIC, [name])
+        eventually(lambda: stage.journal.ended()[name], "it comes")  # noqa: B023
+        late.append(stage.journal.starts(name)[0].late)
+    assert sorted(late[-5:])[3] < 0.5 + 0.1, [f"{seconds * 1e3:.0f} ms" for seconds in late]
 
 
 @pytest.mark.slow

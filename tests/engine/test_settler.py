@@ -323,7 +323,7 @@ async def test_flush_returns_under_constant_load_of_another_session(world: World
 
     world.tasks.start_soon(load)
     mine.ack(mine.take())
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await world.engine.flush(mine.session)
     stop.set()
     assert mine.session.unwritten == 0

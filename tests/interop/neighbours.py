@@ -93,8 +93,8 @@ class Neighbours:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition, plain or awaitable, within ten seconds."""
-    with anyio.fail_after(10):
+    """Wait for a condition, plain or awaitable, within a minute."""
+    with anyio.fail_after(60):
         while True:
             met = condition()
             if met if isinstance(met, bool) else await met:

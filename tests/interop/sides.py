@@ -167,7 +167,7 @@ async def _relay(url: str, topic: str, worker: Worker, lease: float, concurrency
                 raise Reject from refused
 
         async with client:
-            await client.wait_ready(10.0)
+            await client.wait_ready(60.0)
             yield
 
 

@@ -121,11 +121,11 @@ async def test_their_worker_dies(both: Neighbours) -> None:
     theirs = both.broker.config.broker_config.store
     start = time.time()
     while await theirs.claim(both.topic, "a", time.time(), 1) is None:
-        assert time.time() < start + 10
+        assert time.time() < start + 60
     leased_until = cast("float", await both.redis.zscore(f"timers_timeline:{both.topic}", "a"))
     second = fresh()
     while not (claim := await both.claim(second)).timers:
-        assert time.time() < start + 10
+        assert time.time() < start + 60
     assert claim.now >= int(leased_until * SECOND)
     (timer,) = claim.timers
     on_the_grid = round(leased_until * SECOND) / SECOND == leased_until

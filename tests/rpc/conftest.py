@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.one_loop import one_loop
+from tests.rpc.handler import Handler, Server, Wire, serve
 from tests.rpc.rig import Relay, on_server, served
 from tests.servers import RunningServer
 
@@ -30,3 +31,20 @@ async def relay_on_valkey(valkey: RunningServer) -> AsyncIterator[Relay]:
 async def any_relay(request: pytest.FixtureRequest, valkey: RunningServer) -> AsyncIterator[Relay]:
     async with served() if request.param == "memory" else on_server(valkey) as relay:
         yield relay
+
+
+@pytest.fixture
+async def application(handler: Handler) -> AsyncIterator[Server]:
+    """Serves the test's own `handler`, and says that it is well."""
+    server = await serve(handler, healthy=True)
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def wire(application: Server) -> AsyncIterator[Wire]:
+    """A way to the application that can be cut."""
+    wire = Wire(application.address)
+    await wire.lay()
+    yield wire
+    await wire.cut()

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
-from relay.core.policy import Policies, TopicPolicy
+from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import TimerStore, TopicStore, WakeHints
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
@@ -31,8 +31,11 @@ from tests.engine.doubles import Counts, GatedStore, Registered
 from tests.servers import RunningServer
 
 MAX_PAYLOAD = 1 << 20
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that must happen counts as not happening."""
+
+LATER = RetryPolicy(initial=600.0)
+"""For a test that looks at what one attempt left: its retry comes in ten minutes."""
 
 ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_EXTEND
 
@@ -186,6 +189,7 @@ async def served(
         Policies(own=policies, closed=closed),
         Counts(),
     )
+    engine._dispatcher._jitter = lambda: 1.0  # a back-off that is drawn may be next to nothing
     async with anyio.create_task_group() as tasks:
         await tasks.start(engine.run)
         server = await rpc.start(engine, listen=listen, socket_mode=0o660, max_message_bytes=16 << 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -13,29 +12,14 @@ import pytest
 from relay.core.pacing import Backoff
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
-from tests.rpc.handler import Handler, Server, Wire, eventually, pushing, serve
-from tests.rpc.rig import Relay
+from tests.rpc.handler import Handler, Server, Wire, eventually, pushing
+from tests.rpc.rig import LATER, Relay
 from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
 
 
 @pytest.fixture
 async def handler() -> Handler:
     return Handler(receipts=True)
-
-
-@pytest.fixture
-async def application(handler: Handler) -> AsyncIterator[Server]:
-    server = await serve(handler, healthy=True)
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-async def wire(application: Server) -> AsyncIterator[Wire]:
-    wire = Wire(application.address)
-    await wire.lay()
-    yield wire
-    await wire.cut()
 
 
 async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
@@ -127,11 +111,31 @@ async def test_words_that_a_handler_passes_on_are_its_own(
         await context.abort(grpc.StatusCode.UNAVAILABLE, words)
 
     handler.act, handler.receipts = act, False
-    async with pushing(relay, application.address):
+    async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
         await eventually("it is settled", lambda: bool(relay.store.items("settle")))
         assert await attempts(relay) == 1
     assert handler.starts["a"] == 1
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+async def test_a_call_that_fails_before_its_receipt_is_no_attempt(
+    relay: Relay, handler: Handler, application: Server, code: grpc.StatusCode
+) -> None:
+    """Where receipts are sent: it looks like a connection that broke and was made anew unnoticed."""
+
+    async def act(received: delivery.Delivery, context: Any) -> Any:
+        if received.timer_id == "a" and handler.starts["a"] == 1:
+            await context.abort(code, "connections to all backends failing; last error: refused")
+
+    handler.act = act
+    async with pushing(relay, application.address, retry=LATER):
+        await schedule(relay, "first")
+        await gone(relay)
+        handler.receipts = False  # it fails before its handler would say so
+        await schedule(relay, "a")
+        await gone(relay)
+    assert handler.attempts() == [1, 1]
 
 
 async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:

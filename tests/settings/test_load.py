@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from relay.app import key_names
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 from relay.settings import Settings, SettingsError, load
@@ -23,18 +24,7 @@ def test_without_anything_the_defaults_hold() -> None:
     """They are those of the core and of the store, which tests and tools use without settings."""
     settings = load(environ={})
     assert settings.policies()("any") == TopicPolicy()
-    redis = settings.redis
-    names = KeyNames(
-        timeline=redis.timeline_key,
-        payloads=redis.payloads_key,
-        leases=redis.leases_key,
-        dead=redis.dead_key,
-        pause=redis.pause_key,
-        topics=redis.topics_key,
-        wake=redis.wake_channel,
-        hash_tags=redis.hash_tags,
-    )
-    assert names == KeyNames()
+    assert key_names(settings.redis) == KeyNames()
 
 
 def test_the_environment_stands_above_the_file(config: Path) -> None:

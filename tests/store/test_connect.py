@@ -80,7 +80,7 @@ async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspa
         timer = await store.get(topic, "a")
         assert timer is not None
         assert timer.state.value == "leased", "it did happen"
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not (
                 claim := await store.claim(topic, limit=1, lease=SECOND, nonce=N2, max_bytes=1)
             ).timers:
@@ -118,6 +118,6 @@ async def test_closing_leaves_no_connection(valkey: RunningServer) -> None:
         opened = {each["id"] for each in client.client_list()} - before
         assert len(opened) == 1
         await redis.aclose()
-        deadline = anyio.current_time() + 5
+        deadline = anyio.current_time() + 60
         while opened & {each["id"] for each in client.client_list()}:
             assert anyio.current_time() < deadline, "still open"

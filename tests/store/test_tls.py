@@ -59,9 +59,9 @@ def serving(authority: Authority, pair: Pair, *, clients: str = "no") -> Iterato
 
 async def start(url: str) -> str:
     """What the start of a relay asks of Redis: the server's name, or the words that it fails with."""
-    settings = Settings.model_validate({"redis": {"url": url, "start_timeout": 0.5, "command_timeout": 1.0}})
+    settings = Settings.model_validate({"redis": {"url": url, "start_timeout": 0.5, "command_timeout": 20.0}})
     try:
-        redis = connect(url, connections=1, timeout=1.0)
+        redis = connect(url, connections=1, timeout=20.0)
     except UnfitServer as failure:
         return str(failure)
     try:
@@ -154,7 +154,7 @@ async def test_sentinels_and_master_over_tls(authority: Authority, good: Pair) -
         sentinel = Sentinel(KIND, master_port, {**config, "tls-replication": "yes"})
         try:
             with sentinel.client() as client:
-                await anyio.to_thread.run_sync(until, client.ping, "the Sentinel answers", 10.0)
+                await anyio.to_thread.run_sync(until, client.ping, "the Sentinel answers", 40.0)
             place = f"rediss+sentinel://127.0.0.1:{port}/{MASTER}/0"
             redis = connect(f"{place}?ssl_ca_certs={authority.ca.certificate}", connections=1, timeout=2.0)
             assert (await check_server(redis, allow_eviction=False)).startswith("Redis 7")

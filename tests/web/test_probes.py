@@ -54,7 +54,7 @@ async def fetch(address: str, path: str, method: str = "GET") -> tuple[int, str,
     """Status, content type, body."""
 
     def ask() -> tuple[int, str, bytes]:
-        connection = http.client.HTTPConnection(*addresses.split(address), timeout=5)
+        connection = http.client.HTTPConnection(*addresses.split(address), timeout=60)
         try:
             connection.request(method, path)
             answer = connection.getresponse()

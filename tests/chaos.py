@@ -1,0 +1,17 @@
+"""How long the long tests are: short in `make test`, long in `make chaos`.
+
+Both assert the same. The long forms kill more often and search further; what they find is as true as what the
+short ones find, but they take an hour that nobody waits for at each change.
+"""
+
+from __future__ import annotations
+
+import os
+
+CHAOS = os.environ.get("RELAY_TEST_CHAOS") == "1"
+"""Whether this is `make chaos`. Tests that are marked `chaos` run only then."""
+
+
+def count(short: int, long: int) -> int:
+    """How often something is done: `long` in `make chaos`, otherwise `short`."""
+    return long if CHAOS else short
