@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -103,3 +104,18 @@ class Batch:
         Negative if the journal went back: a failover or a restore of Redis, or it was removed.
         """
         return self.first - before - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Journals:
+    """Which topics have a journal.
+
+    `keep(topic)` answers how many records it keeps at least, 0 where the topic has none.
+    `trimmed(topic, count)` is called with how many were dropped for that.
+    """
+
+    keep: Callable[[str], int] = lambda _topic: 0
+    trimmed: Callable[[str, int], None] = lambda _topic, _count: None
+
+
+NO_JOURNALS = Journals()

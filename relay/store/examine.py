@@ -27,7 +27,7 @@ ROUND_TRIPS = 20
 HEARING = 2.0
 """Seconds for a message of our own to come back."""
 
-TYPES = ("zset", "hash", "hash", "stream", "string")
+TYPES = ("zset", "hash", "hash", "stream", "string", "stream")
 """What a topic's keys hold, in the order of `KeyNames.of`."""
 
 
