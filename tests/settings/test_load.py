@@ -30,6 +30,7 @@ def test_without_anything_the_defaults_hold() -> None:
         leases=redis.leases_key,
         dead=redis.dead_key,
         pause=redis.pause_key,
+        journal=redis.journal_key,
         topics=redis.topics_key,
         wake=redis.wake_channel,
         hash_tags=redis.hash_tags,
