@@ -77,7 +77,7 @@ format: .venv/stamp-test ## Put code and protos in order
 	@$(BIN)/buf format --write
 
 .PHONY: stubs
-stubs: .venv/bin/python ## Generate relay/v1 from proto/relay/v1
+stubs: .venv/bin/python ## Generate relay/v1 and relay/journal from proto/relay
 	@$(BIN)/python tools/stubs.py
 
 .PHONY: baseline

@@ -17,18 +17,26 @@ local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
   local condition = ARGV[2 * n]
   local word = nil
-  if scores[n] and not seen[id] and condition ~= '' then
-    word = refuses(condition, understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id)))
+  local there, r = scores[n] and not seen[id], nil
+  if there and (condition ~= '' or JOURNAL) then
+    r = understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id))
+    word = refuses(condition, r)
   end
-  reply[n] = word or (scores[n] and not seen[id] and 'CANCELLED' or 'GONE')
+  reply[n] = word or (there and 'CANCELLED' or 'GONE')
   if not word then
+    if JOURNAL and there then
+      note(CANCELLED, id, nonce_is(r.nonce), due_is(r.due), adopted_is(r.adopted))
+    elseif JOURNAL and not seen[id] then
+      note_remains(id)
+    end
     seen[id] = true
     gone[#gone + 1] = id -- also what is not there: a payload alone is an orphan
   end
 end
 if #gone > 0 then
+  if JOURNAL then append_always(time_us()) end
   redis.call('HDEL', KEYS[3], unpack(gone))
   redis.call('HDEL', KEYS[2], unpack(gone))
   redis.call('ZREM', KEYS[1], unpack(gone))
 end
-return reply
+return answer(reply)

@@ -41,6 +41,16 @@ end
 local orphans, timers, deaths, parked = {}, {}, {}, 0
 local deadline = own_score(now_us + tonumber(ARGV[2]), 0)
 
+local function note_moved(id, r, received, nonce)
+  if r.state == PARKED then
+    return note(LEFT, id, nonce_is(nonce), due_is(r.due), score_is(r.score), counts_are(r), received_is(received),
+      adopted_is(r.adopted))
+  end
+  local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE
+  note(CLAIMED, id, occurrence_is(before), due_is(r.due), counts_are(r), received_is(received),
+    adopted_is(r.adopted))
+end
+
 if #ids > 0 then
   local limits = read_limits(6)
   local records = redis.call('HMGET', KEYS[3], unpack(ids))
@@ -51,8 +61,10 @@ if #ids > 0 then
     if not envelopes[n] and r.state == PARKED then
       orphans[#orphans + 1] = id
       ended[#ended + 1] = id
+      if JOURNAL then note(ORPHANED, id, due_is(r.due)) end
     else
-      if r.state == LEASED then -- the lease ran out: its relay is gone or was cut off
+      local received, nonce = r.received, r.nonce -- of the lease that ran out
+      if r.state == LEASED then -- its relay is gone or was cut off
         r.attempts = r.attempts + r.received
         r.suspect = math.max(r.suspect, r.received)
       end
@@ -62,9 +74,9 @@ if #ids > 0 then
       if envelopes[n] and reason then
         deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
         ended[#ended + 1] = id
-        if limits.keep and (not expired or limits.keep_expired) then
-          dead[#dead + 1] = { id, r, envelopes[n], reason, '' }
-        end
+        r.received = received
+        dead[#dead + 1] = { id, r, envelopes[n], reason, '', nonce,
+          limits.keep and (not expired or limits.keep_expired) }
       else
         if envelopes[n] then
           r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
@@ -80,10 +92,15 @@ if #ids > 0 then
           local m = #timers
           timers[m + 1], timers[m + 2], timers[m + 3] = id, record, envelopes[n]
         end
+        if JOURNAL then note_moved(id, r, received, nonce) end
       end
     end
   end
-  bury(dead, now_us)
+  local names = bury(dead, now_us)
+  if JOURNAL then
+    note_deaths(dead, names)
+    append_always(now_us, ARGV[3], deadline)
+  end
   if #ended > 0 then
     redis.call('HDEL', KEYS[3], unpack(ended))
     redis.call('HDEL', KEYS[2], unpack(ended))
@@ -97,4 +114,4 @@ if #ids > 0 then
   end
 end
 
-return { string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers, deaths, paused }
+return answer({ string.format('%.0f', now_us), head(), number(deadline), parked, orphans, timers, deaths, paused })

@@ -20,29 +20,33 @@ for i = 2, #ARGV, 3 do
   ids[#ids + 1] = id
 end
 
-local deadline = own_score(time_us() + tonumber(ARGV[1]), 0)
+local now_us = time_us()
+local deadline = own_score(now_us + tonumber(ARGV[1]), 0)
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local records = redis.call('HMGET', KEYS[3], unpack(ids))
 local forgotten, moved, kept, reply = {}, {}, {}, { number(deadline) }
 
 for n, id in ipairs(ids) do
-  if not scores[n] then
-    reply[n + 1] = 'GONE'
-    forgotten[#forgotten + 1] = id
+  local nonce, received = ARGV[3 * n], ARGV[3 * n + 1] ~= ''
+  local r = scores[n] and understand(tonumber(scores[n]), records[n]) or nil
+  if r and holds(r, nonce) then
+    reply[n + 1] = 'OK'
+    if received then r.received = 1 end
+    r.score = math.max(r.score, deadline)
+    moved[#moved + 1], moved[#moved + 2] = r.score, id
+    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce), score_is(r.score)) end
   else
-    local r = understand(tonumber(scores[n]), records[n])
-    if not holds(r, ARGV[3 * n]) then
-      reply[n + 1] = 'STALE'
-    else
-      reply[n + 1] = 'OK'
-      if ARGV[3 * n + 1] ~= '' then r.received = 1 end
-      r.score = math.max(r.score, deadline)
-      moved[#moved + 1], moved[#moved + 2] = r.score, id
-      kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    reply[n + 1] = r and 'STALE' or 'GONE'
+    if not r then forgotten[#forgotten + 1] = id end
+    if JOURNAL then
+      if not r then note_taken(id, records[n]) end
+      note_refusal(id, nonce, received and RECEIVED or EXTENDED, r)
     end
   end
 end
 
+if JOURNAL then append_always(now_us) end
 if #forgotten > 0 then
   redis.call('HDEL', KEYS[3], unpack(forgotten))
 elseif #kept > 0 then
@@ -52,4 +56,4 @@ if #moved > 0 then
   redis.call('ZADD', KEYS[1], unpack(moved))
   redis.call('HSET', KEYS[3], unpack(kept))
 end
-return reply
+return answer(reply)

@@ -16,13 +16,21 @@ if bad then return bad end
 local now_us = time_us()
 local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
 if ARGV[2] == 'end' then
-  redis.call('DEL', KEYS[5])
+  local ended = redis.call('DEL', KEYS[5])
+  if JOURNAL and ended > 0 then
+    note(RESUMED, '')
+    append(now_us)
+  end
   if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once
-  return ''
+  return answer('')
 end
-if till <= now_us then return '' end -- refused: a pause that stands goes on
+if till <= now_us then return answer('') end -- refused: a pause that stands goes on
 till = math.min(till, LATEST * 1e6)
 local text = string.format('%.0f', till)
+if JOURNAL then
+  note(PAUSED, '', score_is(till / 1e6))
+  append_always(now_us)
+end
 redis.call('DEL', KEYS[5])
 redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
-return text
+return answer(text)

@@ -7,6 +7,8 @@
 --   KEYS[4] dead      STREAM  one entry a death; see `bury`
 --   KEYS[5] pause     STRING  microseconds since 1970 until which nothing is claimed
 --
+-- Where the topic has a journal, journal.lua comes between this and a script that changes something.
+--
 -- Foreign writers (FastStream publishers and workers) know the first two keys and no record.
 -- So a record counts only if it explains the score: it keeps the score that we last wrote, and
 -- every score that we write after a claim is a whole microsecond + 2^-21 s, where no publisher
@@ -16,9 +18,12 @@ local KINDS = { 'zset', 'hash', 'hash', 'stream', 'string' }
 local RECORD = '<BBBBBI4I4dddc16c16'
 local VERSION, RECORD_SIZE = 2, 69
 local PENDING, LEASED, PARKED = 0, 1, 2
+local INTENT, LEASE = 1, 2 -- what a foreign writer meant
 local NO_NONCE = string.rep('\0', 16)
 local OFF_GRID = 2 ^ -21
 local LATEST = 253402300799 -- the last second of the year 9999
+
+local JOURNAL -- its key, if the topic has one: see journal.lua
 
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
@@ -38,9 +43,9 @@ local function own_score(us, due) return math.max(math.floor(us), math.ceil(due 
 -- An error reply if a key holds another type than ours.
 local function wrong_type()
   for i = 1, #KEYS do
-    local found = redis.call('TYPE', KEYS[i]).ok
-    if found ~= KINDS[i] and found ~= 'none' then
-      return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. KINDS[i])
+    local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
+    if found ~= kind and found ~= 'none' then
+      return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end
   end
 end
@@ -77,10 +82,12 @@ local function understand(score, raw)
   if not r or whole_us(score) or score < r.due then
     local new = fresh(score, 0)
     new.approximate = whole_us(score) and 0 or 1
+    new.adopted = r and INTENT
     return new
   end
   if r.state == LEASED then r.attempts = r.attempts + r.received end
   r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE
+  r.adopted = LEASE
   return r
 end
 
@@ -130,23 +137,29 @@ local function fate(r, us, limits)
   if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
 end
 
--- Keep dead timers, each { timer_id, record, envelope or false, reason, last error }. An entry's id tells
--- its death from others of the timer. To be called before anything of them is removed: where XADD is not
--- permitted, no timer is lost. A delete comes first, so that a Redis at its maxmemory takes the rest.
+-- Keep dead timers, each { timer_id, record, envelope or false, reason, last error, nonce of its last lease,
+-- keep }. An entry's id tells its death from others of the timer. To be called before anything of them is
+-- removed: where XADD is not permitted, no timer is lost. A delete comes first, so that a Redis at its
+-- maxmemory takes the rest. Returns the entries' ids, '' for one that is not kept.
 local function bury(dead, now_us)
+  local names = {}
   if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end
-  for _, each in ipairs(dead) do
-    local id, r, envelope, reason, text = unpack(each)
-    redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts, 'claims', r.claims,
-      'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence, 'error', text,
-      'envelope', envelope or '')
+  for n, each in ipairs(dead) do
+    local id, r, envelope, reason, text, _, keep = unpack(each)
+    names[n] = keep and redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts,
+      'claims', r.claims, 'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence,
+      'error', text, 'envelope', envelope or '') or ''
   end
+  return names
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.
 local function head()
   return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or ''
 end
+
+-- What the script returns; journal.lua has something to add.
+local function answer(reply) return reply end
 
 -- Tell sleeping relays that the first timer has become an earlier one.
 local function hint(channel, before, after)

@@ -37,6 +37,10 @@ for i = 2, #ARGV do
       local r = fresh(now_us / 1e6, 0)
       r.score, r.occurrence = own_score(now_us, r.due), letter.occurrence
       gone[#gone + 1] = ARGV[i]
+      if JOURNAL then
+        note_taken(id, redis.call('HGET', KEYS[3], id))
+        note(REDRIVEN, id, occurrence_is(r.occurrence), due_is(r.due), score_is(r.score), dead_id_is(ARGV[i]))
+      end
       moved[#moved + 1], moved[#moved + 2] = number(r.score), id
       kept[#kept + 1], kept[#kept + 2] = id, pack(r)
       stored[#stored + 1], stored[#stored + 2] = id, letter.envelope
@@ -44,6 +48,7 @@ for i = 2, #ARGV do
   end
 end
 if #gone > 0 then
+  if JOURNAL then append_always(now_us) end
   redis.call('XDEL', KEYS[4], unpack(gone))
   redis.call('ZADD', KEYS[1], unpack(moved))
   redis.call('HSET', KEYS[2], unpack(stored))
@@ -51,4 +56,4 @@ if #gone > 0 then
   if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
   hint(ARGV[1], before, head())
 end
-return reply
+return answer(reply)

@@ -14,5 +14,9 @@ local orphans = {}
 for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV))) do
   if not score then orphans[#orphans + 1] = ARGV[n] end
 end
-if #orphans == 0 then return { 0, 0 } end
-return { redis.call('HDEL', KEYS[2], unpack(orphans)), redis.call('HDEL', KEYS[3], unpack(orphans)) }
+if #orphans == 0 then return answer({ 0, 0 }) end
+if JOURNAL then
+  for _, id in ipairs(orphans) do note_remains(id) end
+  append_always(time_us())
+end
+return answer({ redis.call('HDEL', KEYS[2], unpack(orphans)), redis.call('HDEL', KEYS[3], unpack(orphans)) })

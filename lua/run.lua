@@ -25,16 +25,21 @@ for n, id in ipairs(ids) do
     reply[n] = 'IN_FLIGHT'
   else
     reply[n] = 'OK'
+    local due = r.due
     r.due = math.min(r.due, now_us / 1e6)
     r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0 -- parked before: anew, if need be
+    if JOURNAL then
+      note(RUN, id, due_is(r.due), score_is(r.score), previous_due_is(due), counts_are(r), adopted_is(r.adopted))
+    end
     moved[#moved + 1], moved[#moved + 2] = number(r.score), id
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   end
 end
 if #moved > 0 then
+  if JOURNAL then append_always(now_us) end
   redis.call('HDEL', KEYS[3], kept[1]) -- a delete first, so that a Redis at its maxmemory takes the rest
   redis.call('ZADD', KEYS[1], unpack(moved))
   redis.call('HSET', KEYS[3], unpack(kept))
   hint(ARGV[1], before, head())
 end
-return reply
+return answer(reply)

@@ -15,7 +15,7 @@
 --           'GONE'                     '': a condition, and no timer to hold it against
 --           'FULL'                     '': the topic is at its limit
 --         error WRONGKEYTYPE; error OUTOFRANGE <index from 0> if a delay ends after 9999;
---         error OOM from Redis, with nothing written, since ZADD is the first write
+--         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
 --         token is worth nothing and its late ACK can't remove the new intent.
 
@@ -29,11 +29,22 @@ local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local room = tonumber(ARGV[2])
 if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
 local scores, stored, written, kept, reply, latest = {}, {}, {}, {}, {}, {}
+local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 
 -- The timer of the n-th id as it stands: as this call leaves it, if it came before.
 local function standing(n, id)
   if latest[id] or not found[n] then return latest[id] end
   return understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
+end
+
+local function note_stored(n, id, r)
+  local old = standing(n, id)
+  if not old then
+    note_taken(id, records[n])
+    return note(SCHEDULED, id, due_is(r.due), expires_is(r.expires))
+  end
+  note(REPLACED, id, nonce_is(old.nonce), due_is(r.due), expires_is(r.expires), previous_due_is(old.due),
+    adopted_is(old.adopted))
 end
 
 for n, id in ipairs(ids) do
@@ -71,6 +82,7 @@ for n, id in ipairs(ids) do
     reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', number(score)
     local r = fresh(score, expires)
     if expires > 0 then r.score = own_score(0, score) end -- no publisher's: the record must not explain theirs
+    if JOURNAL then note_stored(n, id, r) end
     latest[id] = r
     scores[#scores + 1], scores[#scores + 2] = number(r.score), id
     stored[#stored + 1], stored[#stored + 2] = id, ARGV[i + 3]
@@ -80,6 +92,7 @@ end
 
 if #written > 0 then
   local before = head()
+  if JOURNAL then append(now_us) end
   redis.call('ZADD', KEYS[1], unpack(scores))
   redis.call('HDEL', KEYS[3], unpack(written))
   redis.call('HSET', KEYS[2], unpack(stored))
@@ -91,4 +104,4 @@ if #written > 0 then
 end
 
 reply[1] = string.format('%.0f', now_us)
-return reply
+return answer(reply)

@@ -27,7 +27,7 @@ local ids, at, seen = {}, {}, {}
 for i = 7, #ARGV, 4 do
   local id = ARGV[i]
   if seen[id] then return fail('DUPLICATE', id) end
-  seen[id] = true
+  seen[id] = i
   ids[#ids + 1], at[#at + 1] = id, i
 end
 
@@ -38,6 +38,11 @@ local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local records = redis.call('HMGET', KEYS[3], unpack(ids))
 local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, {}
 
+-- Note how a lease ended, and what is left of the timer.
+local function note_end(id, ...)
+  note(BY_VERB[ARGV[seen[id] + 2]], id, nonce_is(ARGV[seen[id] + 1]), ...)
+end
+
 local function finish(id)
   ended[#ended + 1] = id
   forgotten[#forgotten + 1] = id
@@ -46,7 +51,9 @@ end
 
 local function die(id, r, reason, text)
   finish(id)
-  if limits.keep then dead[#dead + 1] = { id, r, redis.call('HGET', KEYS[2], id), reason, text } end
+  r.received = reason == 'unreadable' and 0 or 1
+  dead[#dead + 1] = { id, r, limits.keep and redis.call('HGET', KEYS[2], id), reason, text, ARGV[seen[id] + 1],
+    limits.keep }
   return reason
 end
 
@@ -57,12 +64,16 @@ local function again(id, r, text)
   if reason then return die(id, r, reason, text) end
   moved[#moved + 1], moved[#moved + 2] = r.score, id
   kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+  if JOURNAL then note_end(id, due_is(r.due), score_is(r.score), counts_are(r), received_is(text and 1)) end
   return 'OK'
 end
 
 local verbs = {}
 
-function verbs.ack(id) return finish(id) end
+function verbs.ack(id)
+  if JOURNAL then note_end(id) end
+  return finish(id)
+end
 
 function verbs.nack(id, r, detail)
   local delay, text = cut(detail)
@@ -89,13 +100,15 @@ function verbs.reject(id, r, detail)
 end
 
 -- A new intent, like that of a publisher: no record, and a score off our grid.
-function verbs.reschedule(id, _, detail)
+function verbs.reschedule(id, r, detail)
   local word, rest = cut(detail)
   local value, envelope = cut(rest)
   local score = tonumber(value)
   if word == 'in' then score = (now_us + score) / 1e6 end
+  score = math.min(score, LATEST)
   forgotten[#forgotten + 1] = id
-  moved[#moved + 1], moved[#moved + 2] = math.min(score, LATEST), id
+  moved[#moved + 1], moved[#moved + 2] = score, id
+  if JOURNAL then note_end(id, due_is(score), previous_due_is(r.due)) end
   if envelope ~= '' then rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope end
   return 'OK'
 end
@@ -106,13 +119,22 @@ for n, id in ipairs(ids) do
   if not scores[n] then
     reply[n + 1] = 'GONE'
     forgotten[#forgotten + 1] = id -- a record without a timer is nobody's
+    if JOURNAL then
+      note_taken(id, records[n])
+      note_refusal(id, nonce, BY_VERB[verb])
+    end
   else
     local r = understand(tonumber(scores[n]), records[n])
     reply[n + 1] = holds(r, nonce) and verbs[verb](id, r, detail) or 'STALE'
+    if JOURNAL and reply[n + 1] == 'STALE' then note_refusal(id, nonce, BY_VERB[verb], r) end
   end
 end
 
-bury(dead, now_us)
+local names = bury(dead, now_us)
+if JOURNAL then
+  note_deaths(dead, names)
+  append_always(now_us)
+end
 if #forgotten > 0 then
   redis.call('HDEL', KEYS[3], unpack(forgotten))
 elseif #kept > 0 then
@@ -129,4 +151,4 @@ if #rewritten > 0 then redis.call('HSET', KEYS[2], unpack(rewritten)) end
 local after = head()
 hint(ARGV[1], before, after)
 reply[1] = after
-return reply
+return answer(reply)

@@ -13,8 +13,11 @@ import anyio
 
 from relay import __version__
 from relay.core.errors import RelayError, StoreUnavailable, UnfitServer
+from relay.core.journal import Journals
 from relay.core.secrets import mask
+from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
+from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import RedisSettings, Settings
@@ -77,10 +80,13 @@ async def serve(settings: Settings) -> None:
         traced() as tracing,
     ):
         hints = RedisHints(listener, keys)
-        store = RedisStore(redis, keys, demoted=hints.renew)
         metrics = Metrics()
         policies = settings.policies()
-        topics = RedisTopics(redis, keys, demoted=hints.renew)
+        journals = Journals(
+            lambda topic: policies(topic).journal_keeps, JournalTrims(metrics.instruments, SystemClock())
+        )
+        store = RedisStore(redis, keys, journals=journals, demoted=hints.renew)
+        topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew)
         engine = Engine(store, topics, hints, store.ping, policies, metrics.instruments, tracing=tracing)
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -144,6 +150,7 @@ def key_names(redis: RedisSettings) -> KeyNames:
         leases=redis.leases_key,
         dead=redis.dead_key,
         pause=redis.pause_key,
+        journal=redis.journal_key,
         topics=redis.topics_key,
         wake=redis.wake_channel,
         hash_tags=redis.hash_tags,

@@ -1,4 +1,4 @@
-"""Generate relay/v1 from proto/relay/v1, or check that what is committed is what would be generated.
+"""Generate relay/v1 and relay/journal from proto/relay, or check that what is committed would be generated.
 
     python tools/stubs.py            write the stubs
     python tools/stubs.py --check    exit 1, with a diff, if they have drifted
@@ -19,10 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-PACKAGE = Path("relay/v1")
+PACKAGES = (Path("relay/v1"), Path("relay/journal/v1"))
+PARENTS = ("relay/journal/__init__.py",)
 VENV = ROOT / ".venv-stubs"
 PINS = ("grpcio-tools==1.74.0", "grpcio==1.74.0", "protobuf==6.31.1", "setuptools==80.9.0")
-INIT = '"""Generated from proto/relay/v1 by tools/stubs.py: do not edit."""\n'
+INIT = '"""Generated from proto/{} by tools/stubs.py: do not edit."""\n'
 
 
 def generator() -> Path:
@@ -42,10 +43,12 @@ def generator() -> Path:
 
 
 def generate(out: Path) -> dict[str, str]:
-    """Generate into `out`; returns file name → content for the whole of relay/v1."""
-    protos = sorted(str(p.relative_to(PROTO)) for p in (PROTO / PACKAGE).glob("*.proto"))
+    """Generate into `out`; returns path → content for all packages."""
+    protos = sorted(
+        str(p.relative_to(PROTO)) for package in PACKAGES for p in (PROTO / package).glob("*.proto")
+    )
     if not protos:
-        sys.exit(f"stubs: no .proto file in {PROTO / PACKAGE}")
+        sys.exit(f"stubs: no .proto file in {PROTO}")
     subprocess.run(
         [
             *(generator(), "-W", "ignore", "-m", "grpc_tools.protoc", f"-I{PROTO}"),
@@ -54,28 +57,30 @@ def generate(out: Path) -> dict[str, str]:
         ],
         check=True,
     )
-    files = {p.name: p.read_text() for p in (out / PACKAGE).iterdir()}
+    files = {str(p.relative_to(out)): p.read_text() for p in out.rglob("*.py*")}
     # protoc makes an empty service module for a file that declares no service.
     used = {
         name: text
         for name, text in files.items()
         if not name.endswith("_pb2_grpc.py") or "def __init__(self, channel)" in text
     }
-    return {"__init__.py": INIT, **used}
+    inits = (*(f"{package}/__init__.py" for package in PACKAGES), *PARENTS)
+    return {**{name: INIT.format(Path(name).parent) for name in inits}, **used}
 
 
 def committed() -> dict[str, str]:
-    return {p.name: p.read_text() for p in (ROOT / PACKAGE).glob("*.py*") if p.is_file()}
+    found = [p for package in PACKAGES for p in (ROOT / package).glob("*.py*") if p.is_file()]
+    found += [ROOT / name for name in PARENTS if (ROOT / name).exists()]
+    return {str(p.relative_to(ROOT)): p.read_text() for p in found}
 
 
 def write(fresh: dict[str, str]) -> None:
-    target = ROOT / PACKAGE
-    target.mkdir(parents=True, exist_ok=True)
     for stale in committed().keys() - fresh.keys():
-        (target / stale).unlink()
+        (ROOT / stale).unlink()
     for name, text in fresh.items():
-        (target / name).write_text(text)
-    print(f"stubs: wrote {len(fresh)} files to {PACKAGE}")
+        (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / name).write_text(text)
+    print(f"stubs: wrote {len(fresh)} files to {', '.join(map(str, PACKAGES))}")
 
 
 def drift(fresh: dict[str, str]) -> list[str]:
@@ -100,7 +105,7 @@ def main() -> None:
         write(fresh)
     elif lines := drift(fresh):
         print(*(line[:160] for line in lines[:60]), sep="\n")
-        sys.exit("stubs: relay/v1 has drifted from proto/relay/v1: run `make stubs`")
+        sys.exit("stubs: the stubs have drifted from proto/relay: run `make stubs`")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,9 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
     ahead, trip = await examine.clock(redis)
     yield findings.clock(ahead)
     yield findings.latency(trip)
-    refused = await examine.refusals(redis, keys, tuple(settings.topics))
+    policies = settings.policies()
+    journal = any(policy.journal for policy in (policies.default, *policies.own.values()))
+    refused = await examine.refusals(redis, keys, tuple(settings.topics), journal=journal)
     for what, why in refused:
         advice = "give the user what docs/redis.md lists"
         yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
@@ -118,14 +120,14 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
 
 async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> AsyncIterator[Finding]:
     """Each topic that is configured or registered; a line for all where nothing is to be said."""
-    topics = RedisTopics(redis, keys)
+    topics, policies = RedisTopics(redis, keys), settings.policies()
     names = sorted({*settings.topics, *await topics.topics()})
     if len(names) > MOST_TOPICS:
         words = f"there are {len(names)}; only the first {MOST_TOPICS} were looked at"
         yield Finding("topics", "note", words)
     quiet = True
     for name in names[:MOST_TOPICS]:
-        foreign = await examine.foreign_types(redis, keys, name)
+        foreign = await examine.foreign_types(redis, keys, name, journal=policies(name).journal)
         for key, held, wanted in foreign:
             quiet = False
             yield Finding(

@@ -51,6 +51,7 @@ class TopicPolicy:
 
     `target` is the application that the relay dials to push the topic's timers; empty where
     applications dial the relay. `max_waiting` is how many timers the topic may hold, 0: any number.
+    A topic with a `journal` keeps its newest `journal_max_length` records.
     """
 
     polling_interval: float = 0.05
@@ -64,6 +65,8 @@ class TopicPolicy:
     target: str = ""
     max_claims: int = 1_000
     max_waiting: int = 0
+    journal: bool = False
+    journal_max_length: int = 1_000_000
     retry: RetryPolicy = RetryPolicy()
     dead_letters: DeadLetterPolicy = DeadLetterPolicy()
 
@@ -71,6 +74,11 @@ class TopicPolicy:
     def lifetime(self) -> float:
         """How long a silent delivery keeps its lease (seconds)."""
         return self.delivery_timeout if self.renew else self.lease_ttl
+
+    @property
+    def journal_keeps(self) -> int:
+        """How many records its journal keeps; 0 if it has none."""
+        return self.journal_max_length if self.journal else 0
 
     @cached_property
     def limits(self) -> Limits:

@@ -153,7 +153,10 @@ class TopicStore(Protocol):
         ...
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
-        """Remove dead letters for good; answers how many were there."""
+        """Remove dead letters for good; answers how many were there.
+
+        Each is one step, all together are not.
+        """
         ...
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:

@@ -72,6 +72,7 @@ class RedisSettings(Section):
     leases_key: Prefix = field("timers_leases", "", "Prefix of the hashes of leases.")
     dead_key: Prefix = field("timers_dead", "", "Prefix of the streams of dead letters.")
     pause_key: Prefix = field("timers_pause", "", "Prefix of the keys that pause a topic.")
+    journal_key: Prefix = field("timers_journal", "", "Prefix of the streams that are topics' journals.")
     topics_key: Prefix = field("timers_topics", "", "The set of all topics, and the prefix of its locks.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
     hash_tags: bool = field(
@@ -89,6 +90,7 @@ class RedisSettings(Section):
             leases_key=self.leases_key,
             dead_key=self.dead_key,
             pause_key=self.pause_key,
+            journal_key=self.journal_key,
             topics_key=self.topics_key,
         )
         return self
@@ -252,6 +254,17 @@ class PolicySettings(Section):
         "timers",
         "Schedule refuses a new timer while the topic holds so many. 0: no limit.",
         ge=0,
+        le=1_000_000_000,
+    )
+    journal: bool = field(
+        False, "", "Record every change of the topic's timers in Redis. See [journal.md](journal.md)."
+    )
+    journal_max_length: Whole = field(
+        1_000_000,
+        "records",
+        "The journal keeps so many records, of some 70 bytes each; older ones are dropped, counted and "
+        "logged.",
+        ge=1,
         le=1_000_000_000,
     )
     delivery: DeliverySettings = DeliverySettings()

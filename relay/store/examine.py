@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.errors import RelayError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
+from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.errors import NotMaster, translated_errors
@@ -27,7 +28,7 @@ ROUND_TRIPS = 20
 HEARING = 2.0
 """Seconds for a message of our own to come back."""
 
-TYPES = ("zset", "hash", "hash", "stream", "string")
+TYPES = ("zset", "hash", "hash", "stream", "string", "stream")
 """What a topic's keys hold, in the order of `KeyNames.of`."""
 
 
@@ -84,25 +85,34 @@ async def clock(redis: Redis) -> tuple[float, float]:
     return trips[0][1], trips[len(trips) // 2][0]  # the quickest trip tells the clock best
 
 
-async def foreign_types(redis: Redis, keys: KeyNames, topic: str) -> list[tuple[str, str, str]]:
-    """Keys of a topic that hold something else: key, what it holds, what belongs there."""
+async def foreign_types(
+    redis: Redis, keys: KeyNames, topic: str, *, journal: bool
+) -> list[tuple[str, str, str]]:
+    """Keys of a topic that hold something else: key, what it holds, what belongs there.
+
+    The journal's is looked at if the topic has one: else the user may have no right to it.
+    """
     found = []
     async with translated_errors():
-        for key, wanted in zip(keys.of(topic), TYPES, strict=True):
+        for key, wanted in zip(_used(keys, topic, journal), TYPES, strict=False):
             held = (await redis.execute_command("TYPE", key)).decode()
             if held not in (wanted, "none"):
                 found.append((key, held, wanted))
     return found
 
 
-async def refusals(redis: Redis, keys: KeyNames, known: Sequence[str] = ()) -> list[tuple[str, str]]:
+async def refusals(
+    redis: Redis, keys: KeyNames, known: Sequence[str] = (), *, journal: bool = False
+) -> list[tuple[str, str]]:
     """Do all that a relay does, on a topic of our own; what was refused, and in which words.
 
     Nothing of the topic is left, as far as the user may remove it. `known` are topics that may be
-    registered. Raises `StoreUnavailable`.
+    registered; `journal`: with a journal. Raises `StoreUnavailable`.
     """
     topic = f"relay-doctor-{secrets.token_hex(8)}"
-    store, topics = RedisStore(redis, keys), RedisTopics(redis, keys)
+    journals = Journals(lambda _: 1 if journal else 0)
+    store = RedisStore(redis, keys, journals=journals)
+    topics = RedisTopics(redis, keys, journals=journals)
     nonce = secrets.token_bytes(16)
     found: list[tuple[str, str]] = []
 
@@ -156,9 +166,14 @@ async def refusals(redis: Redis, keys: KeyNames, known: Sequence[str] = ()) -> l
             await attempt("register topics", lambda: topics.register(name))  # noqa: B023 (awaited at once)
     finally:
         await attempt("cancel", lambda: store.cancel(topic, list("abc")))
-        with suppress(RedisError):  # what the user may not remove one by one
-            await redis.execute_command("DEL", *keys.of(topic))
+        for key in _used(keys, topic, journal):
+            with suppress(RedisError):  # what the user may not remove
+                await redis.execute_command("DEL", key)
     return found
+
+
+def _used(keys: KeyNames, topic: str, journal: bool) -> tuple[str, ...]:
+    return keys.of(topic)[: None if journal else -1]
 
 
 async def deafness(redis: Redis, keys: KeyNames) -> str:

@@ -18,13 +18,14 @@ class KeyNames:
     leases: str = "timers_leases"
     dead: str = "timers_dead"
     pause: str = "timers_pause"
+    journal: str = "timers_journal"
     topics: str = "timers_topics"
     wake: str = "timers_wake"
     hash_tags: bool = False
 
-    def of(self, topic: str) -> tuple[str, str, str, str, str]:
+    def of(self, topic: str) -> tuple[str, str, str, str, str, str]:
         """Timeline, payloads, leases, dead letters and pause: the order in which every script takes as
-        many as it needs."""
+        many as it needs; and the journal, which comes last in every script of a topic that has one."""
         tag = self._tag(topic)
         return (
             f"{self.timeline}:{tag}",
@@ -32,6 +33,7 @@ class KeyNames:
             f"{self.leases}:{tag}",
             f"{self.dead}:{tag}",
             f"{self.pause}:{tag}",
+            f"{self.journal}:{tag}",
         )
 
     def channel(self, topic: str) -> str:

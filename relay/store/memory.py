@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
+from relay.core.journal import NO_JOURNALS, Batch, Journals, Kind
 from relay.core.outcomes import (
     NO_LIMITS,
     Extension,
@@ -29,6 +31,16 @@ from relay.core.timers import (
     StoredTimer,
     TimerState,
 )
+from relay.store.memory_journal import MemoryJournal
+
+ENDS = {
+    Verb.ACK: Kind.ACKED,
+    Verb.NACK: Kind.NACKED,
+    Verb.REJECT: Kind.DEAD,
+    Verb.RESCHEDULE: Kind.RESCHEDULED,
+    Verb.RELEASE: Kind.RELEASED,
+}
+"""What a settlement is in the journal."""
 
 
 @dataclass(slots=True)
@@ -46,10 +58,12 @@ class _Entry:
 
 
 class MemoryStore:
-    """A `TimerStore` whose "now" is `clock()` (microseconds)."""
+    """A `TimerStore` whose "now" is `clock()` (microseconds); `journals` says which topics have a journal."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], *, journals: Journals = NO_JOURNALS) -> None:
         self._clock = clock
+        self._journal = MemoryJournal(journals)
+        self._note = self._journal.note
         self._topics: dict[str, dict[str, _Entry]] = {}
         self._watchers: dict[str, Callable[[int], None]] = {}
 
@@ -66,6 +80,7 @@ class MemoryStore:
             raise InvalidField("delay", "ends after the year 9999; give a shorter one")
         head = self._head(topic)
         results = [self._put(topic, timer, due, max_waiting) for timer, due in zip(timers, dues, strict=True)]
+        self._journal.append(topic, now)
         self._hint(topic, head)
         return results
 
@@ -84,13 +99,21 @@ class MemoryStore:
         if timer.expires_after is not None:
             expires = min(due + timer.expires_after, LATEST)
         entries[timer.timer_id] = _Entry(timer, due, due, expires=expires)
+        facts = {"due": due, "expires": expires or 0}
+        if there is None:
+            self._note(Kind.SCHEDULED, timer.timer_id, **facts)
+        else:
+            nonce = there.nonce or b""
+            self._note(Kind.REPLACED, timer.timer_id, nonce=nonce, previous_due=there.due, **facts)
         return Scheduled(due, Change.REPLACED if there else Change.CREATED)
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
     ) -> list[Change]:
         """See `TimerStore.cancel`."""
-        return [self._cancel(topic, timer_id, condition) for timer_id in timer_ids]
+        changes = [self._cancel(topic, timer_id, condition) for timer_id in timer_ids]
+        self._journal.append(topic, self._clock())
+        return changes
 
     def _cancel(self, topic: str, timer_id: str, condition: Condition) -> Change:
         entry = self._entries(topic).get(timer_id)
@@ -99,12 +122,14 @@ class MemoryStore:
         change = _refusal(condition, entry)
         if change is None:
             del self._entries(topic)[timer_id]
+            self._note(Kind.CANCELLED, timer_id, nonce=entry.nonce or b"", due=entry.due)
         return change or Change.CANCELLED
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
         """See `TimerStore.run`."""
         head = self._head(topic)
         changes = [self._run(self._entries(topic).get(timer_id)) for timer_id in timer_ids]
+        self._journal.append(topic, self._clock())
         self._hint(topic, head)
         return changes
 
@@ -114,7 +139,8 @@ class MemoryStore:
         if entry.nonce is not None:
             return Change.IN_FLIGHT
         entry.next_claim = self._clock()
-        entry.due = min(entry.due, entry.next_claim)
+        previous, entry.due = entry.due, min(entry.due, entry.next_claim)
+        self._note(Kind.RUN, entry.timer.timer_id, previous_due=previous, **_standing(entry))
         return Change.RUN
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
@@ -141,19 +167,29 @@ class MemoryStore:
             size += len(entry.timer.payload)
             if entry.next_claim > now or (claimed and size > max_bytes):
                 break
-            if entry.nonce is not None:
-                entry.attempts += entry.received
-                entry.suspect |= entry.received
+            lapsed, received = entry.nonce or b"", entry.received
+            if lapsed:
+                entry.attempts += received
+                entry.suspect |= received
             entry.nonce, entry.received = None, False
             reason = Reason.EXPIRED if _expired(entry, now) else _fate(entry, now, limits)
             if reason is not None:
-                del self._entries(topic)[entry.timer.timer_id]
+                self._die(topic, entry, reason, lapsed, received)
                 deaths.append((entry.timer.timer_id, reason.value))
                 continue
             entry.nonce, entry.next_claim = nonce, now + lease
             entry.claims += 1
             entry.occurrence = entry.occurrence or nonce
             claimed.append(_claimed(entry))
+            self._note(
+                Kind.CLAIMED,
+                entry.timer.timer_id,
+                nonce=nonce,
+                occurrence=entry.occurrence,
+                received=received,
+                **_standing(entry),
+            )
+        self._journal.append(topic, now)
         return Claim(claimed, now=now, next=self._head(topic), deadline=now + lease, deaths=tuple(deaths))
 
     async def settle(
@@ -162,24 +198,50 @@ class MemoryStore:
         """See `TimerStore.settle`. The dead are not kept."""
         head = self._head(topic)
         settled = [self._settle(topic, settlement, limits) for settlement in settlements]
+        self._journal.append(topic, self._clock())
         self._hint(topic, head)
         return settled
 
     def _settle(self, topic: str, settlement: Settlement, limits: Limits) -> Settled:
-        entry, verdict = self._lease(topic, settlement.timer_id, settlement.nonce)
+        timer_id, nonce, verb = settlement.timer_id, settlement.nonce, settlement.verb
+        entry, verdict = self._lease(topic, timer_id, nonce, ENDS[verb])
         if entry is None:
             return verdict
-        if settlement.verb in (Verb.ACK, Verb.REJECT):
-            del self._entries(topic)[settlement.timer_id]
-            return settlement.reason if settlement.verb is Verb.REJECT else Verdict.OK
-        if settlement.verb is Verb.RESCHEDULE:
+        if verb is Verb.ACK:
+            del self._entries(topic)[timer_id]
+            self._note(Kind.ACKED, timer_id, nonce=nonce)
+            return Verdict.OK
+        if verb is Verb.REJECT:
+            entry.attempts += 1
+            received = settlement.reason is not Reason.UNREADABLE
+            return self._die(topic, entry, settlement.reason, nonce, received)
+        if verb is Verb.RESCHEDULE:
             self._again(topic, entry, settlement)
             return Verdict.OK
         counts = self._retry(entry, settlement)
         reason = _fate(entry, entry.next_claim, limits) if counts else None
         if reason is not None:
-            del self._entries(topic)[settlement.timer_id]
-        return reason or Verdict.OK
+            return self._die(topic, entry, reason, nonce, received=True)
+        self._note(ENDS[verb], timer_id, nonce=nonce, received=counts, **_standing(entry))
+        return Verdict.OK
+
+    def _die(self, topic: str, entry: _Entry, reason: Reason, nonce: bytes, received: bool) -> Reason:
+        """`nonce` of its last lease; `received`: whether that was."""
+        del self._entries(topic)[entry.timer.timer_id]
+        facts = {**_standing(entry), "score": 0}
+        if reason is Reason.EXPIRED:
+            facts["expires"] = entry.expires
+        else:
+            facts["reason"] = reason.value
+        self._note(
+            Kind.EXPIRED if reason is Reason.EXPIRED else Kind.DEAD,
+            entry.timer.timer_id,
+            nonce=nonce,
+            occurrence=entry.occurrence or b"",
+            received=received,
+            **facts,
+        )
+        return reason
 
     def _retry(self, entry: _Entry, settlement: Settlement) -> bool:
         """Make it due again; answers whether that was an attempt."""
@@ -200,18 +262,24 @@ class MemoryStore:
         again = settlement.again
         assert again is not None, "RESCHEDULE without a timer"
         due = again.due if again.due is not None else self._clock() + (again.delay or 0)
+        due = min(due, LATEST)
         timer = again if settlement.new_content else entry.timer
-        self._entries(topic)[settlement.timer_id] = _Entry(timer, min(due, LATEST), min(due, LATEST))
+        self._entries(topic)[settlement.timer_id] = _Entry(timer, due, due)
+        nonce, previous = settlement.nonce, entry.due
+        self._note(Kind.RESCHEDULED, settlement.timer_id, nonce=nonce, due=due, previous_due=previous)
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`."""
         verdicts = []
         for extension in extensions:
-            entry, verdict = self._lease(topic, extension.timer_id, extension.nonce)
+            kind = Kind.RECEIVED if extension.received else Kind.EXTENDED
+            entry, verdict = self._lease(topic, extension.timer_id, extension.nonce, kind)
             verdicts.append(verdict)
             if entry is not None:
                 entry.received |= extension.received
                 entry.next_claim = max(entry.next_claim, self._clock() + lease)
+                self._note(kind, extension.timer_id, nonce=extension.nonce, score=entry.next_claim)
+        self._journal.append(topic, self._clock())
         return verdicts
 
     async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
@@ -236,11 +304,18 @@ class MemoryStore:
         if topic in self._watchers and after is not None and (before is None or after < before):
             self._watchers[topic](after)
 
-    def _lease(self, topic: str, timer_id: str, nonce: bytes) -> tuple[_Entry | None, Verdict]:
+    def _lease(self, topic: str, timer_id: str, nonce: bytes, kind: Kind) -> tuple[_Entry | None, Verdict]:
+        """The timer that is leased under this nonce; else the verdict. `kind` is what is refused then."""
         entry = self._entries(topic).get(timer_id)
-        if entry is None:
-            return None, Verdict.GONE
-        return (entry, Verdict.OK) if entry.nonce == nonce else (None, Verdict.STALE)
+        if entry is not None and entry.nonce == nonce:
+            return entry, Verdict.OK
+        refusal = Kind.STALE if entry else Kind.GONE
+        self._note(refusal, timer_id, nonce=nonce, refused=kind)
+        return None, Verdict.STALE if entry else Verdict.GONE
+
+    def journal(self, topic: str) -> list[Batch]:
+        """What is kept of the topic's journal, the oldest first."""
+        return list(self._journal.batches.get(topic, ()))
 
     def _stored(self, entry: _Entry, *, content: bool = False) -> StoredTimer:
         return StoredTimer(
@@ -286,6 +361,17 @@ def _fate(entry: _Entry, instant: int, limits: Limits) -> Reason | None:
         return Reason.CLAIMS
     too_old = limits.max_age and entry.attempts and instant - entry.due > limits.max_age
     return Reason.AGE if too_old else None
+
+
+def _standing(entry: _Entry) -> dict[str, Any]:
+    """What the journal tells of a timer that stays."""
+    return {
+        "due": entry.due,
+        "score": entry.next_claim,
+        "attempts": entry.attempts,
+        "claims": entry.claims,
+        "suspect": entry.suspect,
+    }
 
 
 def _place(entry: _Entry) -> tuple[int, bytes]:

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND, from_score, to_score
+from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.outcomes import (
     NO_LIMITS,
     Extension,
@@ -52,8 +53,9 @@ VERBS = ("schedule", "cancel", "run", "get", "list", "claim", "settle", "extend"
 class RedisStore:
     """A `TimerStore` on a Redis or Valkey server.
 
-    `demoted` is called when the server turns out to be a replica now: other connections to it are
-    of no use either. `texts` replaces scripts by other text, for tests that break them on purpose.
+    `journals` says which topics have a journal. `demoted` is called when the server turns out to be a
+    replica now: other connections to it are of no use either. `texts` replaces scripts by other text, for
+    tests that break them on purpose.
     """
 
     def __init__(
@@ -62,13 +64,14 @@ class RedisStore:
         keys: KeyNames | None = None,
         *,
         park_grace: int = PARK_GRACE,
+        journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
         self._park_grace = park_grace
-        self._run = Scripts(redis, self._keys, VERBS, demoted=demoted, texts=texts).run
+        self._run = Scripts(redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts).run
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""

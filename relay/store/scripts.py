@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from relay.core.errors import StoreUnavailable
+from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.errors import says_readonly, translated_errors
 from relay.store.keys import KeyNames
 from relay.store.pool import MasterPool
@@ -21,33 +22,41 @@ Argument = bytes | str | int
 
 
 @cache
-def source(verb: str) -> str:
-    """The text of `lua/<verb>.lua` behind the prelude."""
+def source(name: str) -> str:
+    """The text of a script: `claim` is `lua/claim.lua` behind the prelude, `claim+journal` has
+    `lua/journal.lua` between them."""
+    verb, _, between = name.partition("+")
     packaged = files("relay") / "lua"
     folder = packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
-    return "\n".join((folder / f"{name}.lua").read_text(encoding="utf-8") for name in ("prelude", verb))
+    parts = [part for part in ("prelude", between, verb) if part]
+    return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts)
 
 
 KEYS = {"claim": 5, "settle": 4, "letters": 4, "redrive": 4, "purge": 4, "trim": 4, "stats": 5, "pause": 5}
 """How many of a topic's keys a script takes, if not the first three."""
 
+READING = frozenset(("get", "list", "letters", "stats", "sweep"))
+"""The verbs that change nothing; all others are in the topic's journal, if it has one."""
+
 
 class Script:
-    """One verb's script.
+    """One verb's script, `+journal` for topics that have one.
 
     Plain EVALSHA, and the text only once a server does not know it: after a restart, a failover
     or SCRIPT FLUSH that is, at the next call.
     """
 
-    def __init__(self, verb: str, text: str | None = None) -> None:
-        self.verb = verb
+    def __init__(self, name: str, text: str | None = None) -> None:
+        verb, _, journal = name.partition("+")
+        self.name = name
         self.keys = KEYS.get(verb, 3)
-        self.text = source(verb) if text is None else text
+        self.journal = bool(journal)
+        self.text = source(name) if text is None else text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     async def __call__(self, redis: Redis, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run it on the first of a topic's `keys`; raises what redis-py raises."""
-        keys = keys[: self.keys]
+        """Run it on what it takes of a topic's `keys`; raises what redis-py raises."""
+        keys = [*keys[: self.keys], *(keys[-1:] if self.journal else ())]
         try:
             return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -67,19 +76,31 @@ class Scripts:
         keys: KeyNames,
         verbs: Sequence[str],
         *,
+        journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys
         self._demoted = demoted
-        self._scripts = {verb: Script(verb, (texts or {}).get(verb)) for verb in verbs}
+        self._journals = journals
+        names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+        self._scripts = {name: Script(name, (texts or {}).get(name)) for name in names}
 
     async def run(self, verb: str, topic: str, *args: Argument) -> Any:
         """Run one; raises `StoreError`."""
+        keep = 0 if verb in READING else self._journals.keep(topic)
+        if not keep:
+            return await self._call(verb, topic, args)
+        reply, trimmed = await self._call(f"{verb}+journal", topic, (*args, keep))
+        if trimmed:
+            self._journals.trimmed(topic, trimmed)
+        return reply
+
+    async def _call(self, name: str, topic: str, args: Sequence[Argument]) -> Any:
         try:
             async with translated_errors():
-                return await self._scripts[verb](self._redis, self._keys.of(topic), args)
+                return await self._scripts[name](self._redis, self._keys.of(topic), args)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
                 self._leave()

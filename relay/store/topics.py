@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, from_score
+from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
 from relay.store import envelope
 from relay.store.errors import translated_errors
@@ -22,8 +23,8 @@ CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGE
 PAGE_BYTES = 4 << 20
 """Content that a page of dead letters reads at most, roughly; it ends sooner then."""
 
-REDRIVE_PART = 25
-"""Dead letters that one script call brings back: their contents pass through it."""
+PART = 25
+"""Dead letters that one script call brings back or purges: their contents pass through it."""
 
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
@@ -36,12 +37,13 @@ class RedisTopics:
         redis: Redis,
         keys: KeyNames | None = None,
         *,
+        journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
-        self._run = Scripts(redis, self._keys, VERBS, demoted=demoted, texts=texts).run
+        self._run = Scripts(redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts).run
         self._places: dict[str, tuple[str, bytes | str]] = {}
         """Where the search for orphans goes on in each topic: which hash, and its cursor."""
 
@@ -106,21 +108,23 @@ class RedisTopics:
         return _letter(*found[0]) if found else None
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
-        """See `TopicStore.redrive`. A script call for each `REDRIVE_PART`."""
+        """See `TopicStore.redrive`. A script call for each `PART`."""
         for dead_id in dead_ids:
             _check(dead_id)
         changes: list[Change] = []
-        for start in range(0, len(dead_ids), REDRIVE_PART):
-            part = dead_ids[start : start + REDRIVE_PART]
+        for start in range(0, len(dead_ids), PART):
+            part = dead_ids[start : start + PART]
             reply = await self._run("redrive", topic, self._keys.channel(topic), *part)
             changes += [CHANGES[word] for word in reply[::2]]
         return changes
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
-        """See `TopicStore.purge`. One script call."""
+        """See `TopicStore.purge`. A script call for each `PART`."""
         for dead_id in dead_ids:
             _check(dead_id)
-        removed: int = await self._run("purge", topic, *dead_ids)
+        removed = 0
+        for start in range(0, len(dead_ids), PART):
+            removed += await self._run("purge", topic, *dead_ids[start : start + PART])
         return removed
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:

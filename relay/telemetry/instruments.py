@@ -61,6 +61,9 @@ DEAD = InstrumentSpec("relay.timers.dead", "{timer}", "Timers that died, by reas
 TRIMMED = InstrumentSpec(
     "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
 )
+JOURNAL_TRIMMED = InstrumentSpec(
+    "relay.journal.trimmed", "{record}", "Records that journals dropped since they keep only so many."
+)
 REPAIRED = InstrumentSpec(
     "relay.timers.repaired", "{entry}", "Payloads and lease records removed that had no timer, by kind."
 )
@@ -84,6 +87,7 @@ COUNTERS = (
     RELEASED,
     DEAD,
     TRIMMED,
+    JOURNAL_TRIMMED,
     REPAIRED,
     ORPHANS,
     UNDELIVERABLE,
@@ -143,6 +147,10 @@ class Instruments:
     def trimmed(self, topic: str, count: int) -> None:
         """Dead letters were removed by the policy."""
         self._add(TRIMMED, count, topic)
+
+    def journal_trimmed(self, topic: str, count: int) -> None:
+        """Records were dropped from the topic's journal."""
+        self._add(JOURNAL_TRIMMED, count, topic)
 
     def repaired(self, topic: str, kind: str, count: int) -> None:
         """Orphans were removed: `payload` or `lease`."""

@@ -266,7 +266,7 @@ def test_the_documented_rights_and_no_less(doctor: Any) -> None:
     with server() as strict:
 
         def told(rules: list[str]) -> list[str]:
-            seen: Seen = doctor(become(strict, rules), topics={"orders": {}})
+            seen: Seen = doctor(become(strict, rules), topics={"orders": {"journal": True}})
             with strict.client() as operator:
                 left = [key for key in operator.keys("*relay-doctor*") if operator.ttl(key) == -1]
             assert left == [] or "+del" not in rules, left

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from relay.core.journal import Batch, Journals
 from relay.store.memory import MemoryStore
 from tests.contract.subject import NOW, Subject
 from tests.lua.bench import Bench
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
 STORES: tuple[Kind | None, ...] = (None, *KINDS)
 
 
+class MemoryLedger:
+    """The journal of a store in memory."""
+
+    store: MemoryStore
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.keep = self.trimmed = 0
+
+    def on_trimmed(self, topic: str, count: int) -> None:
+        assert topic == self.topic
+        self.trimmed += count
+
+    async def batches(self) -> list[Batch]:
+        return self.store.journal(self.topic)
+
+
 @pytest.fixture(params=STORES, ids=lambda kind: server_id(kind) if kind else "memory")
 async def subject(
     request: pytest.FixtureRequest, server_pool: ServerPool, keyspace: Keyspace
@@ -28,10 +46,14 @@ async def subject(
     kind: Kind | None = request.param
     if kind is None:
         instants = [NOW]
-        yield Subject(MemoryStore(lambda: instants[-1]), topic, instants.append)
+        ledger = MemoryLedger(topic)
+        store = ledger.store = MemoryStore(
+            lambda: instants[-1], journals=Journals(lambda _: ledger.keep, ledger.on_trimmed)
+        )
+        yield Subject(store, topic, instants.append, ledger)
         return
     if binary(kind) is None:
         pytest.skip(f"no {kind} server is installed here")
     bench = Bench(server_pool.get(kind), topic)
-    yield Subject(bench.store, topic, lambda instant: setattr(bench, "now", instant))
+    yield Subject(bench.store, topic, lambda instant: setattr(bench, "now", instant), bench)
     await bench.close()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from relay.core.instants import SECOND
+from relay.core.journal import Batch, Record
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.ports import TimerStore
 from relay.core.timers import Claim, NewTimer, StoredTimer, TimerState
@@ -16,6 +17,17 @@ LEASE = 30 * SECOND
 N1, N2, N3 = b"1" * 16, b"2" * 16, b"3" * 16
 
 
+class Ledger(Protocol):
+    """The topic's journal: `keep` is how many records it keeps, 0: none; `trimmed` how many were dropped."""
+
+    keep: int
+    trimmed: int
+
+    async def batches(self) -> list[Batch]:
+        """All that it holds."""
+        ...
+
+
 @dataclass(slots=True)
 class Subject:
     """A store, a topic of its own, and the store's clock."""
@@ -23,6 +35,8 @@ class Subject:
     store: TimerStore
     topic: str
     set_clock: Callable[[int], None]
+    ledger: Ledger
+    seen: int = 0
 
     def at(self, instant: int) -> None:
         """Move the store's clock, forward or back."""
@@ -65,6 +79,22 @@ class Subject:
         extension = Extension(timer_id, nonce, received)
         (verdict,) = await self.store.extend(self.topic, [extension], lease=lease)
         return verdict
+
+    def keep(self, records: int) -> None:
+        """Let the topic have a journal."""
+        self.ledger.keep = records
+
+    def trimmed(self) -> int:
+        return self.ledger.trimmed
+
+    async def journal(self) -> list[Batch]:
+        return await self.ledger.batches()
+
+    async def journal_since(self) -> list[Record]:
+        """The records since the last look."""
+        batches = [batch for batch in await self.journal() if batch.first > self.seen]
+        self.seen = max((batch.last for batch in batches), default=self.seen)
+        return [record for batch in batches for record in batch.records]
 
     async def everything(self) -> list[StoredTimer]:
         """All that can be seen of the topic, with content."""

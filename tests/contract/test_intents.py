@@ -125,7 +125,7 @@ async def test_get_of_a_lease(subject: Subject) -> None:
 async def test_topics_are_apart(subject: Subject) -> None:
     """The same id in two topics is two timers."""
     await subject.put("a")
-    other = Subject(subject.store, f"{subject.topic}-unused", subject.set_clock)
+    other = Subject(subject.store, f"{subject.topic}-unused", subject.set_clock, subject.ledger)
     assert await other.everything() == []
     assert await subject.store.cancel(other.topic, ["a"]) == [Change.GONE]
     assert len(await subject.everything()) == 1

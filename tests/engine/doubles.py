@@ -271,6 +271,9 @@ class Counts(Instruments):
     def dead(self, topic: str, reason: str, count: int) -> None:
         self.total[f"dead:{reason}"] += count
 
+    def journal_trimmed(self, topic: str, count: int) -> None:
+        self.total["journal_trimmed"] += count
+
     def trimmed(self, topic: str, count: int) -> None:
         self.total["trimmed"] += count
 

@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.instants import SECOND
+from relay.core.journal import Batch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.store import envelope, records, topics
 from relay.store.connect import connect
+from relay.store.journal import JournalReader
 from relay.store.keys import KeyNames
 from relay.store.records import NO_NONCE, Record
 from relay.store.redis import VERBS, RedisStore
-from relay.store.scripts import source
+from relay.store.scripts import READING, source
 from relay.store.topics import RedisTopics
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by th
 
 
 class Break(NamedTuple):
-    """A change to the text of one script, or of all where `script` is 'prelude'."""
+    """A change to one script's text; `script` 'prelude' means all, 'journal' all for topics that have one."""
 
     script: str
     old: str
@@ -43,8 +45,8 @@ class Break(NamedTuple):
     def apply(self, texts: Mapping[str, str]) -> dict[str, str]:
         """`old` has to be there exactly once, so that a break can't miss."""
         return {
-            verb: replaced(text, self.old, self.new) if self.script in ("prelude", verb) else text
-            for verb, text in texts.items()
+            name: replaced(text, self.old, self.new) if self.script in ("prelude", *name.split("+")) else text
+            for name, text in texts.items()
         }
 
 
@@ -56,8 +58,10 @@ def replaced(text: str, old: str, new: str) -> str:
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     verbs = (*VERBS, *topics.VERBS)
-    scripts = {verb: replaced(source(verb), SYSTEM_CLOCK, INJECTED_CLOCK) for verb in verbs}
-    scripts["pause"] = replaced(scripts["pause"], EXPIRY, "")
+    names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+    scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
+    for name in ("pause", "pause+journal"):
+        scripts[name] = replaced(scripts[name], EXPIRY, "")
     for each in breaks:
         scripts = each.apply(scripts)
     return scripts
@@ -95,7 +99,7 @@ class Letter(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that a topic's five keys hold; ids that are not UTF-8 come as surrogate escapes."""
+    """All that a topic's keys hold but for the journal; ids that are not UTF-8 come as surrogate escapes."""
 
     timeline: dict[str, float]
     payloads: dict[str, bytes]
@@ -122,12 +126,14 @@ class Bench:
     def __init__(self, server: RunningServer, topic: str, *breaks: Break) -> None:
         self.topic = topic
         self.keys = KeyNames().of(topic)
-        self.timeline, self.payloads, self.leases, self.dead, self.pause = self.keys
+        self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
+        self.keep, self.trimmed = 0, 0
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
         self.texts = texts(*breaks)
-        self.store = RedisStore(self.redis, park_grace=GRACE, texts=self.texts)
-        self.topics = RedisTopics(self.redis, texts=self.texts)
+        journals = Journals(lambda _: self.keep, self._trimmed)
+        self.store = RedisStore(self.redis, park_grace=GRACE, journals=journals, texts=self.texts)
+        self.topics = RedisTopics(self.redis, journals=journals, texts=self.texts)
         self.now = NOW
 
     @property
@@ -139,6 +145,14 @@ class Bench:
     def now(self, instant: int) -> None:
         self._now = instant
         self.raw.set(f"{self.timeline}:now", instant)
+
+    def _trimmed(self, topic: str, count: int) -> None:
+        assert topic == self.topic
+        self.trimmed += count
+
+    async def batches(self) -> list[Batch]:
+        """The topic's whole journal."""
+        return await JournalReader(self.redis).read(self.topic, count=1000)
 
     async def close(self) -> None:
         await self.redis.aclose()

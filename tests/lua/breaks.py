@@ -117,7 +117,7 @@ THE_COUNT = {
     "nack does not count": Break(
         "settle", "  r.attempts = r.attempts + 1\n  r.suspect = 0\n", "  r.suspect = 0\n"
     ),
-    "receipt not recorded": Break("extend", "if ARGV[3 * n + 1] ~= '' then r.received = 1 end", ""),
+    "receipt not recorded": Break("extend", "if received then r.received = 1 end", ""),
     "receipt outlives its lease": Break("claim", "      r.received = 0\n", "\n"),
     "occurrence not kept": Break(
         "claim", "if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end", "r.occurrence = ARGV[3]"

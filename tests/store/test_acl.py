@@ -11,10 +11,12 @@ import pytest
 import redis as sync_redis
 
 from relay.core.errors import RelayError
+from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.timers import Change, NewTimer
 from relay.store.connect import check_server, connect
 from relay.store.hints import RedisHints
+from relay.store.journal import JournalReader
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
@@ -22,6 +24,7 @@ from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, 
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 SECOND = 1_000_000
 LATER = 4_000_000_000_000_000
+JOURNALS = Journals(lambda topic: 5 if topic == "t" else 0)
 N1, N2 = b"relay-1-nonce-01", b"relay-1-nonce-02"
 
 pytestmark = pytest.mark.checkout
@@ -64,9 +67,10 @@ async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0
     redis, listener = connect(url, connections=2, timeout=20.0), connect(url, connections=1, timeout=20.0)
     try:
         await check_server(redis, allow_eviction=False)
-        store = RedisStore(redis)
+        store = RedisStore(redis, journals=JOURNALS)
         await verbs(store)
-        await people(store, RedisTopics(redis))
+        await people(store, RedisTopics(redis, journals=JOURNALS))
+        assert await JournalReader(redis).read("t")
         names = [] if "relay" in names_on(server) else ["the connection has no name"]
         return names + await deafness(store, RedisHints(listener), patience)
     except RelayError as failure:

@@ -47,6 +47,7 @@ def test_tagged_names() -> None:
         "timers_leases:{orders}",
         "timers_dead:{orders}",
         "timers_pause:{orders}",
+        "timers_journal:{orders}",
     )
     assert names.channel("orders") == "timers_wake:{orders}"
 

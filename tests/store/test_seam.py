@@ -49,14 +49,15 @@ def test_only_keys_names_keys(path: Path) -> None:
 
 
 def test_a_topics_keys() -> None:
-    """Five keys, with prefixes that can be set; the peer's names for its two by default."""
+    """Six keys, with prefixes that can be set; the peer's names for its two by default."""
     assert KeyNames().of("orders") == (
         "timers_timeline:orders",
         "timers_payloads:orders",
         "timers_leases:orders",
         "timers_dead:orders",
         "timers_pause:orders",
+        "timers_journal:orders",
     )
     assert KeyNames().channel("orders") == "timers_wake:orders"
-    own = KeyNames(timeline="t", payloads="p", leases="l", dead="d", pause="s", wake="w")
-    assert (own.of("x"), own.channel("x")) == (("t:x", "p:x", "l:x", "d:x", "s:x"), "w:x")
+    own = KeyNames(timeline="t", payloads="p", leases="l", dead="d", pause="s", journal="j", wake="w")
+    assert (own.of("x"), own.channel("x")) == (("t:x", "p:x", "l:x", "d:x", "s:x", "j:x"), "w:x")

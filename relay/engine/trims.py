@@ -1,0 +1,36 @@
+"""Says of journals that they have lost their oldest records."""
+
+from __future__ import annotations
+
+import logging
+
+from relay.engine.clock import Clock
+from relay.telemetry.instruments import Instruments
+
+INTERVAL = 60.0
+"""Seconds between two log lines for a topic; a journal at its limit is trimmed by every call."""
+
+log = logging.getLogger(__name__)
+
+
+class JournalTrims:
+    """Counts every trim, and logs them for each topic now and then."""
+
+    def __init__(self, instruments: Instruments, clock: Clock) -> None:
+        self._instruments = instruments
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def __call__(self, topic: str, count: int) -> None:
+        """So many records were dropped."""
+        self._instruments.journal_trimmed(topic, count)
+        self._untold[topic] = self._untold.get(topic, 0) + count
+        now = self._clock.now()
+        if now - self._told.get(topic, now - INTERVAL) < INTERVAL:
+            return
+        self._told[topic] = now
+        log.warning(
+            "the journal has dropped its oldest records, as journal_max_length asks",
+            extra={"topic": topic, "count": self._untold.pop(topic)},
+        )

@@ -1,0 +1,40 @@
+"""The journal of the store in memory: the same batches that `lua/journal.lua` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.core.journal import Batch, Journals, Kind, Record
+
+
+class MemoryJournal:
+    """Gathers what one call changes, and appends it as one batch; `batches` is what each topic keeps."""
+
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._noted: list[Record] = []
+        self.batches: dict[str, list[Batch]] = {}
+
+    def note(self, kind: Kind, timer_id: str, **facts: Any) -> None:
+        """One change; `facts` are further fields of a `Record`."""
+        self._noted.append(Record(kind, timer_id, **facts))
+
+    def append(self, topic: str, now: int) -> None:
+        """All that was noted, if the topic has a journal."""
+        noted, self._noted = self._noted, []
+        keep = self._journals.keep(topic)
+        if not (noted and keep):
+            return
+        kept = self.batches.setdefault(topic, [])
+        before = kept[-1].last if kept else 0
+        last = before + len(noted)
+        kept.append(Batch(f"{before + 1}-0", now, before + 1, last, tuple(noted)))
+        self._trim(topic, kept, last - keep, 2 * len(noted) + 8)
+
+    def _trim(self, topic: str, kept: list[Batch], over: int, most: int) -> None:
+        """Drop whole batches up to number `over`, about `most` records at once."""
+        trimmed = 0
+        while trimmed < most and kept[0].last <= over:
+            trimmed += len(kept.pop(0).records)
+        if trimmed:
+            self._journals.trimmed(topic, trimmed)
