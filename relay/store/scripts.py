@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from relay.core.errors import StoreUnavailable
 from relay.store.errors import says_readonly, translated_errors
@@ -18,6 +20,13 @@ from relay.store.keys import KeyNames
 from relay.store.pool import MasterPool
 
 Argument = bytes | str | int
+
+Observe = Callable[[str, float], None]
+"""Told of a script call that was answered: its verb, and how many seconds it took."""
+
+
+def unobserved(verb: str, seconds: float) -> None:
+    """Nobody wants to know."""
 
 
 @cache
@@ -69,21 +78,48 @@ class Scripts:
         *,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
         self._redis = redis
         self._keys = keys
         self._demoted = demoted
+        self._observe = observe
         self._scripts = {verb: Script(verb, (texts or {}).get(verb)) for verb in verbs}
 
     async def run(self, verb: str, topic: str, *args: Argument) -> Any:
         """Run one; raises `StoreError`."""
+        began = monotonic()
         try:
             async with translated_errors():
-                return await self._scripts[verb](self._redis, self._keys.of(topic), args)
+                reply = await self._scripts[verb](self._redis, self._keys.of(topic), args)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
                 self._leave()
             raise
+        self._observe(verb, monotonic() - began)
+        return reply
+
+    async def run_each(self, verb: str, topics: Sequence[str]) -> list[Any]:
+        """Run one on each topic, without arguments, in one pipeline. What Redis refuses of one topic is
+        an exception in its place; raises `StoreError` where nothing came of it."""
+        if not topics:
+            return []
+        async with translated_errors():
+            replies = await self._pipelined(verb, topics)
+            unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+            if unknown is not None:
+                with suppress(ResponseError):  # of that topic; the server knows the script then
+                    await self._scripts[verb](self._redis, self._keys.of(topics[unknown]), ())
+                replies = await self._pipelined(verb, topics)
+        return replies
+
+    async def _pipelined(self, verb: str, topics: Sequence[str]) -> list[Any]:
+        script = self._scripts[verb]
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for topic in topics:
+                pipe.execute_command("EVALSHA", script.sha, script.keys, *self._keys.of(topic)[: script.keys])
+            replies: list[Any] = await pipe.execute(raise_on_error=False)
+        return replies
 
     def _leave(self) -> None:
         """A master that became a replica may keep its connections: let new ones look for the new master."""
