@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.telemetry.catalogue import ALL, LATENESS, OF_RELAY, Kind
+from relay.telemetry.catalogue import ALL, LATENESS, OF_RELAY, InstrumentSpec, Kind
 from relay.telemetry.instruments import OTHER, Instruments
 from relay.telemetry.provider import Metrics
 
@@ -35,6 +35,14 @@ def samples(metrics: Metrics) -> dict[tuple[str, Labels], float]:
 
 def sanitized(name: str) -> str:
     return name.replace(".", "_")
+
+
+def exposed_names(spec: InstrumentSpec) -> set[str]:
+    """The names under which Prometheus knows it."""
+    name = sanitized(spec.name) + {"s": "_seconds", "By": "_bytes"}.get(spec.unit, "")
+    if spec.kind is Kind.HISTOGRAM:
+        return {name + suffix for suffix in ("_bucket", "_count", "_sum")}
+    return {name + ("_total" if spec.kind is Kind.COUNTER else "")}
 
 
 def labels(**values: str) -> Labels:
