@@ -25,6 +25,7 @@ from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.provider import Metrics
+from relay.telemetry.storms import suppressed
 from relay.telemetry.traces import Tracing
 from relay.telemetry.variables import METRICS, exporters
 from relay.web.probes import probes
@@ -85,6 +86,7 @@ async def serve(settings: Settings) -> None:
         topics = RedisTopics(redis, keys, demoted=hints.renew)
         engine = Engine(store, topics, hints, store.ping, policies, count, tracing=tracing)
         metrics.look = engine.look
+        metrics.gauges.suppressed = suppressed
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:

@@ -298,10 +298,15 @@ class Engine:
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:
         """Say that a delivery has failed."""
-        where = {"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error}
+        where: dict[str, str | int] = {
+            "topic": lease.topic,
+            "timer_id": lease.timer.timer_id,
+            "attempt": lease.timer.attempt,
+            "reason": ending.error,
+        }
         if lease.trace is not None:
             lease.trace.reason = ending.error
-            where["trace_id"] = lease.trace.trace_id
+            where |= lease.trace.ids
         rejected = ending.verb is Verb.REJECT
         log.log(
             logging.WARNING if rejected else logging.DEBUG,

@@ -88,9 +88,12 @@ class DeliveryTrace:
         return None if self.span is None else self.span.get_span_context()
 
     @property
-    def trace_id(self) -> str:
-        """In hex, as it stands in logs; empty if nothing is recorded."""
-        return "" if self.span is None else f"{self.span.get_span_context().trace_id:032x}"
+    def ids(self) -> dict[str, str]:
+        """`trace_id` and `span_id` in hex, as they stand in logs; nothing if nothing is recorded."""
+        context = self.span_context
+        if context is None:
+            return {}
+        return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
     def late(self, seconds: float, note: Callable[[str, float, SpanContext], None]) -> None:
         """It is a first delivery, late by so much; `note` hears of its span once there is one."""
