@@ -69,6 +69,7 @@ check: .venv/stamp-test ## ruff, mypy, import-linter, buf lint, stub drift, brea
 	@$(BIN)/buf breaking --against proto/baseline.binpb
 	@$(BIN)/python tools/stubs.py --check
 	@$(BIN)/python tools/settings_docs.py --check
+	@$(BIN)/python tools/metrics_docs.py --check
 
 .PHONY: format
 format: .venv/stamp-test ## Put code and protos in order

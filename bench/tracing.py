@@ -69,7 +69,9 @@ def headers(number: int, percent: int | None) -> Headers:
     return {"traceparent": f"00-{number + 1:032x}-{number + 1:016x}-0{int(sampled)}"}
 
 
-async def drain(tracing: Tracing, percent: int | None) -> tuple[float, float]:
+async def drain(
+    tracing: Tracing, percent: int | None, instruments: Instruments | None = None
+) -> tuple[float, float]:
     """CPU seconds of this thread to drain all timers, and of the process when it began."""
     store = MemoryStore(lambda: time.time_ns() // 1000)
     policy = TopicPolicy()
@@ -79,7 +81,7 @@ async def drain(tracing: Tracing, percent: int | None) -> tuple[float, float]:
         NoHints(),
         store.ping,
         Policies(policy),
-        Instruments(MeterProvider()),
+        instruments or Instruments(MeterProvider()),
         tracing=tracing,
     )
     for start in range(0, TIMERS, BATCH):

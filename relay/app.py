@@ -28,8 +28,9 @@ from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.provider import Metrics
+from relay.telemetry.storms import suppressed
 from relay.telemetry.traces import Tracing
-from relay.telemetry.variables import exporters
+from relay.telemetry.variables import METRICS, exporters
 from relay.web.probes import probes
 from relay.web.server import serve_http
 
@@ -78,22 +79,26 @@ async def serve(settings: Settings) -> None:
         connect(url, connections=CONNECTIONS, timeout=timeout) as redis,
         connect(url, connections=1, timeout=timeout) as listener,
         traced() as tracing,
+        measured() as metrics,
     ):
         hints = RedisHints(listener, keys)
-        metrics = Metrics()
+        count = metrics.instruments
         policies = settings.policies()
-        journals = Journals(
-            lambda topic: policies(topic).journal_keeps, JournalTrims(metrics.instruments, SystemClock())
-        )
-        store = RedisStore(redis, keys, journals=journals, demoted=hints.renew)
+        journals = Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, SystemClock()))
+        store = RedisStore(redis, keys, journals=journals, demoted=hints.renew, observe=count.round_trip)
+        tracing.late = count.late
         topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew)
-        engine = Engine(store, topics, hints, store.ping, policies, metrics.instruments, tracing=tracing)
+        engine = Engine(store, topics, hints, store.ping, policies, count, tracing=tracing)
+        metrics.look = engine.look
+        metrics.gauges.suppressed = suppressed
         server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
                 tasks.start_soon(follow_master, redis, hints.renew)
                 await tasks.start(engine.run)
+                if metrics.pushers:
+                    tasks.start_soon(pushed, metrics)
                 http = await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
                 api = await rpc.start(
                     engine,
@@ -120,7 +125,6 @@ async def serve(settings: Settings) -> None:
                 if cut_short:
                     await stop(engine, api, 0.0)
                 tasks.cancel_scope.cancel()
-        metrics.close()
     log.info("relay has stopped")
 
 
@@ -140,6 +144,34 @@ async def traced() -> AsyncIterator[Tracing]:
     finally:
         with anyio.CancelScope(shield=True):
             await exporting.close()
+
+
+@asynccontextmanager
+async def measured() -> AsyncIterator[Metrics]:
+    """The metrics of this relay, pushed too if OpenTelemetry's variables ask for it. Raises
+    `WrongVariable`."""
+    names = exporters(os.environ, METRICS)
+    if not names:
+        metrics = Metrics()
+        yield metrics
+        metrics.close()
+        return
+    from relay.telemetry import pushing
+
+    metrics = Metrics(pushing.pushers(names))
+    log.info("metrics are pushed", extra={"exporters": names})
+    try:
+        yield metrics
+    finally:
+        with anyio.CancelScope(shield=True):
+            await pushing.close(metrics)
+
+
+async def pushed(metrics: Metrics) -> None:
+    """Push for ever."""
+    from relay.telemetry import pushing
+
+    await pushing.push(metrics)
 
 
 def key_names(redis: RedisSettings) -> KeyNames:

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector as far as traces go: it takes spans by OTLP over gRPC and keeps them."""
+"""An OpenTelemetry collector: it takes spans and metrics by OTLP over gRPC and keeps them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
+    MetricsServiceServicer,
+    add_MetricsServiceServicer_to_server,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -19,6 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 KINDS = {
@@ -48,12 +57,31 @@ class Exported:
     metadata: dict[str, str] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Point:
+    """One point of a metric as it came. `value` is a histogram's count; `exemplars` (value, trace, span)."""
+
+    name: str
+    unit: str
+    description: str
+    kind: str
+    attributes: dict[str, Any]
+    value: float
+    sum: float
+    buckets: tuple[int, ...]
+    bounds: tuple[float, ...]
+    exemplars: list[tuple[float, str, str]]
+    delta: bool
+    resource: dict[str, Any]
+
+
 class Collector(TraceServiceServicer):
-    """Keeps what was exported; `spans` may be asked at any time."""
+    """Keeps what was exported; `spans` and `points` may be asked at any time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spans: list[Exported] = []
+        self._exports: list[list[Point]] = []
         self.endpoint = ""
 
     def Export(
@@ -67,11 +95,51 @@ class Collector(TraceServiceServicer):
                     self._spans += [_exported(span, resource, metadata) for span in of_scope.spans]
         return ExportTraceServiceResponse()
 
+    def take(self, request: ExportMetricsServiceRequest) -> None:
+        """One export of metrics."""
+        points = [
+            point
+            for of_resource in request.resource_metrics
+            for of_scope in of_resource.scope_metrics
+            for metric in of_scope.metrics
+            for point in _points(metric, _plain(of_resource.resource.attributes))
+        ]
+        with self._lock:
+            self._exports.append(points)
+
+    @property
+    def exports(self) -> list[list[Point]]:
+        """The points of each export."""
+        with self._lock:
+            return list(self._exports)
+
+    def points(self, name: str) -> list[Point]:
+        """Of a metric, in the order of their coming."""
+        return [point for export in self.exports for point in export if point.name == name]
+
+    def last(self, name: str, **attributes: str) -> float | None:
+        """The value that came last."""
+        found = [point.value for point in self.points(name) if point.attributes == attributes]
+        return found[-1] if found else None
+
     def spans(self, name: str | None = None) -> list[Exported]:
         """All, or those of a name, in the order of their starts."""
         with self._lock:
             found = [span for span in self._spans if name in (None, span.name)]
         return sorted(found, key=lambda span: span.start)
+
+
+class _Metrics(MetricsServiceServicer):
+    """Both services have a method of the same name."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def Export(
+        self, request: ExportMetricsServiceRequest, context: grpc.ServicerContext
+    ) -> ExportMetricsServiceResponse:
+        self._collector.take(request)
+        return ExportMetricsServiceResponse()
 
 
 @contextmanager
@@ -80,6 +148,7 @@ def collecting() -> Iterator[Collector]:
     server = grpc.server(ThreadPoolExecutor(4))
     collector = Collector()
     add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
+    add_MetricsServiceServicer_to_server(_Metrics(collector), server)  # type: ignore[no-untyped-call]
     collector.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
@@ -104,6 +173,28 @@ def _exported(span: trace_pb2.Span, resource: dict[str, Any], metadata: dict[str
         resource,
         metadata,
     )
+
+
+def _points(metric: metrics_pb2.Metric, resource: dict[str, Any]) -> Iterator[Point]:
+    kind = metric.WhichOneof("data") or ""
+    data = getattr(metric, kind)
+    delta = getattr(data, "aggregation_temporality", 0) == metrics_pb2.AGGREGATION_TEMPORALITY_DELTA
+    for point in data.data_points:
+        spread = kind == "histogram"
+        yield Point(
+            metric.name,
+            metric.unit,
+            metric.description,
+            kind,
+            _plain(point.attributes),
+            point.count if spread else getattr(point, point.WhichOneof("value") or "as_int"),
+            point.sum if spread else 0.0,
+            tuple(point.bucket_counts) if spread else (),
+            tuple(point.explicit_bounds) if spread else (),
+            [(each.as_double, each.trace_id.hex(), each.span_id.hex()) for each in point.exemplars],
+            delta,
+            resource,
+        )
 
 
 def _plain(attributes: Any) -> dict[str, Any]:

@@ -125,6 +125,10 @@ class TopicStore(Protocol):
         """How the topic stands."""
         ...
 
+    async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
+        """How many topics stand, in one pipelined read; what the store refuses of one is left out."""
+        ...
+
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """Claim nothing more until an instant or for so long (microseconds; neither: until `resume`).
 

@@ -148,6 +148,7 @@ class Dispatcher:
             self.release(lease, suspect=lease.timer.suspect)
         self._instruments.claimed(topic, len(claim.timers))
         self._instruments.delivered(topic, placed)
+        self._instruments.retried(topic, sum(lease.timer.attempt > 1 for lease in leases[:placed]))
         self._instruments.lateness(
             topic,
             [

@@ -31,10 +31,13 @@ from relay.engine.janitor import Janitor
 from relay.engine.keeper import LeaseKeeper
 from relay.engine.lease import Lease
 from relay.engine.link import Link
+from relay.engine.lookout import Lookout
 from relay.engine.poller import Poller
 from relay.engine.registry import Registry
 from relay.engine.session import Session
 from relay.engine.settler import Settler
+from relay.engine.vitals import vitals
+from relay.telemetry.gauges import Gauges
 from relay.telemetry.instruments import Instruments
 from relay.telemetry.traces import Tracing
 
@@ -78,6 +81,7 @@ class Engine:
             partial(self._told, self._write), _stored_bytes, self._clock
         )
         self._registry = Registry(topics, self._clock)
+        self._lookout = Lookout(topics, self._registry.known, self._clock)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len, self._clock)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
@@ -98,6 +102,7 @@ class Engine:
                     self._cancels.run,
                     self._registry.run,
                     self._janitor.run,
+                    self._lookout.run,
                 ):
                     tasks.start_soon(loop)
                 task_status.started()
@@ -116,9 +121,11 @@ class Engine:
 
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
+        began = self._clock.now()
         ((_, timer),), spans = self._tracing.schedule([(topic, timer)])
         with spans:
             result = await self._schedules.submit(topic, timer)
+        self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(0))
         self._scheduled(topic, [result])
         if result.change is Change.FULL:
             raise self._full(topic)
@@ -126,6 +133,7 @@ class Engine:
 
     async def schedule_many(self, timers: Sequence[tuple[str, NewTimer]]) -> list[Scheduled | RelayError]:
         """Store many; each has a result or an error of its own."""
+        began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
         with spans:
             results = await self._schedules.submit_many(timers)
@@ -136,8 +144,10 @@ class Engine:
         for (topic, _), result in zip(timers, results, strict=True):
             if isinstance(result, Scheduled):
                 by_topic.setdefault(topic, []).append(result)
+        took = self._clock.now() - began
         for topic, scheduled in by_topic.items():
             self._scheduled(topic, scheduled)
+            self._instruments.schedule_took(topic, took)
         return [
             self._full(topic) if isinstance(result, Scheduled) and result.change is Change.FULL else result
             for (topic, _), result in zip(timers, results, strict=True)
@@ -279,6 +289,7 @@ class Engine:
         lease = session.end(token)
         if lease is None:
             return
+        lease.ended_at = self._clock.now()
         if ending is not ACKED and ending.verb in (Verb.NACK, Verb.REJECT):
             self._tell(lease, ending)
         settlement = ending.settlement(lease.timer, lease.nonce, lambda: self._dispatcher.wait(lease))
@@ -287,10 +298,15 @@ class Engine:
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:
         """Say that a delivery has failed."""
-        where = {"topic": lease.topic, "timer_id": lease.timer.timer_id, "reason": ending.error}
+        where: dict[str, str | int] = {
+            "topic": lease.topic,
+            "timer_id": lease.timer.timer_id,
+            "attempt": lease.timer.attempt,
+            "reason": ending.error,
+        }
         if lease.trace is not None:
             lease.trace.reason = ending.error
-            where["trace_id"] = lease.trace.trace_id
+            where |= lease.trace.ids
         rejected = ending.verb is Verb.REJECT
         log.log(
             logging.WARNING if rejected else logging.DEBUG,
@@ -316,6 +332,11 @@ class Engine:
         age = self._clock.now() - self._keeper.last_tick
         stuck = age > STALLED and not self._keeper.calling
         return [f"the lease keeper has not run for {age:.0f} s"] if stuck else []
+
+    async def look(self, gauges: Gauges) -> None:
+        """Show how the relay and its topics stand; within `lookout.PATIENCE`, whatever Redis does."""
+        topics = () if self._link.trouble is not None else await self._lookout.look()
+        gauges.show(vitals(self._dispatcher, self._settler, self._keeper, self._link, self._clock), topics)
 
     async def drain(self, timeout: float) -> None:
         """Claim nothing more, say drain to all sessions, wait for them up to `timeout` seconds,

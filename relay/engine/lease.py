@@ -17,16 +17,19 @@ class Lease:
     lease as far as the relay knows, and when a delivery without a sign of life is given up.
     `deadline_time` is the deadline as the server told it (microseconds). `lost` says that the
     store called the token stale or the timer gone while the delivery was under way. `trace` is its
-    span, if it has one.
+    span, if it has one. `sent_at` and `ended_at` are instants of the engine's clock, 0.0 until then: when it
+    went out, and when the application said how it ended.
     """
 
     __slots__ = (
         "deadline",
         "deadline_time",
+        "ended_at",
         "lost",
         "nonce",
         "received",
         "sent",
+        "sent_at",
         "silent_until",
         "timer",
         "token",
@@ -53,5 +56,7 @@ class Lease:
         self.silent_until = silent_until
         self.received = False
         self.sent = False
+        self.sent_at = 0.0
+        self.ended_at = 0.0
         self.lost = False
         self.trace: DeliveryTrace | None = None

@@ -33,7 +33,8 @@ class Link:
         self._clock = clock
         self._instruments = instruments
         self._backoff = Backoff(jitter)
-        self._last_word = clock.now()
+        self.last_word = clock.now()
+        """When Redis last answered, by the engine's clock."""
         self._wait = 0.0
         self._refuted = False
         self._alarm = Wakeup()
@@ -42,7 +43,7 @@ class Link:
 
     def worked(self) -> None:
         """A call was answered."""
-        self._last_word = self._clock.now()
+        self.last_word = self._clock.now()
         if self.trouble is not None:
             log.warning("Redis is back")
             self.trouble = None
@@ -79,7 +80,7 @@ class Link:
     async def step(self) -> None:
         """Ping if it is time to, else wait until it may be."""
         if self.trouble is None:
-            quiet = self._clock.now() - self._last_word
+            quiet = self._clock.now() - self.last_word
             if quiet < PING_AFTER:
                 await self._clock.wait(self._alarm, PING_AFTER - quiet)
                 return

@@ -32,6 +32,10 @@ class Registry:
             self._fresh.append(topic)
             self._wakeup.set()
 
+    def known(self) -> set[str]:
+        """The topics that this relay has had to do with."""
+        return self._known
+
     async def run(self) -> None:
         """Register for ever."""
         while True:

@@ -218,8 +218,9 @@ class Session:
             if frame and size > FRAME_BYTES:
                 break
             frame.append(self._outbox.popleft())
+        now = self._clock.now()
         for lease in frame:
-            lease.sent = True
+            lease.sent, lease.sent_at = True, now
             if lease.trace is not None:
                 lease.trace.start(lease.timer)
         return frame

@@ -104,6 +104,11 @@ class Settler:
         """Whether everything is written."""
         return not (self._ends or self._receipts or self._writing)
 
+    @property
+    def unwritten(self) -> int:
+        """How many ends of leases are not in Redis yet."""
+        return sum(map(len, self._ends.values())) + self._writing
+
     async def flush(self, session: Session | None = None) -> None:
         """Until all of the session's settlements, or simply all, are written."""
         while session.unwritten if session is not None else not self.idle:
@@ -180,6 +185,7 @@ class Settler:
         counts: Counter[Verb] = Counter()
         deaths: list[tuple[str, str]] = []
         ok = Verdict.OK
+        self._count_handled(topic, batch)
         for waiting, result in zip(batch, results, strict=True):
             # After a try whose reply was lost, "gone" or "stale" may be its own doing.
             if result is ok or waiting.tried or isinstance(result, Reason):
@@ -192,6 +198,16 @@ class Settler:
             self._instruments.settled(topic, outcome.value, count)
         self._instruments.stale(topic, len(batch) - counts.total())
         report_deaths(topic, deaths, self._instruments)
+
+    def _count_handled(self, topic: str, batch: list[_Waiting]) -> None:
+        leases = [waiting.lease for waiting in batch if waiting.lease.ended_at]
+        took = [lease.ended_at - lease.sent_at for lease in leases]
+        spans = [
+            (seconds, span)
+            for seconds, lease in zip(took, leases, strict=True)
+            if lease.trace and (span := lease.trace.span_context)
+        ]
+        self._instruments.handled(topic, took, spans)
 
     def _trace(
         self, topic: str, batch: list[_Waiting], results: Sequence[Settled], began: int, error: str = ""

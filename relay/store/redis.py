@@ -42,7 +42,7 @@ from relay.store import envelope, records
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import text_of
-from relay.store.scripts import Scripts
+from relay.store.scripts import Observe, Scripts, unobserved
 
 PARK_GRACE = 60 * SECOND
 """How long a timer whose payload is missing is kept before it is removed as an orphan."""
@@ -54,8 +54,9 @@ class RedisStore:
     """A `TimerStore` on a Redis or Valkey server.
 
     `journals` says which topics have a journal. `demoted` is called when the server turns out to be a
-    replica now: other connections to it are of no use either. `texts` replaces scripts by other text, for
-    tests that break them on purpose.
+    replica now: other connections to it are of no use either. `observe` is told of each script call: its
+    verb, and how many seconds it took. `texts` replaces scripts by other text, for tests that break them
+    on purpose.
     """
 
     def __init__(
@@ -67,11 +68,14 @@ class RedisStore:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
         self._park_grace = park_grace
-        self._run = Scripts(redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts).run
+        self._run = Scripts(
+            redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts, observe=observe
+        ).run
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from relay.core.errors import StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
@@ -19,6 +21,13 @@ from relay.store.keys import KeyNames
 from relay.store.pool import MasterPool
 
 Argument = bytes | str | int
+
+Observe = Callable[[str, float], None]
+"""Told of a script call that was answered: its verb, and how many seconds it took."""
+
+
+def unobserved(verb: str, seconds: float) -> None:
+    """Nobody wants to know."""
 
 
 @cache
@@ -79,22 +88,27 @@ class Scripts:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
         self._redis = redis
         self._keys = keys
         self._demoted = demoted
         self._journals = journals
+        self._observe = observe
         names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
         self._scripts = {name: Script(name, (texts or {}).get(name)) for name in names}
 
     async def run(self, verb: str, topic: str, *args: Argument) -> Any:
         """Run one; raises `StoreError`."""
+        began = monotonic()
         keep = 0 if verb in READING else self._journals.keep(topic)
-        if not keep:
-            return await self._call(verb, topic, args)
-        reply, trimmed = await self._call(f"{verb}+journal", topic, (*args, keep))
-        if trimmed:
-            self._journals.trimmed(topic, trimmed)
+        if keep:
+            reply, trimmed = await self._call(f"{verb}+journal", topic, (*args, keep))
+            if trimmed:
+                self._journals.trimmed(topic, trimmed)
+        else:
+            reply = await self._call(verb, topic, args)
+        self._observe(verb, monotonic() - began)
         return reply
 
     async def _call(self, name: str, topic: str, args: Sequence[Argument]) -> Any:
@@ -105,6 +119,28 @@ class Scripts:
             if says_readonly(failure.__cause__):
                 self._leave()
             raise
+
+    async def run_each(self, verb: str, topics: Sequence[str]) -> list[Any]:
+        """Run one on each topic, without arguments, in one pipeline. What Redis refuses of one topic is
+        an exception in its place; raises `StoreError` where nothing came of it."""
+        if not topics:
+            return []
+        async with translated_errors():
+            replies = await self._pipelined(verb, topics)
+            unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+            if unknown is not None:
+                with suppress(ResponseError):  # of that topic; the server knows the script then
+                    await self._scripts[verb](self._redis, self._keys.of(topics[unknown]), ())
+                replies = await self._pipelined(verb, topics)
+        return replies
+
+    async def _pipelined(self, verb: str, topics: Sequence[str]) -> list[Any]:
+        script = self._scripts[verb]
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for topic in topics:
+                pipe.execute_command("EVALSHA", script.sha, script.keys, *self._keys.of(topic)[: script.keys])
+            replies: list[Any] = await pipe.execute(raise_on_error=False)
+        return replies
 
     def _leave(self) -> None:
         """A master that became a replica may keep its connections: let new ones look for the new master."""

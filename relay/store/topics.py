@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -15,7 +16,7 @@ from relay.store import envelope
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import text_of
-from relay.store.scripts import Scripts
+from relay.store.scripts import Observe, Scripts, unobserved
 
 VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair")
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
@@ -40,10 +41,14 @@ class RedisTopics:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
-        self._run = Scripts(redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts).run
+        self._scripts = Scripts(
+            redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts, observe=observe
+        )
+        self._run = self._scripts.run
         self._places: dict[str, tuple[str, bytes | str]] = {}
         """Where the search for orphans goes on in each topic: which hash, and its cursor."""
 
@@ -67,17 +72,16 @@ class RedisTopics:
 
     async def stats(self, topic: str) -> TopicStats:
         """See `TopicStore.stats`. One script call."""
-        now, timers, due, first, _, dead, oldest, paused = await self._run("stats", topic)
-        return TopicStats(
-            topic=topic,
-            now=int(now),
-            timers=timers,
-            due=due,
-            first=from_score(float(first)) if first else None,
-            dead=dead,
-            oldest_death=int(oldest.partition(b"-")[0]) * 1000 if oldest else None,
-            paused_until=int(paused) if paused else None,
-        )
+        return _stats(topic, await self._run("stats", topic))
+
+    async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
+        """See `TopicStore.overview`. One pipeline of script calls."""
+        replies = await self._scripts.run_each("stats", topics)
+        return [
+            _stats(topic, reply)
+            for topic, reply in zip(topics, replies, strict=True)
+            if not isinstance(reply, Exception)
+        ]
 
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """See `TopicStore.pause`. One script call."""
@@ -160,6 +164,20 @@ class RedisTopics:
 def _check(dead_id: str) -> None:
     if not _ENTRY.fullmatch(dead_id):
         raise InvalidField("dead_id", "is none that a listing gave, such as 1767225600000-0")
+
+
+def _stats(topic: str, reply: Sequence[Any]) -> TopicStats:
+    now, timers, due, first, _, dead, oldest, paused = reply
+    return TopicStats(
+        topic=topic,
+        now=int(now),
+        timers=timers,
+        due=due,
+        first=from_score(float(first)) if first else None,
+        dead=dead,
+        oldest_death=int(oldest.partition(b"-")[0]) * 1000 if oldest else None,
+        paused_until=int(paused) if paused else None,
+    )
 
 
 def _letter(name: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from opentelemetry.metrics import Counter, MeterProvider
+from opentelemetry.trace import SpanContext
 
 from relay import __version__
-from relay.telemetry.lateness import LatenessHistogram
+from relay.telemetry.catalogue import (
+    CLAIMED,
+    COUNTERS,
+    DEAD,
+    DELIVERED,
+    EXPIRED,
+    HANDLER,
+    JOURNAL_TRIMMED,
+    LATENESS,
+    ORPHANS,
+    RELEASED,
+    REPAIRED,
+    RETRIED,
+    ROUND_TRIP,
+    SCHEDULE,
+    SCHEDULED,
+    SETTLED,
+    SILENT,
+    STALE,
+    STORE_ERRORS,
+    TRIMMED,
+    UNDELIVERABLE,
+    InstrumentSpec,
+)
+from relay.telemetry.histograms import Histograms
 
 OTHER = "other"
 """The topic that stands for all beyond the limit."""
 
 RELEASE = "release"
+EXPIRY = "expired"
 
 MAX_TOPICS = 100
 """So many topics are told apart: each costs a time series an instrument."""
@@ -35,73 +60,13 @@ class TopicNames:
         return topic
 
 
-@dataclass(frozen=True, slots=True)
-class InstrumentSpec:
-    """Name, unit (UCUM) and meaning of a counter, by OpenTelemetry's conventions."""
-
-    name: str
-    unit: str
-    description: str
-
-
-SCHEDULED = InstrumentSpec("relay.timers.scheduled", "{timer}", "Timers stored through this relay.")
-CLAIMED = InstrumentSpec("relay.timers.claimed", "{timer}", "Timers that this relay took under a lease.")
-DELIVERED = InstrumentSpec(
-    "relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt."
-)
-SETTLED = InstrumentSpec("relay.timers.settled", "{timer}", "Outcomes written, by what the application said.")
-STALE = InstrumentSpec(
-    "relay.timers.stale", "{timer}", "Outcomes that changed nothing: the lease was lost, or the timer gone."
-)
-SILENT = InstrumentSpec(
-    "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout."
-)
-RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
-DEAD = InstrumentSpec("relay.timers.dead", "{timer}", "Timers that died, by reason.")
-TRIMMED = InstrumentSpec(
-    "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
-)
-JOURNAL_TRIMMED = InstrumentSpec(
-    "relay.journal.trimmed", "{record}", "Records that journals dropped since they keep only so many."
-)
-REPAIRED = InstrumentSpec(
-    "relay.timers.repaired", "{entry}", "Payloads and lease records removed that had no timer, by kind."
-)
-ORPHANS = InstrumentSpec(
-    "relay.timers.orphans", "{timer}", "Entries removed since their payload was missing."
-)
-UNDELIVERABLE = InstrumentSpec(
-    "relay.timers.undeliverable",
-    "{timer}",
-    "Deliveries put off since the timer can't be named to an application.",
-)
-STORE_ERRORS = InstrumentSpec("relay.store.errors", "{error}", "Calls to Redis that failed, by kind.")
-
-COUNTERS = (
-    SCHEDULED,
-    CLAIMED,
-    DELIVERED,
-    SETTLED,
-    STALE,
-    SILENT,
-    RELEASED,
-    DEAD,
-    TRIMMED,
-    JOURNAL_TRIMMED,
-    REPAIRED,
-    ORPHANS,
-    UNDELIVERABLE,
-    STORE_ERRORS,
-)
-
-
 class Instruments:
     """All instruments, made from one `MeterProvider`."""
 
     def __init__(
         self,
         provider: MeterProvider,
-        lateness: LatenessHistogram | None = None,
+        histograms: Histograms | None = None,
         *,
         max_topics: int = MAX_TOPICS,
     ) -> None:
@@ -110,8 +75,11 @@ class Instruments:
             spec.name: meter.create_counter(spec.name, unit=spec.unit, description=spec.description)
             for spec in COUNTERS
         }
-        self._lateness = lateness or LatenessHistogram()
-        self._topic = TopicNames(max_topics)
+        histograms = histograms or Histograms()
+        self._lateness, self._handler = histograms[LATENESS], histograms[HANDLER]
+        self._schedule, self._round_trip = histograms[SCHEDULE], histograms[ROUND_TRIP]
+        self.topic = TopicNames(max_topics)
+        """The value of the attribute `topic`; one for all instruments, so that they agree."""
 
     def scheduled(self, topic: str, count: int) -> None:
         """Timers were stored."""
@@ -124,6 +92,10 @@ class Instruments:
     def delivered(self, topic: str, count: int) -> None:
         """Timers were handed to an application."""
         self._add(DELIVERED, count, topic)
+
+    def retried(self, topic: str, count: int) -> None:
+        """Timers were handed to an application, and not for the first time."""
+        self._add(RETRIED, count, topic)
 
     def settled(self, topic: str, outcome: str, count: int) -> None:
         """Leases were ended by an outcome; or by `release`, which counts apart."""
@@ -141,16 +113,19 @@ class Instruments:
         self._add(SILENT, count, topic)
 
     def dead(self, topic: str, reason: str, count: int) -> None:
-        """Timers died."""
-        self._add(DEAD, count, topic, reason=reason)
+        """Timers died; or expired, which counts apart."""
+        if reason == EXPIRY:
+            self._add(EXPIRED, count, topic)
+        else:
+            self._add(DEAD, count, topic, reason=reason)
+
+    def journal_trimmed(self, topic: str, count: int) -> None:
+        """Records of the journal were removed, since it keeps only so many."""
+        self._add(JOURNAL_TRIMMED, count, topic)
 
     def trimmed(self, topic: str, count: int) -> None:
         """Dead letters were removed by the policy."""
         self._add(TRIMMED, count, topic)
-
-    def journal_trimmed(self, topic: str, count: int) -> None:
-        """Records were dropped from the topic's journal."""
-        self._add(JOURNAL_TRIMMED, count, topic)
 
     def repaired(self, topic: str, kind: str, count: int) -> None:
         """Orphans were removed: `payload` or `lease`."""
@@ -171,8 +146,33 @@ class Instruments:
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         """First deliveries began so many seconds after their due time; negative counts as 0."""
         if seconds:
-            self._lateness.record(self._topic(topic), [max(value, 0.0) for value in seconds])
+            self._lateness.record(self.topic(topic), [max(value, 0.0) for value in seconds])
+
+    def late(self, topic: str, seconds: float, span: SpanContext) -> None:
+        """The delivery of that span was late by so much; `lateness` has counted it already."""
+        self._lateness.exemplify(self.topic(topic), seconds, span)
+
+    def handled(
+        self, topic: str, seconds: Sequence[float], spans: Sequence[tuple[float, SpanContext]] = ()
+    ) -> None:
+        """Deliveries had their outcomes after so many seconds; those of `spans` are among them."""
+        if seconds:
+            topic = self.topic(topic)
+            self._handler.record(topic, seconds)
+            for value, span in spans:
+                self._handler.exemplify(topic, value, span)
+
+    def schedule_took(self, topic: str, seconds: float, span: SpanContext | None = None) -> None:
+        """A call that scheduled was answered after so many seconds."""
+        topic = self.topic(topic)
+        self._schedule.record(topic, (seconds,))
+        if span is not None:
+            self._schedule.exemplify(topic, seconds, span)
+
+    def round_trip(self, verb: str, seconds: float) -> None:
+        """A script call was answered after so many seconds; `verb` is one of few."""
+        self._round_trip.record(verb, (seconds,))
 
     def _add(self, spec: InstrumentSpec, count: int, topic: str, **attributes: str) -> None:
         if count:
-            self._counters[spec.name].add(count, {"topic": self._topic(topic), **attributes})
+            self._counters[spec.name].add(count, {"topic": self.topic(topic), **attributes})

@@ -4,7 +4,10 @@
     log.info("released what was left", extra={"topic": topic, "timers": 3})
 
 What `extra` holds becomes keys of its own. Times are UTC. Credentials in URLs are masked wherever
-they stand: in the message, in `extra`, in tracebacks.
+they stand: in the message, in `extra`, in tracebacks; and so is all that is named like a payload or a
+secret. What one place says too often is left out, and counted: see `Storms`.
+
+Relay logs by the standard library, as its own libraries do; structlog makes the lines of all of them.
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from relay.core.secrets import mask
+from structlog.processors import EventRenamer, ExceptionRenderer, JSONRenderer, StackInfoRenderer
+from structlog.stdlib import ExtraAdder, ProcessorFormatter
+from structlog.typing import EventDict, Processor
 
-STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
-"""Attributes of every record, which are no fields of the event."""
+from relay.core.secrets import MASK, mask
+from relay.telemetry.storms import Storms
 
-EXPORTERS = ("opentelemetry.", "urllib3.")
-SELDOM = 60.0
-"""Seconds between two records of theirs that say the same."""
+HIDDEN = frozenset({"payload", "headers", "body", "password", "secret", "authorization", "credentials"})
+"""Names of fields that show `***`, should anybody log one."""
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {10: "\\n", 9: "\\t"}
 
@@ -38,8 +42,8 @@ def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None
     if format == "auto":
         format = "text" if stream.isatty() else "json"  # noqa: A001
     handler = _Handler(stream)
-    handler.addFilter(_Seldom())
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.addFilter(Storms())
+    handler.setFormatter(formatter(JSONRenderer(_json) if format == "json" else _line))
     root, threshold = logging.getLogger(), logging.getLevelNamesMapping()[level.upper()]
     for old in [each for each in root.handlers if isinstance(each, _Handler)]:
         root.removeHandler(old)
@@ -52,60 +56,46 @@ class _Handler(logging.StreamHandler[TextIO]):
     """Ours, to be found again."""
 
 
-class _Seldom(logging.Filter):
-    """What the exporter of spans says at each try, for as long as its collector is away: once a minute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: dict[tuple[str, str], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is to be written."""
-        if not record.name.startswith(EXPORTERS):
-            return True
-        said = record.name, str(record.msg)
-        seldom = record.created - self._said.get(said, 0.0) >= SELDOM
-        if seldom:
-            self._said[said] = record.created
-        return seldom
+def formatter(renderer: Processor) -> logging.Formatter:
+    """Makes `{"time": …, "level": …, "logger": …, "message": …, …extra, "exception": …}`, then a line."""
+    return _Printable(
+        processors=[
+            EventRenamer("message"),
+            StackInfoRenderer(),
+            ExceptionRenderer(),
+            ExtraAdder(),
+            _in_order,
+            _masked,
+            renderer,
+        ]
+    )
 
 
-class JsonFormatter(logging.Formatter):
-    """`{"time": …, "level": …, "logger": …, "message": …, …extra}`, with `exception` at the end."""
-
+class _Printable(ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        event = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": mask(record.getMessage()),
-        }
-        event |= {name: value for name, value in _fields(record).items() if name not in event}
-        if exception := _exception(self, record):
-            event["exception"] = exception
-        return _printable(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+        """Names that are not UTF-8 come as surrogates, which no stream takes."""
+        return super().format(record).encode("utf-8", "backslashreplace").decode()
 
 
-class TextFormatter(logging.Formatter):
-    """`2030-01-02T03:04:05.678901Z info    relay.app: message key=value`, traceback below."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={_text(value)}" for name, value in _fields(record).items())
-        message = mask(record.getMessage()).translate(_CONTROL)
-        line = f"{_time(record)} {record.levelname.lower():7} {record.name}: {message}{fields}"
-        if exception := _exception(self, record):
-            line = f"{line}\n{exception}"
-        return _printable(line)
-
-
-def _time(record: logging.LogRecord) -> str:
-    """ISO 8601, UTC, microseconds."""
+def _in_order(_: Any, __: str, event: EventDict) -> EventDict:
+    """What every event has comes first, and `extra` can't take its place; the traceback comes last."""
+    record: logging.LogRecord = event.pop("_record")
+    del event["_from_structlog"]
+    traces = [text for text in (event.pop("exception", ""), event.pop("stack", "")) if text]
     moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    head = {
+        "time": moment.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": event.pop("message"),
+    }
+    event.pop("color_message", None)  # uvicorn's
+    rest = {name: value for name, value in event.items() if name not in head}
+    return {**head, **rest, **({"exception": "\n".join(traces)} if traces else {})}
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in record.__dict__.items() if name not in STANDARD}
+def _masked(_: Any, __: str, event: EventDict) -> EventDict:
+    return {name: MASK if name.lower() in HIDDEN else _plain(value) for name, value in event.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -115,7 +105,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
     if isinstance(value, Mapping):
-        return {mask(str(name)): _plain(inner) for name, inner in value.items()}
+        names = {mask(str(name)): inner for name, inner in value.items()}
+        return {name: MASK if name.lower() in HIDDEN else _plain(inner) for name, inner in names.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(inner) for inner in value]
     if isinstance(value, bytes):
@@ -123,22 +114,21 @@ def _plain(value: Any) -> Any:
     return mask(str(value))
 
 
+def _json(event: EventDict, **_: Any) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+
+
+def _line(_: Any, __: str, event: EventDict) -> str:
+    """`2030-01-02T03:04:05.678901Z info    relay.app: message key=value`, traceback below."""
+    message = event.pop("message").translate(_CONTROL)
+    head = f"{event.pop('time')} {event.pop('level'):7} {event.pop('logger')}: {message}"
+    exception = event.pop("exception", "")
+    fields = "".join(f" {name}={_text(value)}" for name, value in event.items())
+    return f"{head}{fields}\n{exception}" if exception else f"{head}{fields}"
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     plain = value and all(char.isprintable() and char not in " \"'=" for char in value)
     return value if plain else json.dumps(value, ensure_ascii=False).translate(_CONTROL)
-
-
-def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = []
-    if record.exc_info:
-        parts.append(formatter.formatException(record.exc_info))
-    if record.stack_info:
-        parts.append(formatter.formatStack(record.stack_info))
-    return mask("\n".join(parts))
-
-
-def _printable(line: str) -> str:
-    """Names that are not UTF-8 come as surrogates, which no stream takes."""
-    return line.encode("utf-8", "backslashreplace").decode()

@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from uuid import uuid4
 
 import anyio
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState, get_current_span
 from opentelemetry.util.types import Attributes
 
-from relay import __version__
+from relay.telemetry.resource import resource
 from relay.telemetry.traces import Tracing
-from relay.telemetry.variables import CONSOLE, GRPC, protocol
+from relay.telemetry.variables import CONSOLE, GRPC, protocol, unset_empty
 
 FLUSH_TIMEOUT = 2.0
 """Seconds for the last spans to leave when the daemon stops."""
@@ -32,10 +30,8 @@ class Exporting:
     """Tracing that exports to `names` (see `variables.exporters`)."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        for name in [name for name in os.environ if name.startswith("OTEL_")]:
-            if not os.environ[name].strip():
-                del os.environ[name]  # empty means unset, but the SDK does not hold to it everywhere
-        provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        unset_empty(os.environ)
+        provider = TracerProvider(resource=resource(), shutdown_on_exit=False)
         by_flag = isinstance(provider.sampler, ParentBased)
         if by_flag:
             provider.sampler = LinksDecide(provider.sampler)
@@ -95,12 +91,6 @@ class LinksDecide(Sampler):
     def get_description(self) -> str:
         """See `Sampler.get_description`."""
         return f"LinksDecide{{{self._inner.get_description()}}}"
-
-
-def _resource() -> Resource:
-    ours = {"service.name": "relay", "service.version": __version__, "service.instance.id": str(uuid4())}
-    # What the variables say comes last, and wins.
-    return Resource.create({**ours, **OTELResourceDetector().detect().attributes})
 
 
 def _exporter(name: str) -> SpanExporter:

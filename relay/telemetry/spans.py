@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from opentelemetry.context import Context
@@ -48,7 +48,18 @@ NOWHERE = Context()
 class DeliveryTrace:
     """The span of one delivery, which begins when the delivery is sent."""
 
-    __slots__ = ("_attributes", "_tracer", "context", "links", "producer", "reason", "span", "topic")
+    __slots__ = (
+        "_attributes",
+        "_note",
+        "_seconds",
+        "_tracer",
+        "context",
+        "links",
+        "producer",
+        "reason",
+        "span",
+        "topic",
+    )
 
     def __init__(self, tracer: Tracer, topic: str, timer: ClaimedTimer, producer: SpanContext) -> None:
         self._tracer = tracer
@@ -68,15 +79,26 @@ class DeliveryTrace:
         self.reason = ""
         """The application's words for its outcome."""
         self.span: Span | None = None
+        self._seconds = 0.0
+        self._note: Callable[[str, float, SpanContext], None] | None = None
 
     @property
-    def trace_id(self) -> str:
-        """In hex, as it stands in logs; empty if nothing is recorded."""
-        return "" if self.span is None else f"{self.span.get_span_context().trace_id:032x}"
+    def span_context(self) -> SpanContext | None:
+        """While it is recorded."""
+        return None if self.span is None else self.span.get_span_context()
 
-    def late(self, seconds: float) -> None:
-        """It is a first delivery, late by so much."""
+    @property
+    def ids(self) -> dict[str, str]:
+        """`trace_id` and `span_id` in hex, as they stand in logs; nothing if nothing is recorded."""
+        context = self.span_context
+        if context is None:
+            return {}
+        return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+    def late(self, seconds: float, note: Callable[[str, float, SpanContext], None]) -> None:
+        """It is a first delivery, late by so much; `note` hears of its span once there is one."""
         self._attributes[LATENESS] = round(seconds, 6)
+        self._seconds, self._note = seconds, note
 
     def part(self, claim: SpanContext | None = None) -> None:
         """Leave the producer's trace for a new one, or for that of `claim`, with a link back."""
@@ -90,6 +112,8 @@ class DeliveryTrace:
         )
         if span.is_recording():
             self.span = span
+            if self._note is not None:
+                self._note(self.topic, self._seconds, span.get_span_context())
             timer.headers = renamed(timer.headers, carrier(span.get_span_context()))
 
     def end(self, error: str = "", verb: Verb | None = None, verdict: Verdict = Verdict.OK) -> None:
@@ -116,6 +140,10 @@ class Scheduling:
 
     def __init__(self, spans: Mapping[int, Span]) -> None:
         self._spans = spans
+
+    def context(self, index: int) -> SpanContext | None:
+        """The span of the timer at `index`, if it has one."""
+        return self._spans[index].get_span_context() if index in self._spans else None
 
     def refused(self, index: int, failure: RelayError) -> None:
         """The timer at `index` was not stored."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from opentelemetry.trace import Link, Span, SpanKind, Tracer, TracerProvider
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, TracerProvider
 
 from relay import __version__
 from relay.core.outcomes import Settled, Settlement, Verb, Verdict
@@ -76,6 +76,8 @@ class Tracing:
         long: float = LONG,
         now: Callable[[], float] = time.time,
     ) -> None:
+        self.late: Callable[[str, float, SpanContext], None] = lambda *_: None
+        """Told of the span of each first delivery: its topic, and how many seconds late it was."""
         self._tracer = (
             None if provider is None else provider.get_tracer("relay", __version__, schema_url=SCHEMA_URL)
         )
@@ -172,7 +174,7 @@ class Tracing:
         if seen is not None and claim.now / 1e6 - seen > self._long:
             trace.part()
         if timer.attempt == 1 and not timer.approximate:
-            trace.late(max(claim.now - timer.due, 0) / 1e6)
+            trace.late(max(claim.now - timer.due, 0) / 1e6, self.late)
         return trace
 
     # Settle

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own variables: whether traces are wanted, and whether what is said of them makes sense.
+"""OpenTelemetry's own variables: whether traces or metrics are wanted, and whether what is said makes sense.
 
 The SDK reads them by itself, but takes a default, or fails somewhere deep, where one is wrong. An
 operator had better hear of it at the start.
@@ -7,28 +7,31 @@ operator had better hear of it at the start.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from relay.core.errors import RelayError
 from relay.core.secrets import mask
 
-EXPORTER = "OTEL_TRACES_EXPORTER"
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 SAMPLER, SAMPLER_ARG = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
 QUEUE, BATCH = "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
 SDK_DISABLED = "OTEL_SDK_DISABLED"
 
 GRPC, HTTP = "grpc", "http/protobuf"
 OTLP, CONSOLE, NONE = "otlp", "console", "none"
+PULLED = "prometheus"
+"""Asks for what the HTTP port gives anyway."""
 
 SAMPLERS = (
     *("always_on", "always_off", "traceidratio"),
     *("parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"),
 )
-COUNTS = (QUEUE, BATCH, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT")
+INTERVAL, INTERVAL_DEFAULT = "OTEL_METRIC_EXPORT_INTERVAL", 60_000
+"""Milliseconds between two exports of metrics."""
+EXEMPLARS = "OTEL_METRICS_EXEMPLAR_FILTER"
+TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 LIMITS = (
     *("OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
     *("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
@@ -45,55 +48,106 @@ class WrongVariable(RelayError):
         self.name = name
 
 
-def exporters(variables: Mapping[str, str]) -> list[str]:
-    """Where traces are to go: OTLP, CONSOLE, or nowhere. Raises `WrongVariable` where what is said of
-    them makes no sense; says nothing as long as nobody wants any."""
+@dataclass(frozen=True)
+class Signal:
+    """What is exported: `TRACES` or `METRICS`. `counts` are its variables that are whole numbers."""
+
+    name: str
+    counts: tuple[str, ...]
+    known: tuple[str, ...] = (OTLP, CONSOLE)
+
+    @property
+    def exporter(self) -> str:
+        """The variable that names exporters."""
+        return f"OTEL_{self.name}_EXPORTER"
+
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """Of the exporter's variables; the first goes before."""
+        return f"OTEL_EXPORTER_OTLP_{self.name}_", "OTEL_EXPORTER_OTLP_"
+
+
+TRACES = Signal("TRACES", (QUEUE, BATCH, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT"))
+METRICS = Signal("METRICS", (INTERVAL, "OTEL_METRIC_EXPORT_TIMEOUT"), (OTLP, CONSOLE, PULLED))
+
+
+def exporters(variables: Mapping[str, str], signal: Signal = TRACES) -> list[str]:
+    """Where a signal is to go: OTLP, CONSOLE, or nowhere. Raises `WrongVariable` where what is said of
+    it makes no sense; says nothing as long as nobody wants it."""
     given = {name: value.strip() for name, value in variables.items() if value.strip()}
-    asked = given.get(EXPORTER, OTLP if any(name in given for name in ENDPOINTS) else NONE)
+    pointed = any(prefix + "ENDPOINT" in given for prefix in signal.prefixes)
+    asked = given.get(signal.exporter, OTLP if pointed else NONE)
     names = [name.strip().lower() for name in asked.split(",") if name.strip()]
     if names == [NONE] or not names:
         return []
     if given.get(SDK_DISABLED, "false").lower() == "true":
         return []
     for name in names:
-        if name not in (OTLP, CONSOLE):
-            raise WrongVariable(EXPORTER, f"{name!r} is not known; give otlp, console, or none alone")
-    _check(given, otlp=OTLP in names)
-    return list(dict.fromkeys(names))
+        if name not in signal.known:
+            known = ", ".join(signal.known)
+            raise WrongVariable(signal.exporter, f"{name!r} is not known; give {known}, or none alone")
+    names = [name for name in dict.fromkeys(names) if name != PULLED]
+    if names:
+        _check(given, signal, otlp=OTLP in names)
+    return names
 
 
-def protocol(variables: Mapping[str, str]) -> str:
+def protocol(variables: Mapping[str, str], signal: Signal = TRACES) -> str:
     """GRPC or HTTP, of which the former is the default."""
-    return _first(variables, PROTOCOLS) or GRPC
+    names = [prefix + "PROTOCOL" for prefix in signal.prefixes]
+    return next((value.strip().lower() for name in names if (value := variables.get(name, "")).strip()), GRPC)
 
 
-def _check(given: Mapping[str, str], *, otlp: bool) -> None:
+def unset_empty(variables: MutableMapping[str, str]) -> None:
+    """Empty means unset, but the SDK does not hold to it everywhere."""
+    for name in [name for name in variables if name.startswith("OTEL_") and not variables[name].strip()]:
+        del variables[name]
+
+
+def interval(variables: Mapping[str, str]) -> float:
+    """Seconds between two exports of metrics."""
+    return int(variables.get(INTERVAL, "").strip() or INTERVAL_DEFAULT) / 1_000
+
+
+def exemplars(variables: Mapping[str, str]) -> bool:
+    """Whether metrics may name spans."""
+    return variables.get(EXEMPLARS, "").strip().lower() != "always_off"
+
+
+def _check(given: Mapping[str, str], signal: Signal, *, otlp: bool) -> None:
     rules: dict[str, Callable[[str, str], None]] = {
         SDK_DISABLED: _one_of("true", "false"),
-        SAMPLER: _one_of(*SAMPLERS),
-        **dict.fromkeys(COUNTS, _whole(1)),
-        **dict.fromkeys(LIMITS, _whole(0)),
+        **dict.fromkeys(signal.counts, _whole(1)),
+        **(_trace_rules(given) if signal is TRACES else _METRIC_RULES),
     }
-    if given.get(SAMPLER, "").lower().endswith("traceidratio"):
-        rules[SAMPLER_ARG] = _ratio
     if otlp:
-        rules |= _otlp_rules(_protocol(given))
+        rules |= _otlp_rules(_protocol(given, signal), signal)
     for name, rule in rules.items():
         if name in given:
             rule(name, given[name])
     queue, batch = int(given.get(QUEUE, 2048)), int(given.get(BATCH, 512))
-    if batch > queue:
+    if signal is TRACES and batch > queue:
         raise WrongVariable(BATCH, f"{batch} is more than {QUEUE}, {queue}; give at most that")
 
 
-def _protocol(given: Mapping[str, str]) -> str:
-    for name in PROTOCOLS:
+def _trace_rules(given: Mapping[str, str]) -> dict[str, Callable[[str, str], None]]:
+    rules: dict[str, Callable[[str, str], None]] = {
+        SAMPLER: _one_of(*SAMPLERS),
+        **dict.fromkeys(LIMITS, _whole(0)),
+    }
+    if given.get(SAMPLER, "").lower().endswith("traceidratio"):
+        rules[SAMPLER_ARG] = _ratio
+    return rules
+
+
+def _protocol(given: Mapping[str, str], signal: Signal) -> str:
+    for name in (prefix + "PROTOCOL" for prefix in signal.prefixes):
         if name in given:
             _one_of(GRPC, HTTP)(name, given[name])
-    return protocol(given)
+    return protocol(given, signal)
 
 
-def _otlp_rules(spoken: str) -> dict[str, Callable[[str, str], None]]:
+def _otlp_rules(spoken: str, signal: Signal) -> dict[str, Callable[[str, str], None]]:
     rules: dict[str, Callable[[str, str], None]] = {
         "ENDPOINT": _grpc_endpoint if spoken == GRPC else _http_endpoint,
         "HEADERS": _headers,
@@ -102,8 +156,7 @@ def _otlp_rules(spoken: str) -> dict[str, Callable[[str, str], None]]:
         "INSECURE": _one_of("true", "false"),
         **dict.fromkeys(("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"), _file),
     }
-    prefixes = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_")
-    return {prefix + name: rule for name, rule in rules.items() for prefix in prefixes}
+    return {prefix + name: rule for name, rule in rules.items() for prefix in signal.prefixes}
 
 
 def _one_of(*values: str) -> Callable[[str, str], None]:
@@ -166,5 +219,7 @@ def _file(name: str, value: str) -> None:
         raise WrongVariable(name, f"there is no file {value!r}")
 
 
-def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((value.strip().lower() for name in names if (value := variables.get(name, "")).strip()), "")
+_METRIC_RULES: dict[str, Callable[[str, str], None]] = {
+    EXEMPLARS: _one_of("always_on", "always_off", "trace_based"),
+    TEMPORALITY: _one_of("cumulative", "delta", "lowmemory"),
+}

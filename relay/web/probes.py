@@ -25,8 +25,8 @@ class Health(Protocol):
 class Metrics(Protocol):
     """What Prometheus scrapes."""
 
-    def render(self) -> tuple[bytes, str]:
-        """The metrics as they stand, and their content type."""
+    async def scrape(self) -> tuple[bytes, str]:
+        """The metrics as they stand, and their content type; soon, even while Redis is away."""
         ...
 
 
@@ -53,7 +53,7 @@ class Probes:
         return _answer([] if self._has_started else reasons)
 
     async def metrics(self, _: Request) -> Response:
-        content, content_type = self._metrics.render()
+        content, content_type = await self._metrics.scrape()
         return Response(content, headers={"content-type": content_type})
 
     def _ready(self) -> list[str]:

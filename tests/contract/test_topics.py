@@ -118,6 +118,23 @@ async def test_the_lock(operated: Operated) -> None:
     assert await operated.topics.lock("short", ttl=1), "less than a millisecond is one"
 
 
+async def test_overview(operated: Operated, keyspace: Keyspace) -> None:
+    """The same as `stats` of each, in one pipelined read; a broken topic is left out and hides no other;
+    a server that knows the script no more gets it."""
+    other, broken = keyspace.topic(), keyspace.topic()
+    await operated.put("a", "b", delay=HOUR)
+    await operated.kill("c")
+    await operated.redis.set(f"timers_timeline:{broken}", "x")
+    for _ in range(2):
+        found = await operated.topics.overview([broken, operated.topic, other])
+        assert [replace(stats, now=0) for stats in found] == [
+            replace(await operated.topics.stats(topic), now=0) for topic in (operated.topic, other)
+        ]
+        assert (found[0].timers, found[0].dead) == (2, 1)
+        await operated.redis.script_flush()
+    assert await operated.topics.overview([]) == []
+
+
 # ---------------------------------------------------------------------- stats and pause
 
 

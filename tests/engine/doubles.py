@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
+from opentelemetry.trace import SpanContext
 
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
 from relay.core.ports import MAX_PER_CALL
@@ -23,6 +24,7 @@ from relay.core.timers import (
     Scheduled,
     StoredTimer,
     TimerState,
+    TopicStats,
 )
 from relay.store.memory import MemoryStore
 from relay.telemetry.instruments import Instruments
@@ -207,10 +209,11 @@ class GatedStore(Doors):
         return await self.inner.list(topic, state=state, limit=limit, cursor=cursor)
 
 
-class Registered:
+class Registered(Doors):
     """The part of `TopicStore` that engines on a store in memory use: which topics there are."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.names: list[str] = []
         self.error: Exception | None = None
 
@@ -221,6 +224,15 @@ class Registered:
 
     async def lock(self, name: str, *, ttl: int) -> bool:
         return False
+
+    async def topics(self) -> list[str]:
+        return sorted(self.names)
+
+    async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
+        async def work() -> list[TopicStats]:
+            return [TopicStats(topic, 0, 0, 0, None, 0, None, None) for topic in topics]
+
+        return await self.through("overview", "", work, topics)
 
 
 class Hints(Doors):
@@ -249,6 +261,8 @@ class Counts(Instruments):
     def __init__(self) -> None:
         self.total: Counter[str] = Counter()
         self.latenesses: list[float] = []
+        self.handlers: list[float] = []
+        self.schedules: list[float] = []
 
     def scheduled(self, topic: str, count: int) -> None:
         self.total["scheduled"] += count
@@ -258,6 +272,9 @@ class Counts(Instruments):
 
     def delivered(self, topic: str, count: int) -> None:
         self.total["delivered"] += count
+
+    def retried(self, topic: str, count: int) -> None:
+        self.total["retried"] += count
 
     def settled(self, topic: str, outcome: str, count: int) -> None:
         self.total[outcome] += count
@@ -291,3 +308,11 @@ class Counts(Instruments):
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         self.latenesses += seconds
+
+    def handled(
+        self, topic: str, seconds: Sequence[float], spans: Sequence[tuple[float, SpanContext]] = ()
+    ) -> None:
+        self.handlers += seconds
+
+    def schedule_took(self, topic: str, seconds: float, span: SpanContext | None = None) -> None:
+        self.schedules.append(seconds)

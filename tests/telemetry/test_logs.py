@@ -92,7 +92,8 @@ def test_what_is_not_utf_8_is_written_all_the_same() -> None:
     """Names from Redis may be any bytes."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
-    record = {"name": "relay", "levelname": "INFO", "msg": "\udcff", "id": "\udcfe", "late": float("nan")}
+    record = {"name": "relay", "levelname": "INFO", "levelno": 20, "msg": "\udcff", "id": "\udcfe"}
+    record["late"] = float("nan")
     for format_ in ("json", "text"):
         set_up_logs("info", format_, stream)
         # To our handler alone: pytest's own can't carry such text from process to process.
@@ -132,3 +133,26 @@ def test_setting_up_twice_writes_once(stream: io.StringIO) -> None:
     set_up_logs("info", "json", stream)
     log.info("x")
     assert len(events(stream)) == 1
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_what_is_named_like_a_payload_or_a_secret_is_hidden(stream: io.StringIO, format: str) -> None:  # noqa: A002
+    """Should anybody ever log one, at whatever depth."""
+    set_up_logs("debug", format, stream)
+    log.error("x", extra={"payload": b"swordfish", "deep": [{"Headers": {"a": "swordfish"}}], "size": 9})
+    assert "swordfish" not in stream.getvalue()
+    assert "***" in stream.getvalue()
+    assert "9" in stream.getvalue()
+
+
+def test_extra_can_not_take_the_place_of_what_every_event_has(stream: io.StringIO) -> None:
+    set_up_logs("info", "json", stream)
+    log.info("mine", extra={"time": "never", "level": "none", "logger": "other", "event": "e", "topic": "t"})
+    (event,) = events(stream)
+    assert list(event) == ["time", "level", "logger", "message", "event", "topic"]
+    assert (event["level"], event["logger"], event["message"], event["event"]) == (
+        "info",
+        "relay.tests",
+        "mine",
+        "e",
+    )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.telemetry.instruments import COUNTERS, OTHER, Instruments
-from relay.telemetry.lateness import BUCKETS
+from relay.telemetry.catalogue import ALL, LATENESS, OF_RELAY, InstrumentSpec, Kind
+from relay.telemetry.instruments import OTHER, Instruments
 from relay.telemetry.provider import Metrics
 
 Labels = frozenset[tuple[str, str]]
@@ -22,13 +22,27 @@ def metrics() -> Iterator[Metrics]:
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, Labels], float]:
+    """What there is beside the gauges, which are always there."""
     content, _ = metrics.render()
+    gauges = {sanitized(spec.name) for spec in OF_RELAY} | {"target_info"}
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(content.decode())
         for sample in family.samples
-        if family.name != "target_info"
+        if not any(family.name.startswith(name) for name in gauges)
     }
+
+
+def sanitized(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def exposed_names(spec: InstrumentSpec) -> set[str]:
+    """The names under which Prometheus knows it."""
+    name = sanitized(spec.name) + {"s": "_seconds", "By": "_bytes"}.get(spec.unit, "")
+    if spec.kind is Kind.HISTOGRAM:
+        return {name + suffix for suffix in ("_bucket", "_count", "_sum")}
+    return {name + ("_total" if spec.kind is Kind.COUNTER else "")}
 
 
 def labels(**values: str) -> Labels:
@@ -43,6 +57,10 @@ def test_counters(metrics: Metrics) -> None:
     count.delivered("t", 2)
     count.settled("t", "ack", 1)
     count.settled("t", "release", 5)
+    count.retried("t", 2)
+    count.dead("t", "attempts", 3)
+    count.dead("t", "expired", 4)
+    count.journal_trimmed("t", 5)
     count.stale("t", 6)
     count.silent("t", 7)
     count.orphans("t", 8)
@@ -54,6 +72,10 @@ def test_counters(metrics: Metrics) -> None:
         ("relay_timers_delivered_total", labels(topic="t")): 2,
         ("relay_timers_settled_total", labels(topic="t", outcome="ack")): 1,
         ("relay_timers_released_total", labels(topic="t")): 5,
+        ("relay_timers_retried_total", labels(topic="t")): 2,
+        ("relay_timers_dead_total", labels(topic="t", reason="attempts")): 3,
+        ("relay_timers_expired_total", labels(topic="t")): 4,
+        ("relay_journal_trimmed_total", labels(topic="t")): 5,
         ("relay_timers_stale_total", labels(topic="t")): 6,
         ("relay_timers_silent_total", labels(topic="t")): 7,
         ("relay_timers_orphans_total", labels(topic="t")): 8,
@@ -77,7 +99,7 @@ def test_lateness_takes_a_batch_and_bounds_are_inclusive(metrics: Metrics) -> No
         for (name, key), value in found.items()
         if name == "relay_lateness_seconds_bucket"
     }
-    assert len(buckets) == len(BUCKETS) + 1
+    assert len(buckets) == len(LATENESS.bounds) + 1
     assert [buckets[le] for le in ("0.001", "0.002", "5.0", "10.0", "14400.0", "+Inf")] == [2, 3, 3, 4, 4, 5]
     assert found["relay_lateness_seconds_count", labels(topic="t")] == 5
     assert found["relay_lateness_seconds_sum", labels(topic="t")] == pytest.approx(1_000_007.0021)
@@ -105,11 +127,12 @@ def test_two_daemons_in_one_process_do_not_meet(metrics: Metrics) -> None:
 
 
 def test_every_instrument_is_described() -> None:
-    assert len({spec.name for spec in COUNTERS}) == len(COUNTERS)
-    for spec in COUNTERS:
-        assert spec.name.startswith("relay.")
-        assert spec.unit.startswith("{")
+    assert len({spec.name for spec in ALL}) == len(ALL)
+    for spec in ALL:
+        assert spec.name.startswith(("relay.", "process."))
+        assert spec.unit.startswith("{") or spec.unit in ("s", "By")
         assert spec.description.endswith(".")
+        assert bool(spec.bounds) == (spec.kind is Kind.HISTOGRAM)
 
 
 def test_instruments_work_on_any_provider() -> None:

@@ -20,8 +20,9 @@ from opentelemetry.trace import Link, SpanContext, TraceFlags
 from relay.core.errors import RelayError
 from relay.core.timers import NewTimer
 from relay.telemetry.context import carrier, first_seen, flagged, parse, renamed
-from relay.telemetry.logs import SELDOM, set_up_logs
+from relay.telemetry.logs import set_up_logs
 from relay.telemetry.otlp import Exporting, LinksDecide
+from relay.telemetry.storms import SELDOM
 from relay.telemetry.variables import WrongVariable, exporters, protocol
 from tests.collector import Collector, collecting
 from tests.servers import free_port

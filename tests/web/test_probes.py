@@ -33,7 +33,7 @@ class Health:
 
 
 class Metrics:
-    def render(self) -> tuple[bytes, str]:
+    async def scrape(self) -> tuple[bytes, str]:
         return b"relay_up 1\n", "text/plain; version=1.0.0; charset=utf-8"
 
 

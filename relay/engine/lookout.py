@@ -1,0 +1,91 @@
+"""How topics stand in Redis, for whoever looks at the metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from relay.core.errors import StoreError
+from relay.core.ports import MAX_PER_CALL, TopicStore
+from relay.core.timers import TopicStats
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
+
+FRESH = 1.0
+"""Seconds for which a look holds for everybody."""
+
+PATIENCE = 0.5
+"""Seconds that one who looks waits; then he goes without, as while Redis is away."""
+
+NAMES_FRESH = 60.0
+"""Seconds after which the names of all topics are read anew. This relay's own are known at once."""
+
+MOST = MAX_PER_CALL
+"""So many topics are looked at, this relay's own first: that takes Redis some milliseconds."""
+
+log = logging.getLogger(__name__)
+
+
+class Lookout:
+    """Reads when it is asked: one pipelined read for all who ask meanwhile and for a second after.
+
+    Apart from those who ask, so that one of them who loses his patience leaves no call half done.
+    """
+
+    def __init__(self, topics: TopicStore, own: Callable[[], Iterable[str]], clock: Clock) -> None:
+        self._topics = topics
+        self._own = own
+        self._clock = clock
+        self._asked = Wakeup()
+        self._waiting: list[Wakeup] = []
+        self._seen: Sequence[TopicStats] = ()
+        self._seen_at = -FRESH
+        self._names: list[str] = []
+        self._named_at = -NAMES_FRESH
+        self._too_many = False
+
+    async def look(self) -> Sequence[TopicStats]:
+        """How topics stand; nothing if Redis does not say so soon."""
+        if self._clock.now() - self._seen_at >= FRESH:
+            answered = Wakeup()
+            self._waiting.append(answered)
+            self._asked.set()
+            await self._clock.wait(answered, PATIENCE)
+            if answered in self._waiting:
+                self._waiting.remove(answered)
+                return ()
+        return self._seen
+
+    async def run(self) -> None:
+        """Look whenever asked, for ever."""
+        while True:
+            await self._asked.wait()
+            await self.step()
+
+    async def step(self) -> None:
+        """Look once."""
+        try:
+            self._seen = await self._topics.overview(await self._which())
+        except StoreError as failure:
+            self._seen = ()
+            log.debug("topics could not be looked at", extra={"reason": str(failure)})
+        except Exception:
+            self._seen = ()
+            log.exception("topics could not be looked at")
+        self._seen_at = self._clock.now()
+        waiting, self._waiting = self._waiting, []
+        for answered in waiting:
+            answered.set()
+
+    async def _which(self) -> list[str]:
+        if self._clock.now() - self._named_at >= NAMES_FRESH:
+            self._names = await self._topics.topics()
+            self._named_at = self._clock.now()
+        names = list(dict.fromkeys((*sorted(self._own()), *self._names)))
+        if len(names) > MOST and not self._too_many:
+            self._too_many = True
+            log.warning(
+                "there are more topics than the metrics can look at; those of other relays are left out",
+                extra={"topics": len(names), "looked_at": MOST},
+            )
+        return names[:MOST]

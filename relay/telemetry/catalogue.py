@@ -1,0 +1,253 @@
+"""All that is measured: names, units (UCUM), meanings and attributes, by OpenTelemetry's conventions.
+
+docs/operations.md lists them; `tools/metrics_docs.py` writes that list from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What an instrument is to OpenTelemetry."""
+
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+    UP_DOWN_COUNTER = "up-down counter"
+    """A number of which the sum over all relays means something too."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentSpec:
+    """One instrument. `bounds` are the buckets of a histogram, inclusive upper ends."""
+
+    name: str
+    unit: str
+    description: str
+    attributes: tuple[str, ...] = ("topic",)
+    kind: Kind = Kind.COUNTER
+    bounds: tuple[float, ...] = ()
+
+
+# Counters
+
+SCHEDULED = InstrumentSpec("relay.timers.scheduled", "{timer}", "Timers stored through this relay.")
+CLAIMED = InstrumentSpec("relay.timers.claimed", "{timer}", "Timers that this relay took under a lease.")
+DELIVERED = InstrumentSpec(
+    "relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt."
+)
+RETRIED = InstrumentSpec(
+    "relay.timers.retried", "{timer}", "Timers handed to an application after an attempt had failed."
+)
+SETTLED = InstrumentSpec(
+    "relay.timers.settled", "{timer}", "Outcomes written, by what the application said.", ("topic", "outcome")
+)
+STALE = InstrumentSpec(
+    "relay.timers.stale", "{timer}", "Outcomes that changed nothing: the lease was lost, or the timer gone."
+)
+SILENT = InstrumentSpec(
+    "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout."
+)
+RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
+DEAD = InstrumentSpec(
+    "relay.timers.dead",
+    "{timer}",
+    "Timers that died, by reason, but not by expiry.",
+    ("topic", "reason"),
+)
+EXPIRED = InstrumentSpec("relay.timers.expired", "{timer}", "Timers that expired before their delivery.")
+TRIMMED = InstrumentSpec(
+    "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
+)
+REPAIRED = InstrumentSpec(
+    "relay.timers.repaired",
+    "{entry}",
+    "Payloads and lease records removed that had no timer, by kind.",
+    ("topic", "kind"),
+)
+ORPHANS = InstrumentSpec(
+    "relay.timers.orphans", "{timer}", "Entries removed since their payload was missing."
+)
+UNDELIVERABLE = InstrumentSpec(
+    "relay.timers.undeliverable", "{timer}", "Timers that died since no application can be given their id."
+)
+JOURNAL_TRIMMED = InstrumentSpec(
+    "relay.journal.trimmed", "{record}", "Records of the journal removed since it keeps only so many."
+)
+STORE_ERRORS = InstrumentSpec(
+    "relay.store.errors", "{error}", "Calls to Redis that failed, by kind.", ("error.type",)
+)
+LOG_SUPPRESSED = InstrumentSpec(
+    "relay.log.suppressed", "{record}", "Lines left out of the log since their like came too often.", ()
+)
+
+COUNTERS = (
+    SCHEDULED,
+    CLAIMED,
+    DELIVERED,
+    RETRIED,
+    SETTLED,
+    STALE,
+    SILENT,
+    RELEASED,
+    DEAD,
+    EXPIRED,
+    TRIMMED,
+    REPAIRED,
+    ORPHANS,
+    UNDELIVERABLE,
+    JOURNAL_TRIMMED,
+    STORE_ERRORS,
+)
+
+# Histograms
+
+MILLISECONDS_TO_HOURS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0),
+)
+ROUND_TRIPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+LATENESS = InstrumentSpec(
+    "relay.lateness",
+    "s",
+    "Start of the first delivery minus due time, by the clock of Redis.",
+    kind=Kind.HISTOGRAM,
+    bounds=MILLISECONDS_TO_HOURS,
+)
+HANDLER = InstrumentSpec(
+    "relay.handler.duration",
+    "s",
+    "From the hand-out of a delivery to its outcome, as the relay sees them.",
+    kind=Kind.HISTOGRAM,
+    bounds=MILLISECONDS_TO_HOURS,
+)
+SCHEDULE = InstrumentSpec(
+    "relay.schedule.duration",
+    "s",
+    "From a call that schedules to its answer; of a batch, once for each topic in it.",
+    kind=Kind.HISTOGRAM,
+    bounds=MILLISECONDS_TO_HOURS,
+)
+ROUND_TRIP = InstrumentSpec(
+    "relay.store.call.duration",
+    "s",
+    "Round trips of script calls to Redis, with the wait for a connection, by verb.",
+    ("verb",),
+    Kind.HISTOGRAM,
+    ROUND_TRIPS,
+)
+
+HISTOGRAMS = (LATENESS, HANDLER, SCHEDULE, ROUND_TRIP)
+
+# Gauges: of a topic, read in Redis, so that each relay tells the same
+
+WAITING = InstrumentSpec(
+    "relay.topic.waiting", "{timer}", "Timers that the topic holds, due or not.", kind=Kind.GAUGE
+)
+DUE = InstrumentSpec(
+    "relay.topic.due", "{timer}", "Timers of the topic that could be claimed now.", kind=Kind.GAUGE
+)
+DEAD_LETTERS = InstrumentSpec(
+    "relay.topic.dead", "{timer}", "Dead letters that the topic keeps.", kind=Kind.GAUGE
+)
+OLDEST_DUE = InstrumentSpec(
+    "relay.topic.oldest_due.age",
+    "s",
+    "For how long the topic's first timer could have been claimed; 0 if none is due.",
+    kind=Kind.GAUGE,
+)
+NEXT_DUE = InstrumentSpec(
+    "relay.topic.next_due.timestamp",
+    "s",
+    "Unix time from which the topic's first timer can be claimed; missing if it has none.",
+    kind=Kind.GAUGE,
+)
+PAUSED = InstrumentSpec(
+    "relay.topic.paused", "{pause}", "1 while the topic is paused, otherwise 0.", kind=Kind.GAUGE
+)
+
+# Gauges: of this relay
+
+LEASED = InstrumentSpec(
+    "relay.topic.leased",
+    "{timer}",
+    "Leases of the topic that this relay holds; the sum over all relays is the topic's.",
+    kind=Kind.UP_DOWN_COUNTER,
+)
+IN_FLIGHT = InstrumentSpec(
+    "relay.deliveries.in_flight",
+    "{delivery}",
+    "Deliveries that an application has and has not settled.",
+    kind=Kind.UP_DOWN_COUNTER,
+)
+CONSUMERS = InstrumentSpec(
+    "relay.consumers",
+    "{consumer}",
+    "Streams and pushed applications that take the topic from this relay.",
+    kind=Kind.UP_DOWN_COUNTER,
+)
+CAPACITY = InstrumentSpec(
+    "relay.capacity.limit",
+    "{delivery}",
+    "Deliveries that all applications of this relay can have at a time.",
+    (),
+    Kind.UP_DOWN_COUNTER,
+)
+FREE = InstrumentSpec(
+    "relay.capacity.free",
+    "{delivery}",
+    "How many more deliveries the applications of this relay can take now.",
+    (),
+    Kind.UP_DOWN_COUNTER,
+)
+UNWRITTEN = InstrumentSpec(
+    "relay.settlements.unwritten",
+    "{settlement}",
+    "Ends of deliveries that are not in Redis yet.",
+    (),
+    Kind.UP_DOWN_COUNTER,
+)
+HEARTBEAT = InstrumentSpec(
+    "relay.loop.heartbeat.age",
+    "s",
+    "Time since the loop last turned; the lease keeper's turns at least once a second.",
+    ("loop",),
+    Kind.GAUGE,
+)
+CONNECTED = InstrumentSpec(
+    "relay.store.connected", "{server}", "1 while Redis answers, 0 while it is away.", (), Kind.GAUGE
+)
+LAST_ANSWER = InstrumentSpec(
+    "relay.store.last_answer.age",
+    "s",
+    "Time since Redis last answered; it is asked every 5 seconds at least.",
+    (),
+    Kind.GAUGE,
+)
+CPU = InstrumentSpec(
+    "process.cpu.time", "s", "CPU time that the process has used, by mode.", ("cpu.mode",), Kind.COUNTER
+)
+MEMORY = InstrumentSpec(
+    "process.memory.usage", "By", "Physical memory that the process has.", (), Kind.UP_DOWN_COUNTER
+)
+
+OF_TOPICS = (WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED)
+OF_RELAY = (
+    LEASED,
+    IN_FLIGHT,
+    CONSUMERS,
+    CAPACITY,
+    FREE,
+    UNWRITTEN,
+    HEARTBEAT,
+    CONNECTED,
+    LAST_ANSWER,
+    LOG_SUPPRESSED,
+    CPU,
+    MEMORY,
+)
+
+ALL = (*COUNTERS, *HISTOGRAMS, *OF_TOPICS, *OF_RELAY)

@@ -1,0 +1,223 @@
+"""Metrics leave by OTLP as OpenTelemetry's variables say, with the same numbers that Prometheus reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.trace import SpanContext
+
+from relay.core.timers import TopicStats
+from relay.telemetry import pushing
+from relay.telemetry.catalogue import ALL, LATENESS, Kind
+from relay.telemetry.gauges import Vitals
+from relay.telemetry.provider import Metrics
+from relay.telemetry.variables import METRICS, WrongVariable, exporters, interval, protocol
+from tests.collector import Collector, collecting
+from tests.servers import free_port
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+SPAN = SpanContext(0xA1, 0xB2, is_remote=False)
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with collecting() as collector:
+        monkeypatch.setenv(ENDPOINT, collector.endpoint)
+        yield collector
+
+
+def traffic(metrics: Metrics) -> None:
+    """Something of everything that is measured."""
+    count = metrics.instruments
+    for topic in ("orders", "mails"):
+        count.scheduled(topic, 3)
+        count.claimed(topic, 3)
+        count.delivered(topic, 3)
+        count.retried(topic, 1)
+        count.settled(topic, "ack", 2)
+        count.settled(topic, "release", 1)
+        count.stale(topic, 1)
+        count.silent(topic, 1)
+        count.dead(topic, "rejected", 1)
+        count.dead(topic, "expired", 1)
+        count.trimmed(topic, 1)
+        count.repaired(topic, "payload", 1)
+        count.orphans(topic, 1)
+        count.undeliverable(topic, 1)
+        count.journal_trimmed(topic, 1)
+        count.lateness(topic, [0.0005, 0.3, 20_000.0])
+        count.handled(topic, [0.004])
+        count.schedule_took(topic, 0.002)
+    count.store_error("StoreUnavailable")
+    count.round_trip("claim", 0.0003)
+
+
+async def shown(gauges: Any) -> None:
+    here = {"orders": 2}
+    vitals = Vitals(here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, True, 0.1)
+    gauges.show(vitals, [TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None)])
+
+
+async def test_everything_arrives_and_is_described(collector: Collector) -> None:
+    metrics = Metrics(pushing.pushers(["otlp"]))
+    metrics.look = shown
+    traffic(metrics)
+    await pushing.step(metrics)
+    (points,) = collector.exports
+    told = {point.name: point for point in points}
+    assert set(told) == {spec.name for spec in ALL}
+    kinds = {
+        "sum": (Kind.COUNTER, Kind.UP_DOWN_COUNTER),
+        "gauge": (Kind.GAUGE,),
+        "histogram": (Kind.HISTOGRAM,),
+    }
+    for spec in ALL:
+        point = told[spec.name]
+        assert (point.unit, point.description) == (spec.unit, spec.description)
+        assert tuple(sorted(point.attributes)) == tuple(sorted(spec.attributes))
+        assert spec.kind in kinds[point.kind]
+        assert point.bounds == spec.bounds
+        assert point.resource["service.name"] == "relay"
+    assert collector.last("relay.timers.settled", topic="orders", outcome="ack") == 2
+    assert collector.last("relay.topic.oldest_due.age", topic="orders") == 3.0
+    assert collector.last("relay.topic.next_due.timestamp", topic="orders") == 2.0
+    assert collector.last("relay.topic.dead", topic="orders") == 4
+    (late,) = [point for point in points if point.name == LATENESS.name and "orders" in str(point.attributes)]
+    assert (late.value, late.delta) == (3, False)
+    assert late.sum == pytest.approx(20_000.3005)
+    assert (late.buckets[0], late.buckets[8], late.buckets[-1]) == (1, 1, 1)
+    await pushing.close(metrics)
+    assert len(collector.exports) == 2, "the last numbers leave as the relay stops"
+
+
+async def test_exemplars_go_out_once(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of each bucket, at the next export, and not again."""
+    metrics = Metrics(pushing.pushers(["otlp"]))
+    count = metrics.instruments
+    count.lateness("orders", [0.3, 0.3])
+    for span_id in (1, 2):
+        count.late("orders", 0.3, SpanContext(0xA1, span_id, is_remote=False))
+    count.handled("orders", [7.0], [(7.0, SPAN)])
+    await pushing.step(metrics)
+    await pushing.step(metrics)
+    first, second = collector.points("relay.lateness")
+    assert first.exemplars == [(0.3, f"{0xA1:032x}", f"{2:016x}")]
+    assert second.exemplars == []
+    assert collector.points("relay.handler.duration")[0].exemplars == [(7.0, f"{0xA1:032x}", f"{0xB2:016x}")]
+    await pushing.close(metrics)
+    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_off")
+    metrics = Metrics(pushing.pushers(["otlp"]))
+    metrics.instruments.handled("orders", [7.0], [(7.0, SPAN)])
+    await pushing.close(metrics)
+    assert collector.points("relay.handler.duration")[-1].exemplars == []
+
+
+async def test_differences_for_who_wants_them(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+    metrics = Metrics(pushing.pushers(["otlp"]))
+    metrics.instruments.lateness("orders", [0.3, 0.3])
+    await pushing.step(metrics)
+    metrics.instruments.lateness("orders", [0.0005, 0.3])
+    await pushing.step(metrics)
+    await pushing.step(metrics)
+    first, second = collector.points("relay.lateness")
+    assert first.delta
+    assert (first.value, first.buckets[8], second.value, second.buckets[0], second.buckets[8]) == (
+        2,
+        2,
+        2,
+        1,
+        1,
+    )
+    assert second.sum == pytest.approx(0.3005)
+    await pushing.close(metrics)
+
+
+async def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other protocol, to a server that takes POST."""
+    came: list[tuple[str, bytes]] = []
+
+    class Post(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            came.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Not to standard error."""
+
+    server = HTTPServer(("127.0.0.1", 0), Post)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    serving.start()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf")
+    try:
+        metrics = Metrics(pushing.pushers(["otlp"]))
+        metrics.instruments.scheduled("orders", 5)
+        await pushing.close(metrics)
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+    ((path, body),) = came
+    assert path == "/v1/metrics"
+    collector = Collector()
+    collector.take(ExportMetricsServiceRequest.FromString(body))
+    assert collector.last("relay.timers.scheduled", topic="orders") == 5
+
+
+async def test_close_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a collector that is away for longer than he said; a push neither raises."""
+    monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{free_port()}")
+    metrics = Metrics(pushing.pushers(["otlp"]))
+    began = time.monotonic()
+    await pushing.close(metrics, timeout=0.2)
+    assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, []),
+        ({ENDPOINT: "http://c:4317"}, ["otlp"]),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4317"}, ["otlp"]),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4317"}, []),
+        ({"OTEL_METRICS_EXPORTER": "none", ENDPOINT: "http://c:4317"}, []),
+        ({"OTEL_METRICS_EXPORTER": "prometheus", ENDPOINT: "http://c:4317"}, []),
+        ({"OTEL_METRICS_EXPORTER": "otlp,prometheus"}, ["otlp"]),
+        ({"OTEL_SDK_DISABLED": "true", ENDPOINT: "http://c:4317"}, []),
+    ],
+)
+def test_who_wants_metrics(variables: dict[str, str], wanted: list[str]) -> None:
+    assert exporters(variables, METRICS) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_METRICS_EXPORTER", "statsd"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "1s"),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "some"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "deltas"),
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "c"),
+        ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "thrift"),
+    ],
+)
+def test_wrong_variables_are_named(name: str, value: str) -> None:
+    variables = {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", name: value}
+    with pytest.raises(WrongVariable) as refusal:
+        exporters(variables, METRICS)
+    assert refusal.value.name == name
+
+
+def test_interval_and_protocol() -> None:
+    assert (interval({}), interval({"OTEL_METRIC_EXPORT_INTERVAL": "250"})) == (60.0, 0.25)
+    own = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf"}
+    assert (protocol(own, METRICS), protocol(own)) == ("http/protobuf", "grpc")
