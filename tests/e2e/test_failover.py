@@ -24,7 +24,7 @@ TOPIC = "orders"
 RECOVERY = 60.0
 """Seconds from the harm to the first delivery after it; a generous bound."""
 
-QUICK = {"RELAY_REDIS__COMMAND_TIMEOUT": "1", "RELAY_DEFAULTS__LEASE_TTL": "2"}
+QUICK = {"RELAY_REDIS__COMMAND_TIMEOUT": "3", "RELAY_DEFAULTS__LEASE_TTL": "2"}
 HARMS: dict[str, Callable[[Group, RunningServer], None]] = {
     "kill": lambda _, master: master.kill(),
     "demotion": lambda group, _: group.fail_over(),
