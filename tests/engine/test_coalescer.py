@@ -12,7 +12,7 @@ import pytest
 
 from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 from relay.engine.clock import Clock, SystemClock
-from relay.engine.coalescer import LINGER, MAX_BYTES, Coalescer
+from relay.engine.coalescer import CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
 from tests.engine.fake_clock import FakeClock, settle
 
 
@@ -90,30 +90,48 @@ async def test_who_calls_alone_never_waits_for_company() -> None:
     assert [len(items) for _, items in store.calls] == [1, 1, 1]
 
 
-async def test_after_company_the_next_waits_a_moment_for_some() -> None:
-    """Many producers: what comes within the moment shares a call; alone again, nobody waits."""
+async def test_after_company_a_call_waits_for_more() -> None:
+    """Producers that call again and again come to share one call a round."""
+    async with running(FakeClock()) as store:
+        await asyncio.gather(*(call(store, name) for name in "abc"))
+        early = [call(store, name) for name in "def"]
+        await settle()
+        assert len(store.calls) == 1
+        await asyncio.gather(*early, call(store, "g"))
+    assert [len(items) for _, items in store.calls] == [3, 4]
+
+
+async def test_company_that_stays_away_is_not_waited_for_long() -> None:
+    """Who remains waits once, and then no more."""
     clock = FakeClock()
     async with running(clock) as store:
         await asyncio.gather(call(store, "a"), call(store, "b"))
-        third = call(store, "c")
-        await clock.advance(0.9 * LINGER)
-        fourth = call(store, "d")
-        await settle()
+        alone = call(store, "c")
+        await clock.advance(2.9 * LINGER_EACH)
         assert len(store.calls) == 1
-        await clock.advance(0.2 * LINGER)
-        await asyncio.gather(third, fourth)
-        fifth = call(store, "e")
-        await clock.advance(LINGER)
-        await fifth
-        assert await call(store, "f") == "F"
-    assert [len(items) for _, items in store.calls] == [2, 2, 1, 1]
+        await clock.advance(0.2 * LINGER_EACH)
+        assert await alone == "C"
+        assert await call(store, "d") == "D"
+    assert [len(items) for _, items in store.calls] == [2, 1, 1]
 
 
-async def test_a_full_call_waits_for_nobody() -> None:
-    """It has no place for company."""
+async def test_however_much_company_is_wanted_the_wait_is_short() -> None:
+    """A crowd that has gone keeps the last one for a moment."""
+    clock = FakeClock()
+    async with running(clock) as store:
+        await asyncio.gather(*(call(store, f"x{n}") for n in range(400)))
+        last = call(store, "last")
+        await clock.advance(1.01 * LINGER)
+        assert await last == "LAST"
+
+
+async def test_the_rest_of_a_big_batch_waits_for_nobody() -> None:
+    """It is there already; and a crowd is company enough."""
     async with running(FakeClock()) as store:
-        await asyncio.gather(*(call(store, f"x{n}") for n in range(1_500)))
-    assert [len(items) for _, items in store.calls] == [500, 500, 500]
+        await asyncio.gather(*(call(store, f"x{n}") for n in range(520)))
+        await asyncio.gather(*(call(store, f"x{n}") for n in range(300)))
+        await asyncio.gather(*(call(store, f"x{n}") for n in range(CROWD)))
+    assert [len(items) for _, items in store.calls] == [500, 20, 300, CROWD]
 
 
 async def test_a_call_carries_no_more_than_its_bytes(store: Store) -> None:
