@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -77,10 +76,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Take these, at the same time where that is possible, begun in this order; answered with the list of
-    their results, or by raising the first `CallError`."""
+    """Take these, begun in this order, `at_once` at a time where that is possible; answered with the list
+    of their results, or by raising the first `CallError`."""
 
-    steps: Sequence[Steps[Any]]
+    steps: Iterable[Steps[Any]]
+    at_once: int
 
 
 Steps: TypeAlias = Generator[Attempt | Pause | Together, Any, _T]
@@ -101,22 +101,30 @@ async def run(wire: Wire, steps: Steps[_T]) -> _T:
             if isinstance(step, Attempt):
                 answer = await wire.call(step.method, step.request, step.timeout)
             elif isinstance(step, Together):
-                answer = await _gathered(run(wire, each) for each in step.steps)
+                answer = await _together(wire, step)
             else:
                 await asyncio.sleep(step.seconds)
         except errors.CallError as error:
             failure = error
 
 
-async def _gathered(runs: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def _together(wire: Wire, step: Together) -> list[Any]:
     """The results of all; the first error ends the others."""
-    tasks = [asyncio.create_task(each) for each in runs]
+    numbered = enumerate(step.steps)
+    results: dict[int, Any] = {}
+
+    async def work() -> None:
+        for number, steps in numbered:
+            results[number] = await run(wire, steps)
+
+    workers = [asyncio.create_task(work()) for _ in range(step.at_once)]
     try:
-        return await asyncio.gather(*tasks)
+        await asyncio.gather(*workers)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return [results[number] for number in range(len(results))]
 
 
 def run_blocking(wire: SyncWire, steps: Steps[_T]) -> _T:
@@ -191,20 +199,16 @@ def schedule_batch(
     timers = list(timers)
     # Of two timers of one name the later one stands: those must not overtake each other.
     distinct = len({(new.topic, new.timer_id) for new in timers}) == len(timers)
-    at_once = CALLS_AT_ONCE if distinct else 1
-    results: list[ScheduleResult] = []
-    chunks = _chunks([new.to_proto() for new in timers])
-    while some := list(islice(chunks, at_once)):
-        responses: list[pb.ScheduleBatchResponse] = yield Together(
-            [
-                call(SCHEDULE_BATCH, pb.ScheduleBatchRequest(timers=chunk, mode=_mode(create_only)), timeout)
-                for chunk in some
-            ]
-        )
-        told = [result for response in responses for result in response.results]
-        asked = timers[len(results) : len(results) + len(told)]
-        results += [ScheduleResult.from_proto(new, result) for new, result in zip(asked, told, strict=True)]
-    return results
+    mode = _mode(create_only)
+    responses: list[pb.ScheduleBatchResponse] = yield Together(
+        (
+            call(SCHEDULE_BATCH, pb.ScheduleBatchRequest(timers=chunk, mode=mode), timeout)
+            for chunk in _chunks([new.to_proto() for new in timers])
+        ),
+        CALLS_AT_ONCE if distinct else 1,
+    )
+    told = [result for response in responses for result in response.results]
+    return [ScheduleResult.from_proto(new, result) for new, result in zip(timers, told, strict=True)]
 
 
 def cancel(
