@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 2
 """To Redis, for commands: a claim and a settle can be under way together. Hints have a third."""
 
-HEALTH_INTERVAL = 0.25
+HEALTH_INTERVAL = 1.0
 """Seconds after which grpc.health.v1 tells of a change at the latest."""
 
 STOP_TIMEOUT = 5.0

@@ -35,7 +35,21 @@ class ListenError(RelayError):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the daemon has its own."""
+    """uvicorn without its signal handlers, since the daemon has its own, and without its ten looks a second
+    at `should_exit`: they were half of what an idle relay woke up for."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = anyio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._ended.wait()
+
+    def end(self) -> None:
+        """Let `serve` return, after its connections."""
+        self.should_exit = True
+        self._ended.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -62,6 +76,7 @@ async def serve_http(
             ws="none",
             http="h11",
             server_header=False,
+            date_header=False,
             timeout_graceful_shutdown=GRACE,
         )
     )
@@ -74,7 +89,7 @@ async def serve_http(
                 task_status.started(address)
                 await anyio.sleep_forever()
             finally:
-                server.should_exit = True
+                server.end()
 
 
 async def _run_to_the_end(server: uvicorn.Server, listener: socket.socket) -> None:
