@@ -118,7 +118,8 @@ class ClaimedTimer:
     a timer that was in flight when its application's stream broke: it is delivered alone, so
     that what kills an application counts against itself only. `approximate` says that `due` is
     a guess, since a foreign worker held the timer before. `readable` is false where the id is
-    not UTF-8: such a timer can't be named to an application.
+    not UTF-8: such a timer can't be named to an application. `claims` counts this claim and those before
+    it whose deliveries were sent.
     """
 
     timer_id: str
@@ -131,6 +132,7 @@ class ClaimedTimer:
     approximate: bool = False
     suspect: bool = False
     readable: bool = True
+    claims: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,9 @@ class Claim:
 class DeadLetter:
     """A dead timer. `dead_id` tells this death from others of the timer, and orders by `died`.
 
-    `reason` is the value of a `Reason`, `error` what went wrong last. In a listing payload, headers and
-    content type are left empty.
+    `claims` counts its deliveries that were sent, whether or not they were attempts. `reason` is the
+    value of a `Reason`, `error` what went wrong last. In a listing payload, headers and content type are
+    left empty.
     """
 
     dead_id: str
@@ -173,6 +176,7 @@ class DeadLetter:
     payload: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
+    claims: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,14 +148,11 @@ class Dispatcher:
             self.release(lease, suspect=lease.timer.suspect)
         self._instruments.claimed(topic, len(claim.timers))
         self._instruments.delivered(topic, placed)
-        self._instruments.retried(topic, sum(lease.timer.attempt > 1 for lease in leases[:placed]))
+        timers = [lease.timer for lease in leases[:placed]]
+        firsts = [timer for timer in timers if timer.attempt == 1]
+        self._instruments.retried(topic, placed - len(firsts))
         self._instruments.lateness(
-            topic,
-            [
-                (claim.now - lease.timer.due) / 1e6
-                for lease in leases[:placed]
-                if lease.timer.attempt == 1 and not lease.timer.approximate
-            ],
+            topic, [(claim.now - timer.due) / 1e6 for timer in firsts if not timer.approximate]
         )
 
     def _place(self, topic: str, leases: list[Lease]) -> int:

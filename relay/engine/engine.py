@@ -18,6 +18,7 @@ from relay.core.timers import (
     NO_CONDITION,
     Change,
     Condition,
+    DeadLetter,
     NewTimer,
     Page,
     Scheduled,
@@ -48,6 +49,10 @@ FLUSH_TIMEOUT = 5.0
 
 STALLED = 60.0
 """Seconds without a tick of the lease keeper after which the process counts as stuck."""
+
+
+MOST_DEATHS = 25
+"""So many of the timers that one call redrives are looked at for what they died of: whole, each by a call."""
 
 
 class Engine:
@@ -203,6 +208,19 @@ class Engine:
     def topics(self) -> TopicStore:
         """What people do to topics."""
         return self._topics
+
+    async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
+        """Bring dead letters back to life; see `TopicStore.redrive`."""
+        letters: list[DeadLetter] = []
+        if self._tracing.follows_deaths:
+            found = [await self._topics.dead_letter(topic, each) for each in dead_ids[:MOST_DEATHS]]
+            letters = [letter for letter in found if letter is not None]
+        with self._tracing.redrive(topic, letters):
+            changes = await self._topics.redrive(topic, dead_ids)
+        self._instruments.redriven(topic, changes.count(Change.RUN))
+        if Change.RUN in changes:
+            self.wake(topic)
+        return changes
 
     async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """Read a page of a topic."""

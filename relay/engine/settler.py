@@ -201,13 +201,16 @@ class Settler:
 
     def _count_handled(self, topic: str, batch: list[_Waiting]) -> None:
         leases = [waiting.lease for waiting in batch if waiting.lease.ended_at]
-        took = [lease.ended_at - lease.sent_at for lease in leases]
-        spans = [
-            (seconds, span)
-            for seconds, lease in zip(took, leases, strict=True)
-            if lease.trace and (span := lease.trace.span_context)
-        ]
-        self._instruments.handled(topic, took, spans)
+        traced = [lease for lease in leases if lease.trace is not None]
+        self._instruments.handled(
+            topic,
+            [lease.ended_at - lease.sent_at for lease in leases],
+            [
+                (lease.ended_at - lease.sent_at, span)
+                for lease in traced
+                if lease.trace and (span := lease.trace.span_context)
+            ],
+        )
 
     def _trace(
         self, topic: str, batch: list[_Waiting], results: Sequence[Settled], began: int, error: str = ""

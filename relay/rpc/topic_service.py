@@ -107,9 +107,7 @@ class TopicService(base.TopicServiceServicer):
     ) -> pb.RedriveDeadLettersResponse:
         """Bring some back to life."""
         topic = self._name(request.topic)
-        changes = await self._topics.redrive(topic, _dead_ids(request.dead_ids))
-        if Change.RUN in changes:
-            self._engine.wake(topic)
+        changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
         return pb.RedriveDeadLettersResponse(results=[REDRIVEN[change] for change in changes])
 
     @answering_errors

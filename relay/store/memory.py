@@ -389,4 +389,5 @@ def _claimed(entry: _Entry) -> ClaimedTimer:
         attempt=entry.attempts + 1,
         occurrence_id=f"{entry.timer.timer_id}/{occurrence}",
         suspect=entry.suspect,
+        claims=entry.claims,
     )

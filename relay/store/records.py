@@ -28,12 +28,12 @@ class Record(NamedTuple):
     occurrence: bytes
 
 
-_CLAIMED = Struct("<3xBBI4x8xd8x16x16s")
+_CLAIMED = Struct("<3xBBII8xd8x16x16s")
 
 
-def read_claimed(raw: bytes) -> tuple[int, int, int, float, bytes]:
+def read_claimed(raw: bytes) -> tuple[int, int, int, int, float, bytes]:
     """Of a claimed timer's record only what a delivery needs, since there are many of them: `suspect`,
-    `approximate`, `attempts`, `due` and `occurrence`."""
+    `approximate`, `attempts`, `claims`, `due` and `occurrence`."""
     return _CLAIMED.unpack(raw)
 
 

@@ -239,7 +239,7 @@ def _detail(settlement: Settlement) -> str | bytes:
 
 def _claimed(raw_id: bytes, raw_record: bytes, stored: bytes) -> ClaimedTimer:
     timer_id, readable = text_of(raw_id)
-    suspect, approximate, attempts, due, occurrence = records.read_claimed(raw_record)
+    suspect, approximate, attempts, claims, due, occurrence = records.read_claimed(raw_record)
     return ClaimedTimer(
         timer_id,
         *envelope.decode(stored),
@@ -249,6 +249,7 @@ def _claimed(raw_id: bytes, raw_record: bytes, stored: bytes) -> ClaimedTimer:
         approximate == 1,
         suspect == 1,
         readable,
+        claims,
     )
 
 

@@ -195,4 +195,5 @@ def _letter(name: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
         payload=held.payload,
         headers=held.headers,
         content_type=held.content_type,
+        claims=int(fields.get(b"claims", 0)),
     )

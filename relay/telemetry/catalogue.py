@@ -58,6 +58,9 @@ DEAD = InstrumentSpec(
     ("topic", "reason"),
 )
 EXPIRED = InstrumentSpec("relay.timers.expired", "{timer}", "Timers that expired before their delivery.")
+REDRIVEN = InstrumentSpec(
+    "relay.timers.redriven", "{timer}", "Dead letters that were brought back to life through this relay."
+)
 TRIMMED = InstrumentSpec(
     "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
 )
@@ -94,6 +97,7 @@ COUNTERS = (
     RELEASED,
     DEAD,
     EXPIRED,
+    REDRIVEN,
     TRIMMED,
     REPAIRED,
     ORPHANS,

@@ -18,6 +18,7 @@ from relay.telemetry.catalogue import (
     JOURNAL_TRIMMED,
     LATENESS,
     ORPHANS,
+    REDRIVEN,
     RELEASED,
     REPAIRED,
     RETRIED,
@@ -118,6 +119,10 @@ class Instruments:
             self._add(EXPIRED, count, topic)
         else:
             self._add(DEAD, count, topic, reason=reason)
+
+    def redriven(self, topic: str, count: int) -> None:
+        """Dead letters were brought back to life."""
+        self._add(REDRIVEN, count, topic)
 
     def journal_trimmed(self, topic: str, count: int) -> None:
         """Records of the journal were removed, since it keeps only so many."""

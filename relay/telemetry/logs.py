@@ -19,11 +19,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from structlog.processors import EventRenamer, ExceptionRenderer, JSONRenderer, StackInfoRenderer
-from structlog.stdlib import ExtraAdder, ProcessorFormatter
-from structlog.typing import EventDict, Processor
-
 from relay.core.secrets import MASK, mask
+from relay.telemetry.lean_structlog import (
+    EventDict,
+    EventRenamer,
+    ExceptionRenderer,
+    ExtraAdder,
+    JSONRenderer,
+    Processor,
+    ProcessorFormatter,
+    StackInfoRenderer,
+)
 from relay.telemetry.storms import Storms
 
 HIDDEN = frozenset({"payload", "headers", "body", "password", "secret", "authorization", "credentials"})

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, Sam
 from opentelemetry.trace import Link, SpanKind, TraceState, get_current_span
 from opentelemetry.util.types import Attributes
 
+from relay.telemetry.ids import DerivedIds
 from relay.telemetry.resource import resource
 from relay.telemetry.traces import Tracing
 from relay.telemetry.variables import CONSOLE, GRPC, protocol, unset_empty
@@ -31,7 +32,8 @@ class Exporting:
 
     def __init__(self, names: Sequence[str]) -> None:
         unset_empty(os.environ)
-        provider = TracerProvider(resource=resource(), shutdown_on_exit=False)
+        ids = DerivedIds()
+        provider = TracerProvider(resource=resource(), id_generator=ids, shutdown_on_exit=False)
         by_flag = isinstance(provider.sampler, ParentBased)
         if by_flag:
             provider.sampler = LinksDecide(provider.sampler)
@@ -39,7 +41,7 @@ class Exporting:
         self._processors = [BatchSpanProcessor(exporter) for exporter in self._exporters]
         for processor in self._processors:
             provider.add_span_processor(processor)
-        self.tracing = Tracing(provider, by_flag=by_flag)
+        self.tracing = Tracing(provider, by_flag=by_flag, ids=ids)
 
     async def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
         """Send what is left, for at most `timeout` seconds; the rest is dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from opentelemetry.context import Context
@@ -24,6 +25,7 @@ from relay.core.outcomes import Verb, Verdict
 from relay.core.secrets import mask
 from relay.core.timers import ClaimedTimer
 from relay.telemetry.context import carrier, renamed
+from relay.telemetry.lineage import Ids, Namer, derived
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.43.0"
 """The version of the conventions by which names are given."""
@@ -50,19 +52,30 @@ class DeliveryTrace:
 
     __slots__ = (
         "_attributes",
+        "_ids",
         "_note",
         "_seconds",
         "_tracer",
         "context",
         "links",
+        "own",
+        "parted",
         "producer",
         "reason",
         "span",
         "topic",
     )
 
-    def __init__(self, tracer: Tracer, topic: str, timer: ClaimedTimer, producer: SpanContext) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        topic: str,
+        timer: ClaimedTimer,
+        producer: SpanContext,
+        ids: Namer | None,
+    ) -> None:
         self._tracer = tracer
+        self._ids = ids
         self._attributes: dict[str, AttributeValue] = {
             **attributes("deliver", "process", topic),
             TIMER_ID: timer.timer_id,
@@ -75,7 +88,11 @@ class DeliveryTrace:
         self.context = child_of(producer)
         """The parent, if there is one."""
         self.links: list[Link] = []
-        """Of a delivery that has left the producer's trace."""
+        """To the delivery before."""
+        self.parted = False
+        """Whether it has left the producer's trace, to which it links then."""
+        self.own: Ids | None = None if ids is None else derived(topic, timer, timer.claims)
+        """Of its span, and of its trace should it begin one."""
         self.reason = ""
         """The application's words for its outcome."""
         self.span: Span | None = None
@@ -103,13 +120,21 @@ class DeliveryTrace:
     def part(self, claim: SpanContext | None = None) -> None:
         """Leave the producer's trace for a new one, or for that of `claim`, with a link back."""
         self.context = NOWHERE if claim is None else child_of(claim)
-        self.links = [Link(self.producer)]
+        self.parted = True
+
+    def named(self) -> AbstractContextManager[None]:
+        """What is begun within has the ids that others derive."""
+        if self._ids is None or self.own is None:
+            return nullcontext()
+        return self._ids.using(self.own)
 
     def start(self, timer: ClaimedTimer) -> None:
         """The delivery goes out: from now on the timer's headers name this span."""
-        span = self._tracer.start_span(
-            f"deliver {self.topic}", self.context, SpanKind.CONSUMER, self._attributes, self.links
-        )
+        links = [Link(self.producer), *self.links] if self.parted else self.links
+        with self.named():
+            span = self._tracer.start_span(
+                f"deliver {self.topic}", self.context, SpanKind.CONSUMER, self._attributes, links
+            )
         if span.is_recording():
             self.span = span
             if self._note is not None:

@@ -14,16 +14,19 @@ open while a timer waits, and no trace lasts for months.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, TracerProvider
 
 from relay import __version__
+from relay.core.errors import RelayError
 from relay.core.outcomes import Settled, Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, NewTimer
+from relay.core.timers import Claim, ClaimedTimer, DeadLetter, NewTimer
 from relay.telemetry.context import TRACEPARENT, carrier, first_seen, flagged, parse, renamed
+from relay.telemetry.lineage import Namer, before, death
 from relay.telemetry.spans import (
     COUNT,
     NOWHERE,
@@ -66,6 +69,7 @@ class Tracing:
 
     `by_flag`: whether the producer's sampled flag decides alone, as it does with every parent-based
     sampler; a timer without the flag then costs a look at one character. Else the sampler is asked.
+    `ids`: the provider's, by which deliveries can be named later; without them nothing links back to one.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Tracing:
         provider: TracerProvider | None = None,
         *,
         by_flag: bool = True,
+        ids: Namer | None = None,
         long: float = LONG,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -82,6 +87,7 @@ class Tracing:
             None if provider is None else provider.get_tracer("relay", __version__, schema_url=SCHEMA_URL)
         )
         self._by_flag = by_flag
+        self._ids = ids
         self._long = long
         self._now = now
 
@@ -146,16 +152,18 @@ class Tracing:
         first = traces[0]
         producers = {(trace.producer.trace_id, trace.producer.span_id): trace.producer for trace in traces}
         # One that serves a single producer is in that trace; one that serves many can only link.
-        inside = len(producers) == 1 and not first.links
-        span = tracer.start_span(
-            f"claim {topic}",
-            first.context if inside else NOWHERE,
-            SpanKind.CLIENT,
-            {**attributes("claim", "receive", topic), COUNT: len(claim.timers)},
-            [] if inside else [Link(producer) for producer in producers.values()],
-            start_time=began,
-        )
-        if len(traces) == 1 and first.links and span.is_recording():
+        inside = len(producers) == 1 and not first.parted
+        alone = len(traces) == 1 and first.parted
+        with self._in_trace_of(first) if alone else nullcontext():
+            span = tracer.start_span(
+                f"claim {topic}",
+                first.context if inside else NOWHERE,
+                SpanKind.CLIENT,
+                {**attributes("claim", "receive", topic), COUNT: len(claim.timers)},
+                [] if inside else [Link(producer) for producer in producers.values()],
+                start_time=began,
+            )
+        if alone and span.is_recording():
             first.part(span.get_span_context())
         span.end()
 
@@ -169,13 +177,45 @@ class Tracing:
         producer = parse(timer.headers)
         if producer is None:
             return None
-        trace = lease.trace = DeliveryTrace(tracer, topic, timer, producer)
-        seen = first_seen(timer.headers)
-        if seen is not None and claim.now / 1e6 - seen > self._long:
+        trace = lease.trace = DeliveryTrace(tracer, topic, timer, producer, self._ids)
+        seen, now = first_seen(timer.headers), claim.now / 1e6
+        if seen is not None and now - seen > self._long:
             trace.part()
+        if self._ids is not None:
+            trace.links = before(topic, timer, producer, now, self._long)
         if timer.attempt == 1 and not timer.approximate:
             trace.late(max(claim.now - timer.due, 0) / 1e6, self.late)
         return trace
+
+    def _in_trace_of(self, trace: DeliveryTrace) -> AbstractContextManager[None]:
+        """What is begun within is the root of the trace that the delivery would begin."""
+        if self._ids is None or trace.own is None:
+            return nullcontext()
+        return self._ids.using((trace.own[0], 0))
+
+    # Redrive
+
+    @property
+    def follows_deaths(self) -> bool:
+        """Whether `redrive` wants to know what is brought back."""
+        return self._ids is not None
+
+    @contextmanager
+    def redrive(self, topic: str, letters: Sequence[DeadLetter]) -> Iterator[None]:
+        """The span of a call that brings these back, with links to the deliveries of which they died."""
+        links = [link for letter in letters for link in death(topic, letter, self._long)]
+        if self._tracer is None or not links:
+            yield
+            return
+        written = {**attributes("redrive", "send", topic), COUNT: len(letters)}
+        span = self._tracer.start_span(f"redrive {topic}", NOWHERE, SpanKind.PRODUCER, written, links)
+        try:
+            yield
+        except RelayError as failure:
+            fail(span, type(failure).__name__, str(failure))
+            raise
+        finally:
+            span.end()
 
     # Settle
 

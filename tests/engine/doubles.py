@@ -291,6 +291,9 @@ class Counts(Instruments):
     def journal_trimmed(self, topic: str, count: int) -> None:
         self.total["journal_trimmed"] += count
 
+    def redriven(self, topic: str, count: int) -> None:
+        self.total["redriven"] += count
+
     def trimmed(self, topic: str, count: int) -> None:
         self.total["trimmed"] += count
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from relay.core.timers import TopicStats
 from relay.telemetry.catalogue import ALL, LATENESS, OF_RELAY, InstrumentSpec, Kind
+from relay.telemetry.gauges import Vitals
 from relay.telemetry.instruments import OTHER, Instruments
 from relay.telemetry.provider import Metrics
 
@@ -142,3 +144,45 @@ def test_instruments_work_on_any_provider() -> None:
     instruments = Instruments(NoOpMeterProvider())
     instruments.claimed("t", 1)
     instruments.lateness("t", [1.0])
+
+
+def test_gauges_of_topics_beyond_the_limit_are_sums_or_the_worst() -> None:
+    """Under the same names as the counters; and a relay of its own has none of it."""
+    metrics = Metrics()
+    now = 1_000_000_000
+    topics = [TopicStats(f"t{n}", now, 2, 1, now - n * 1_000_000, 3, None, None) for n in range(100)]
+    beyond = [
+        TopicStats("x", now, 5, 4, now - 7_000_000, 1, None, None),
+        TopicStats("y", now, 6, 2, now - 9_000_000, 2, None, now + 5),
+        TopicStats("z", now, 0, 0, None, 0, None, None),
+    ]
+    metrics.gauges.show(Vitals(leased={"t0": 2, "x": 3, "y": 4}), [*topics, *beyond])
+    content, _ = metrics.render()
+    found = {
+        (sample.name, sample.labels["topic"]): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+        if "topic" in sample.labels
+    }
+    assert len({topic for _, topic in found}) == 101
+    assert found["relay_topic_waiting", OTHER] == 11
+    assert found["relay_topic_due", OTHER] == 6
+    assert found["relay_topic_dead", OTHER] == 3
+    assert found["relay_topic_paused", OTHER] == 1
+    assert found["relay_topic_oldest_due_age_seconds", OTHER] == 9.0
+    assert found["relay_topic_next_due_timestamp_seconds", OTHER] == (now - 9_000_000) / 1e6
+    assert (found["relay_topic_leased", OTHER], found["relay_topic_leased", "t0"]) == (7, 2)
+    assert found["relay_topic_oldest_due_age_seconds", "t0"] == 0.0
+    metrics.close()
+
+
+def test_what_is_not_there_is_not_told() -> None:
+    """A topic without timers has no next one; and topics that could not be read are missing, not 0."""
+    metrics = Metrics()
+    metrics.gauges.show(Vitals(), [TopicStats("t", 5, 0, 0, None, 0, None, None)])
+    assert b'relay_topic_waiting{topic="t"} 0.0' in metrics.render()[0]
+    assert b"relay_topic_next_due" not in metrics.render()[0]
+    metrics.gauges.show(Vitals(connected=False), ())
+    assert b"relay_topic_waiting" not in metrics.render()[0]
+    assert b"relay_store_connected 0.0" in metrics.render()[0]
+    metrics.close()

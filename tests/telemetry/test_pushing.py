@@ -46,6 +46,7 @@ def traffic(metrics: Metrics) -> None:
         count.silent(topic, 1)
         count.dead(topic, "rejected", 1)
         count.dead(topic, "expired", 1)
+        count.redriven(topic, 1)
         count.trimmed(topic, 1)
         count.repaired(topic, "payload", 1)
         count.orphans(topic, 1)
