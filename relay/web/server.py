@@ -19,6 +19,9 @@ from relay.core.errors import RelayError
 TICK = 0.01
 """Seconds between two looks whether uvicorn has started; it offers no event to wait for."""
 
+LAST_TICK = 0.1
+"""Seconds, as uvicorn has them, for connections that are just being made: its shutdown overlooks those."""
+
 GRACE = 1
 """Seconds that requests under way get to end when the server stops."""
 
@@ -45,6 +48,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self.on_tick(0)
         await self._ended.wait()
+        await anyio.sleep(LAST_TICK)
 
     def end(self) -> None:
         """Let `serve` return, after its connections."""
