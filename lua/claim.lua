@@ -74,9 +74,9 @@ if #ids > 0 then
       if envelopes[n] and reason then
         deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
         ended[#ended + 1] = id
+        local keep = limits.keep and (not expired or limits.keep_expired)
         r.received = received
-        dead[#dead + 1] = { id, r, envelopes[n], reason, '', nonce,
-          limits.keep and (not expired or limits.keep_expired) }
+        dead[#dead + 1] = { id, r, envelopes[n], reason, '', nonce, keep }
       else
         if envelopes[n] then
           r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1

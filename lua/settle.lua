@@ -52,8 +52,9 @@ end
 local function die(id, r, reason, text)
   finish(id)
   r.received = reason == 'unreadable' and 0 or 1
-  dead[#dead + 1] = { id, r, limits.keep and redis.call('HGET', KEYS[2], id), reason, text, ARGV[seen[id] + 1],
-    limits.keep }
+  local keep = limits.keep
+  local envelope = keep and redis.call('HGET', KEYS[2], id)
+  dead[#dead + 1] = { id, r, envelope, reason, text, ARGV[seen[id] + 1], keep }
   return reason
 end
 
