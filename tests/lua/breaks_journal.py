@@ -33,20 +33,18 @@ THE_JOURNAL = {
     "trimmed entries are counted": Break(
         "journal", "trimmed = trimmed + newest - first + 1", "trimmed = trimmed + 1"
     ),
-    "an ack leaves no record": Break("settle", "if JOURNAL then note_end(id) end", ""),
+    "an ack leaves no record": Break("settle", "if JOURNAL then note_end(id, '') end", ""),
     "the stale leave no record": Break(
         "settle", "if JOURNAL and reply[n + 1] == 'STALE' then", "if false then"
     ),
-    "a refusal names no lease": Break(
-        "journal", "id, nonce_is(nonce), refused_is(kind)", "id, refused_is(kind)"
-    ),
+    "a refusal names no lease": Break("journal", "nonce_is(nonce) .. refused_is(kind)", "refused_is(kind)"),
     "an adoption is not told": Break("prelude", "    new.adopted = r and INTENT\n", "\n"),
     "a foreign lease is not told": Break("prelude", "  r.adopted = LEASE\n", "\n"),
     "what was taken is not told": Break("journal", "  if r then note(TAKEN,", "  if false then note(TAKEN,"),
     "a lapse is not told": Break(
         "claim",
-        "counts_are(r), received_is(received),\n    adopted_is(r.adopted))",
-        "counts_are(r), adopted_is(r.adopted))",
+        "standing_is(r) .. received_is(received) .. adopted_is(r.adopted))",
+        "standing_is(r) .. adopted_is(r.adopted))",
     ),
     "each claim as the first": Break(
         "claim",
