@@ -45,9 +45,14 @@ async def load(redis_url: str, timers: int) -> None:
 
 
 async def left(redis_url: str) -> int:
-    """How many keys are left but the names of topics: none, if every timer was committed."""
+    """How many keys are left but the names of topics: none, if every timer was committed.
+
+    The journal goes as well: the next run begins with none.
+    """
+    keys = KeyNames()
     async with connect(redis_url, connections=1, timeout=30) as redis:
-        return int(await redis.dbsize()) - int(await redis.exists(KeyNames().topics))
+        await redis.delete(keys.of(TOPIC)[-1])
+        return int(await redis.dbsize()) - int(await redis.exists(keys.topics))
 
 
 async def by_relay(redis_url: str, target: str, timers: int) -> Drain:

@@ -25,7 +25,7 @@ for n, id in ipairs(ids) do
   reply[n] = word or (there and 'CANCELLED' or 'GONE')
   if not word then
     if JOURNAL and there then
-      note(CANCELLED, id, nonce_is(r.nonce), due_is(r.due), adopted_is(r.adopted))
+      note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted))
     elseif JOURNAL and not seen[id] then
       note_remains(id)
     end

@@ -43,12 +43,11 @@ local deadline = own_score(now_us + tonumber(ARGV[2]), 0)
 
 local function note_moved(id, r, received, nonce)
   if r.state == PARKED then
-    return note(LEFT, id, nonce_is(nonce), due_is(r.due), score_is(r.score), counts_are(r), received_is(received),
-      adopted_is(r.adopted))
+    return note(LEFT, id, nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received)
+      .. adopted_is(r.adopted))
   end
   local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE
-  note(CLAIMED, id, occurrence_is(before), due_is(r.due), counts_are(r), received_is(received),
-    adopted_is(r.adopted))
+  note(CLAIMED, id, occurrence_is(before) .. standing_is(r) .. received_is(received) .. adopted_is(r.adopted))
 end
 
 if #ids > 0 then
@@ -74,9 +73,9 @@ if #ids > 0 then
       if envelopes[n] and reason then
         deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
         ended[#ended + 1] = id
+        local keep = limits.keep and (not expired or limits.keep_expired)
         r.received = received
-        dead[#dead + 1] = { id, r, envelopes[n], reason, '', nonce,
-          limits.keep and (not expired or limits.keep_expired) }
+        dead[#dead + 1] = { id, r, envelopes[n], reason, '', nonce, keep }
       else
         if envelopes[n] then
           r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1

@@ -35,7 +35,7 @@ for n, id in ipairs(ids) do
     r.score = math.max(r.score, deadline)
     moved[#moved + 1], moved[#moved + 2] = r.score, id
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
-    if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce), score_is(r.score)) end
+    if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end
   else
     reply[n + 1] = r and 'STALE' or 'GONE'
     if not r then forgotten[#forgotten + 1] = id end

@@ -26,8 +26,8 @@ end
 local function bytes(tag, text) return text and text ~= '' and tag .. varint(#text) .. text or '' end
 local function double(tag, x) return x ~= 0 and tag .. struct.pack('<d', x) or '' end
 local function flag(tag, set) return set == 1 and tag .. '\1' or '' end
-local function nonce_is(nonce) return nonce ~= NO_NONCE and bytes('\26', nonce) or '' end
-local function occurrence_is(nonce) return nonce ~= NO_NONCE and bytes('\34', nonce) or '' end
+local function nonce_is(nonce) return #nonce == 16 and nonce ~= NO_NONCE and '\26\16' .. nonce or '' end
+local function occurrence_is(nonce) return nonce ~= NO_NONCE and '\34\16' .. nonce or '' end
 local function due_is(due) return double('\41', due) end
 local function score_is(score) return double('\49', score) end
 local function received_is(received) return flag('\72', received) end
@@ -38,34 +38,37 @@ local function adopted_is(adopted) return adopted and '\128\1' .. string.char(ad
 local function dead_id_is(name) return bytes('\138\1', name) end
 local function count_is(n) return '\149\1' .. struct.pack('<I4', n) end
 
--- What has counted so far, and how the timer is delivered.
-local function counts_are(r)
-  return struct.pack('<BI4BI4', 61, math.min(r.attempts, 4294967295), 69, math.min(r.claims, 4294967295))
-    .. flag('\80', r.suspect) .. flag('\88', r.approximate)
+-- When it is due, what has counted so far, and how it is delivered.
+local function standing_is(r)
+  local fields = struct.pack('<BdBI4BI4', 41, r.due, 61, math.min(r.attempts, 4294967295), 69,
+    math.min(r.claims, 4294967295))
+  if r.suspect == 0 and r.approximate == 0 then return fields end
+  return fields .. flag('\80', r.suspect) .. flag('\88', r.approximate)
 end
 
--- Note one change: its kind, the timer or '', fields.
-local function note(kind, id, ...)
-  local change = '\8' .. string.char(kind) .. bytes('\18', id) .. table.concat({ ... })
-  changes[#changes + 1] = '\58' .. varint(#change) .. change
+-- Note one change: its kind, the timer or '', its further fields one behind the other. One string is made.
+local function note(kind, id, fields)
+  local size = varint(#id)
+  changes[#changes + 1] = '\58' .. varint(3 + #size + #id + #fields) .. '\8' .. string.char(kind) .. '\18' .. size
+    .. id .. fields
 end
 
 -- Note a token that was worth nothing; `r` is nil where there is no timer.
 local function note_refusal(id, nonce, kind, r)
-  note(r and STALE or GONE, id, nonce_is(nonce), refused_is(kind), r and adopted_is(r.adopted) or '')
+  note(r and STALE or GONE, id, nonce_is(nonce) .. refused_is(kind) .. (r and adopted_is(r.adopted) or ''))
 end
 
 -- Note that a foreign writer has removed a timer, if a record of ours is left; answers whether one is.
 local function note_taken(id, raw)
   local r = unpack_record(raw)
-  if r then note(TAKEN, id, nonce_is(r.nonce), due_is(r.due), counts_are(r)) end
+  if r then note(TAKEN, id, nonce_is(r.nonce) .. standing_is(r)) end
   return r
 end
 
 -- Note what is removed of a timer that isn't there.
 local function note_remains(id)
   if not note_taken(id, redis.call('HGET', KEYS[3], id)) and redis.call('HEXISTS', KEYS[2], id) == 1 then
-    note(REPAIRED, id)
+    note(REPAIRED, id, '')
   end
 end
 
@@ -74,8 +77,8 @@ local function note_deaths(dead, names)
   for n, each in ipairs(dead) do
     local id, r, _, reason, _, nonce = unpack(each)
     local why = reason == 'expired' and expires_is(r.expires) or bytes('\114', reason)
-    note(reason == 'expired' and EXPIRED or DEAD, id, nonce_is(nonce), occurrence_is(r.occurrence), due_is(r.due),
-      counts_are(r), received_is(r.received), why, adopted_is(r.adopted), dead_id_is(names[n]))
+    note(reason == 'expired' and EXPIRED or DEAD, id, nonce_is(nonce) .. occurrence_is(r.occurrence) .. standing_is(r)
+      .. received_is(r.received) .. why .. adopted_is(r.adopted) .. dead_id_is(names[n]))
   end
 end
 

@@ -18,7 +18,7 @@ local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
 if ARGV[2] == 'end' then
   local ended = redis.call('DEL', KEYS[5])
   if JOURNAL and ended > 0 then
-    note(RESUMED, '')
+    note(RESUMED, '', '')
     append(now_us)
   end
   if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once

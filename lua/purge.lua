@@ -13,7 +13,7 @@ if JOURNAL then
   local seen = {}
   for _, name in ipairs(ARGV) do
     local entry = not seen[name] and redis.call('XRANGE', KEYS[4], name, name)[1]
-    if entry then note(PURGED, entry[2][1] == 'timer_id' and entry[2][2], dead_id_is(name)) end
+    if entry then note(PURGED, entry[2][1] == 'timer_id' and entry[2][2] or '', dead_id_is(name)) end
     seen[name] = true
   end
   append_always(time_us())

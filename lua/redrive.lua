@@ -39,7 +39,7 @@ for i = 2, #ARGV do
       gone[#gone + 1] = ARGV[i]
       if JOURNAL then
         note_taken(id, redis.call('HGET', KEYS[3], id))
-        note(REDRIVEN, id, occurrence_is(r.occurrence), due_is(r.due), score_is(r.score), dead_id_is(ARGV[i]))
+        note(REDRIVEN, id, occurrence_is(r.occurrence) .. due_is(r.due) .. score_is(r.score) .. dead_id_is(ARGV[i]))
       end
       moved[#moved + 1], moved[#moved + 2] = number(r.score), id
       kept[#kept + 1], kept[#kept + 2] = id, pack(r)

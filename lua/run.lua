@@ -29,7 +29,7 @@ for n, id in ipairs(ids) do
     r.due = math.min(r.due, now_us / 1e6)
     r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0 -- parked before: anew, if need be
     if JOURNAL then
-      note(RUN, id, due_is(r.due), score_is(r.score), previous_due_is(due), counts_are(r), adopted_is(r.adopted))
+      note(RUN, id, standing_is(r) .. score_is(r.score) .. previous_due_is(due) .. adopted_is(r.adopted))
     end
     moved[#moved + 1], moved[#moved + 2] = number(r.score), id
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)

@@ -41,10 +41,10 @@ local function note_stored(n, id, r)
   local old = standing(n, id)
   if not old then
     note_taken(id, records[n])
-    return note(SCHEDULED, id, due_is(r.due), expires_is(r.expires))
+    return note(SCHEDULED, id, due_is(r.due) .. expires_is(r.expires))
   end
-  note(REPLACED, id, nonce_is(old.nonce), due_is(r.due), expires_is(r.expires), previous_due_is(old.due),
-    adopted_is(old.adopted))
+  note(REPLACED, id, nonce_is(old.nonce) .. due_is(r.due) .. expires_is(r.expires) .. previous_due_is(old.due)
+    .. adopted_is(old.adopted))
 end
 
 for n, id in ipairs(ids) do

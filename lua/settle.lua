@@ -39,8 +39,8 @@ local records = redis.call('HMGET', KEYS[3], unpack(ids))
 local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, {}
 
 -- Note how a lease ended, and what is left of the timer.
-local function note_end(id, ...)
-  note(BY_VERB[ARGV[seen[id] + 2]], id, nonce_is(ARGV[seen[id] + 1]), ...)
+local function note_end(id, fields)
+  note(BY_VERB[ARGV[seen[id] + 2]], id, nonce_is(ARGV[seen[id] + 1]) .. fields)
 end
 
 local function finish(id)
@@ -52,8 +52,9 @@ end
 local function die(id, r, reason, text)
   finish(id)
   r.received = reason == 'unreadable' and 0 or 1
-  dead[#dead + 1] = { id, r, limits.keep and redis.call('HGET', KEYS[2], id), reason, text, ARGV[seen[id] + 1],
-    limits.keep }
+  local keep = limits.keep
+  local envelope = keep and redis.call('HGET', KEYS[2], id)
+  dead[#dead + 1] = { id, r, envelope, reason, text, ARGV[seen[id] + 1], keep }
   return reason
 end
 
@@ -64,14 +65,14 @@ local function again(id, r, text)
   if reason then return die(id, r, reason, text) end
   moved[#moved + 1], moved[#moved + 2] = r.score, id
   kept[#kept + 1], kept[#kept + 2] = id, pack(r)
-  if JOURNAL then note_end(id, due_is(r.due), score_is(r.score), counts_are(r), received_is(text and 1)) end
+  if JOURNAL then note_end(id, standing_is(r) .. score_is(r.score) .. received_is(text and 1)) end
   return 'OK'
 end
 
 local verbs = {}
 
 function verbs.ack(id)
-  if JOURNAL then note_end(id) end
+  if JOURNAL then note_end(id, '') end
   return finish(id)
 end
 
@@ -108,7 +109,7 @@ function verbs.reschedule(id, r, detail)
   score = math.min(score, LATEST)
   forgotten[#forgotten + 1] = id
   moved[#moved + 1], moved[#moved + 2] = score, id
-  if JOURNAL then note_end(id, due_is(score), previous_due_is(r.due)) end
+  if JOURNAL then note_end(id, due_is(score) .. previous_due_is(r.due)) end
   if envelope ~= '' then rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope end
   return 'OK'
 end

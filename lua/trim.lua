@@ -18,7 +18,7 @@ end
 if count > 0 then removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', count) end
 if JOURNAL and removed > 0 then
   local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', 1)[1]
-  note(TRIMMED, '', dead_id_is(oldest and oldest[1]), count_is(removed))
+  note(TRIMMED, '', dead_id_is(oldest and oldest[1]) .. count_is(removed))
   append(time_us())
 end
 if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end

@@ -36,14 +36,15 @@ async def valkey() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def daemon(redis_url: str) -> AsyncIterator[str]:
-    """`relay serve` as a process; gives its gRPC address."""
+async def daemon(redis_url: str, **more: str) -> AsyncIterator[str]:
+    """`relay serve` as a process, with `more` in its environment; gives its gRPC address."""
     target = f"127.0.0.1:{free_port()}"
     settings = {
         "RELAY_REDIS__URL": redis_url,
         "RELAY_GRPC__LISTEN": target,
         "RELAY_HTTP__LISTEN": f"127.0.0.1:{free_port()}",
         "RELAY_LOG__LEVEL": "error",
+        **more,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "relay.cli", "serve", env={**os.environ, **settings}

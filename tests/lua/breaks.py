@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.lua.bench import Break
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
+from tests.lua.breaks_journal import THE_JOURNAL
 
 THE_FENCE = {
     "nonce not compared": Break(
@@ -160,7 +161,7 @@ THE_KEYS = {
         "redis.call('ZADD', KEYS[1], unpack(scores))\n  redis.call('HDEL', KEYS[3], unpack(written))\n",
         "redis.call('HDEL', KEYS[3], unpack(written))\n  redis.call('ZADD', KEYS[1], unpack(scores))\n",
     ),
-    "types not probed": Break("prelude", "if found ~= KINDS[i] and found ~= 'none' then", "if false then"),
+    "types not probed": Break("prelude", "if found ~= kind and found ~= 'none' then", "if false then"),
     "no hint from schedule": Break("schedule", "hint(ARGV[1], before, head())", ""),
     "no hint from settle": Break("settle", "hint(ARGV[1], before, after)", ""),
     "a hint each time": Break(
@@ -177,4 +178,5 @@ THE_KEYS = {
     "pages skip what moved up": Break("list", "return #a <= #b", "return #a < #b"),
 }
 
-BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS, **THE_DEAD, **THE_TERMS, **THE_PEOPLE}
+OF_FAILURE = {**THE_DEAD, **THE_TERMS, **THE_PEOPLE}
+BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS, **OF_FAILURE, **THE_JOURNAL}

@@ -37,14 +37,14 @@ THE_DEAD = {
     "what was not received is backed off": Break(
         "settle", "(received and tonumber(delay) or 0)", "tonumber(delay)"
     ),
-    "dead letters of claims lost": Break("claim", "if limits.keep and (", "if false and ("),
-    "dead letters of outcomes lost": Break("settle", "if limits.keep then dead", "if false then dead"),
-    "the dead kept against the policy": Break("settle", "if limits.keep then dead", "if true then dead"),
+    "dead letters of claims lost": Break("claim", "keep = limits.keep and (", "keep = false and ("),
+    "dead letters of outcomes lost": Break("settle", "local keep = limits.keep", "local keep = false"),
+    "the dead kept against the policy": Break("settle", "local keep = limits.keep", "local keep = true"),
     "the expired kept like the dead": Break("claim", "(not expired or limits.keep_expired)", "true"),
     "removed before they are buried": Break(
         "settle",
-        "bury(dead, now_us)\nif #forgotten",
-        "if ended[1] then redis.call('ZREM', KEYS[1], unpack(ended)) end\nbury(dead, now_us)\nif #forgotten",
+        "local names = bury(dead, now_us)",
+        "if ended[1] then redis.call('ZREM', KEYS[1], unpack(ended)) end\nlocal names = bury(dead, now_us)",
     ),
     "dead letters begin with an addition": Break(
         "prelude", "if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end", ""
@@ -118,10 +118,10 @@ THE_TERMS = {
         "schedule", "if latest[id] or not found[n] then", "if not found[n] then"
     ),
     "cancel without asking": Break(
-        "cancel", "if scores[n] and not seen[id] and condition ~= '' then", "if false then"
+        "cancel", "if there and (condition ~= '' or JOURNAL) then", "if false then"
     ),
     "cancelled twice in a call": Break(
-        "cancel", "(scores[n] and not seen[id] and 'CANCELLED'", "(scores[n] and 'CANCELLED'"
+        "cancel", "local there, r = scores[n] and not seen[id], nil", "local there, r = scores[n], nil"
     ),
     "expiry not written": Break("schedule", "if r.expires > 0 then kept", "if false then kept"),
     "expiry not looked at": Break("claim", "local expired = r.expires > 0 and", "local expired = false and"),
@@ -165,7 +165,7 @@ THE_TERMS = {
     "reschedule takes a delay for an instant": Break(
         "settle", "if word == 'in' then score", "if false then score"
     ),
-    "reschedule past 9999": Break("settle", "math.min(score, LATEST), id", "score, id"),
+    "reschedule past 9999": Break("settle", "score = math.min(score, LATEST)", ""),
 }
 
 THE_PEOPLE = {

@@ -20,6 +20,7 @@ from tests.lua import test_settle as settle
 from tests.lua.bench import Bench, Break
 from tests.lua.breaks import BREAKS
 from tests.lua.killers_failure import OF_FAILURE, Scenario
+from tests.lua.killers_journal import OF_JOURNAL
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -114,6 +115,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "pages by score alone": (read.test_pages_over_any_scores,),
     "pages skip what moved up": (read.test_pages_over_any_scores,),
     **OF_FAILURE,
+    **OF_JOURNAL,
 }
 
 

@@ -12,6 +12,7 @@ from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Schedul
 from relay.store import envelope
 from tests.lua.bench import LEASE, NOW, Bench, score
 from tests.properties.ledger import Ledger
+from tests.properties.replay import Replay
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class Scene(RuleBasedStateMachine):
         self.bench.raw.delete(*self.bench.keys)
         self.bench.now = NOW
         self.ledger = Ledger()
+        self.replay = Replay()
         self.suspects: list[str] = []  # what sweeps have found
         self.sound = False
 
@@ -121,6 +123,7 @@ class Scene(RuleBasedStateMachine):
         due = holder.deadline if holder and at_deadline else self.bench.now + offset
         intent = self.ledger.intend(due)
         self.bench.put(timer_id, score(due), stored=envelope.encode(intent.payload, {}, ""))
+        self.replay.foreign.add(timer_id)
         self.ledger.published(timer_id, intent)
 
     # ------------------------------------------------------------------- the peer's worker
@@ -132,12 +135,14 @@ class Scene(RuleBasedStateMachine):
         if found is not None and found <= clock:
             until = score(self.bench.now + skew + LEASE) + quarters * 2**-22
             self.bench.raw.zadd(self.bench.timeline, {timer_id: until})
+            self.replay.foreign.add(timer_id)
             self.ledger.taken_by_a_worker(timer_id)
 
     def commit(self, timer_id: str) -> None:
         """Its ACK is not fenced, and may come late: whatever lives under the id goes."""
         self.bench.raw.zrem(self.bench.timeline, timer_id)
         self.bench.raw.hdel(self.bench.payloads, timer_id)
+        self.replay.foreign.add(timer_id)
         self.ledger.removed_by_a_worker(timer_id)
 
     def litter(self, timer_id: str) -> None:

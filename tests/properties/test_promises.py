@@ -48,14 +48,15 @@ def _same_search_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     CONSTANTS_CACHE.cache.clear()
 
 
-def run(server: RunningServer, topic: str, options: settings, *breaks: Break) -> int:
-    """Run the world on a topic; answers how many steps it took."""
+def run(server: RunningServer, topic: str, options: settings, *breaks: Break, keep: int = 0) -> int:
+    """Run the world on a topic whose journal keeps so many records; answers how many steps it took."""
     with asyncio.Runner() as runner:
 
         async def opened() -> Bench:
             return Bench(server, topic, *breaks)
 
         bench = runner.run(opened())
+        bench.keep = keep
         world = World.subclass(bench, runner)
         try:
             run_state_machine_as_test(world, settings=options)
@@ -66,9 +67,10 @@ def run(server: RunningServer, topic: str, options: settings, *breaks: Break) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace) -> None:
-    """Whatever two relays, the peer and the clock do, in thousands of steps."""
-    assert run(valkey, keyspace.topic(), SEARCH) > RUNS * STEPS_PER_RUN / 4
+@pytest.mark.parametrize("keep", [0, 1_000_000], ids=["bare", "journal"])
+def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace, keep: int) -> None:
+    """Whatever two relays, the peer and the clock do, in thousands of steps; and the journal tells it all."""
+    assert run(valkey, keyspace.topic(), SEARCH, keep=keep) > RUNS * STEPS_PER_RUN / 4
 
 
 # The breaks that soon lose a promise in this world; tests/lua/test_mutants.py has them all.
@@ -156,3 +158,37 @@ def test_a_broken_script_is_caught(name: str, valkey: RunningServer, keyspace: K
     """The same interleavings find the break, by a promise that it loses."""
     with pytest.raises(AssertionError):
         run(valkey, keyspace.topic(), HUNT, BREAKS[name])
+
+
+# The breaks of the journal that its replay soon finds.
+TOLD = [
+    "numbers begin anew",
+    "numbers of batches",
+    "schedule without a record",
+    "claim without a record",
+    "settle without a record",
+    "extend without a record",
+    "redrive without a record",
+    "run without a record",
+    "cancel without a record",
+    "purge without a record",
+    "trim without a record",
+    "an ack leaves no record",
+    "a refusal names no lease",
+    "a lapse is not told",
+    "each claim as the first",
+    "the due time before is not told",
+    "a lease voided is not told",
+    "a cancelled lease is not told",
+    "a receipt as a renewal",
+    "the end of a renewal is not told",
+    "the letter is not told",
+    "the expired as dead",
+]
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_false_journal_is_caught(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
+    """The same interleavings find what the journal leaves out or says wrongly."""
+    with pytest.raises(AssertionError):
+        run(valkey, keyspace.topic(), HUNT, BREAKS[name], keep=1_000_000)

@@ -11,6 +11,7 @@ from relay.core.instants import from_score
 from relay.core.nonce import nonces
 from relay.core.outcomes import Extension, Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
+from relay.store.journal import JournalReader
 from tests.lua.bench import EMPTY, LEASE, NOW, Bench, score
 from tests.properties.actions import ACTIONS, HOUR
 from tests.properties.intents import Token
@@ -34,6 +35,7 @@ class World(Scene):
     prelude: ClassVar[str]
     steps: ClassVar[int]
     relays = (nonces(), nonces())
+    entry = ""  # of the journal, up to which it was read
 
     @classmethod
     def subclass(cls, bench: Bench, runner: asyncio.Runner) -> type[World]:
@@ -237,7 +239,17 @@ class World(Scene):
         )
         page = self._do(self.bench.store.list(self.bench.topic, state=None, limit=10, cursor=""))
         self.ledger.check_listing(page.timers)
+        self.check_journal()
         self.sound = True
+
+    def check_journal(self) -> None:
+        """What it says of the timers is what Redis holds."""
+        if self.bench.keep:
+            reader = JournalReader(self.bench.redis)
+            self.replay.add(self._do(reader.read(self.bench.topic, self.entry, count=1000)))
+            for batch in self._do(reader.newest(self.bench.topic)):
+                self.entry = batch.entry
+            self.replay.check(self.bench.state())
 
     def teardown(self) -> None:
         """However it went: in the end every timer that is left is delivered or expired, the dead can be
@@ -259,6 +271,7 @@ class World(Scene):
         self.sweep()
         self.repair(rescued=False)
         assert self.bench.state() == EMPTY, "what lies around is repaired"
+        self.check_journal()
 
     def _finish(self) -> None:
         self.claim(relay=0, limit=500, wait=0, limits=Limits(keep=True))

@@ -1,0 +1,122 @@
+"""What a journal costs: `python -m bench.journal`.
+
+First the scripts alone: CPU time of the server for each timer and verb, in calls of 1 to 300 timers.
+Then whole drains as `make bench` makes them. Each without a journal, with one, and with one at its limit,
+where every call trims; the ways alternate, so that a machine that drifts wrongs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bench.drain import by_relay
+from examples.demo.processes import daemon, valkey
+from relay.core.instants import SECOND
+from relay.core.journal import Journals
+from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.timers import NewTimer
+from relay.store.connect import connect
+from relay.store.keys import KeyNames
+from relay.store.redis import RedisStore
+
+WAYS = {"off": 0, "on": 100_000_000, "trimming": 2_000}
+"""How many records the journal keeps."""
+
+CALLS = (1, 10, 100, 300)
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+TIMERS = 20_000
+TOPIC = "bench"
+VERBS = ("schedule", "claim", "extend", "ack")
+LEASE = 300 * SECOND
+
+
+async def scripts(redis: Any, keep: int, size: int) -> tuple[dict[str, float], float]:
+    """Microseconds of server CPU for each timer, by verb; and the journal's bytes for each record."""
+    store = RedisStore(redis, journals=Journals(lambda _: keep))
+    timers = TIMERS if size > 1 else TIMERS // 10
+    names = [f"{n:032x}" for n in range(timers)]
+    claims: list[tuple[bytes, list[str]]] = []
+
+    async def schedule() -> None:
+        for start in range(0, timers, size):
+            part = names[start : start + size]
+            await store.schedule(TOPIC, [NewTimer(name, b"p" * 200, due=1) for name in part])
+
+    async def claim() -> None:
+        for n in range(0, timers, size):
+            nonce = n.to_bytes(16, "big")
+            claim = await store.claim(TOPIC, limit=size, lease=LEASE, nonce=nonce, max_bytes=1 << 24)
+            claims.append((nonce, [timer.timer_id for timer in claim.timers]))
+
+    async def extend() -> None:
+        for nonce, taken in claims:
+            await store.extend(TOPIC, [Extension(name, nonce, received=True) for name in taken], lease=LEASE)
+
+    async def ack() -> None:
+        for nonce, taken in claims:
+            await store.settle(TOPIC, [Settlement(name, nonce, Verb.ACK) for name in taken])
+
+    spent: dict[str, float] = {}
+    for verb, step in zip(VERBS, (schedule, claim, extend, ack), strict=True):
+        before = await cpu(redis)
+        await step()
+        spent[verb] = (await cpu(redis) - before) / timers * 1e6
+    journal = KeyNames().of(TOPIC)[-1]
+    size_of = await redis.memory_usage(journal, samples=0) or 0
+    await redis.delete(journal)
+    return spent, size_of / (4 * timers)
+
+
+async def cpu(redis: Any) -> float:
+    """Seconds of CPU that the server has used."""
+    info = await redis.info("cpu")
+    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+async def verbs(redis_url: str) -> None:
+    """The scripts, the least of all rounds."""
+    async with connect(redis_url, connections=1, timeout=30) as redis:
+        for size in CALLS:
+            least: dict[tuple[str, str], float] = {}
+            each = 0.0
+            for _ in range(ROUNDS):
+                for way, keep in WAYS.items():
+                    spent, bytes_each = await scripts(redis, keep, size)
+                    each = bytes_each if way == "on" else each
+                    for verb, value in spent.items():
+                        least[way, verb] = min(value, least.get((way, verb), value))
+            for way in WAYS:
+                shown = "  ".join(f"{verb} {least[way, verb]:5.1f}" for verb in VERBS)
+                print(f"{size:>4} a call, {way:<9} {shown}  µs" + (f"  {each:.0f} bytes" * (way == "on")))
+
+
+@asynccontextmanager
+async def relays(redis_url: str) -> AsyncIterator[dict[str, str]]:
+    """A daemon for each way: its gRPC address."""
+    on = {"RELAY_DEFAULTS__JOURNAL": "true"}
+    trimming = {**on, "RELAY_DEFAULTS__JOURNAL_MAX_LENGTH": str(WAYS["trimming"])}
+    async with daemon(redis_url) as a, daemon(redis_url, **on) as b, daemon(redis_url, **trimming) as c:
+        yield {"off": a, "on": b, "trimming": c}
+
+
+async def main() -> None:
+    """Measure, and print."""
+    async with valkey() as redis_url:
+        await verbs(redis_url)
+        rates: dict[str, list[float]] = {way: [] for way in WAYS}
+        async with relays(redis_url) as targets:
+            for _ in range(ROUNDS):
+                for way, target in targets.items():
+                    rates[way].append((await by_relay(redis_url, target, TIMERS)).rate)
+    for way, found in rates.items():
+        share = f"{max(found) / max(rates['off']):.0%}"
+        print(f"drain, {way:<9} {statistics.median(found):>8,.0f} a second, best {max(found):,.0f}: {share}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,68 @@
+"""One-line breaks of what the scripts write into the journal."""
+
+from __future__ import annotations
+
+from tests.lua.bench import Break
+
+THE_JOURNAL = {
+    "numbers begin anew": Break("journal", "local last = before + #changes", "local last = #changes"),
+    "numbers of batches": Break("journal", "local last = before + #changes", "local last = before + 1"),
+    "the journal begins with an addition": Break(
+        "journal", "if #changes > 0 then redis.call('XDEL', JOURNAL, '0-0') end", ""
+    ),
+    "schedule appends behind a delete": Break(
+        "schedule", "if JOURNAL then append(now_us) end", "if JOURNAL then append_always(now_us) end"
+    ),
+    "schedule without a record": Break("schedule", "if JOURNAL then append(now_us) end", ""),
+    "claim without a record": Break("claim", "    append_always(now_us, ARGV[3], deadline)\n", "\n"),
+    "settle without a record": Break("settle", "  append_always(now_us)\n", "\n"),
+    "extend without a record": Break("extend", "if JOURNAL then append_always(now_us) end", ""),
+    "redrive without a record": Break("redrive", "if JOURNAL then append_always(now_us) end", ""),
+    "run without a record": Break("run", "if JOURNAL then append_always(now_us) end", ""),
+    "cancel without a record": Break("cancel", "if JOURNAL then append_always(time_us()) end", ""),
+    "repair without a record": Break("repair", "  append_always(time_us())\n", "\n"),
+    "purge without a record": Break("purge", "  append_always(time_us())\n", "\n"),
+    "trim without a record": Break("trim", "  append(time_us())\n", "\n"),
+    "pause without a record": Break("pause", "  append_always(now_us)\n", "\n"),
+    "an empty entry": Break("journal", "  if #changes == 0 then return end\n", "\n"),
+    "the journal is never trimmed": Break("journal", "if last > KEEP then trim_journal(last) end", ""),
+    "the journal is trimmed too early": Break(
+        "journal", "if newest > last - KEEP then break end", "if first > last - KEEP then break end"
+    ),
+    "the journal is trimmed at once": Break("journal", "while trimmed < most do", "while true do"),
+    "trimmed entries are counted": Break(
+        "journal", "trimmed = trimmed + newest - first + 1", "trimmed = trimmed + 1"
+    ),
+    "an ack leaves no record": Break("settle", "if JOURNAL then note_end(id, '') end", ""),
+    "the stale leave no record": Break(
+        "settle", "if JOURNAL and reply[n + 1] == 'STALE' then", "if false then"
+    ),
+    "a refusal names no lease": Break("journal", "nonce_is(nonce) .. refused_is(kind)", "refused_is(kind)"),
+    "an adoption is not told": Break("prelude", "    new.adopted = r and INTENT\n", "\n"),
+    "a foreign lease is not told": Break("prelude", "  r.adopted = LEASE\n", "\n"),
+    "what was taken is not told": Break("journal", "  if r then note(TAKEN,", "  if false then note(TAKEN,"),
+    "a lapse is not told": Break(
+        "claim",
+        "standing_is(r) .. received_is(received) .. adopted_is(r.adopted))",
+        "standing_is(r) .. adopted_is(r.adopted))",
+    ),
+    "each claim as the first": Break(
+        "claim",
+        "local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE",
+        "local before = NO_NONCE",
+    ),
+    "the due time before is not told": Break(
+        "schedule", "previous_due_is(old.due)", "previous_due_is(r.due)"
+    ),
+    "a lease voided is not told": Break("schedule", "nonce_is(old.nonce)", "nonce_is(NO_NONCE)"),
+    "a cancelled lease is not told": Break("cancel", "CANCELLED, id, nonce_is(r.nonce)", "CANCELLED, id, ''"),
+    "a receipt as a renewal": Break(
+        "extend", "note(received and RECEIVED or EXTENDED, id,", "note(EXTENDED, id,"
+    ),
+    "the end of a renewal is not told": Break("extend", "score_is(r.score)", "score_is(0)"),
+    "the letter is not told": Break("journal", "dead_id_is(names[n])", "''"),
+    "the expired as dead": Break(
+        "journal", "note(reason == 'expired' and EXPIRED or DEAD, id,", "note(DEAD, id,"
+    ),
+    "a lost payload is not told": Break("claim", "if JOURNAL then note(ORPHANED, id, due_is(r.due)) end", ""),
+}
