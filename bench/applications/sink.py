@@ -1,0 +1,26 @@
+"""A collector of OpenTelemetry that throws away what it gets. Says `{"port": …}`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from bench.applications.tally import say
+
+SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
+
+
+def main() -> None:
+    """Until somebody ends this process."""
+    export: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(lambda *_: b"")
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Export": export}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    say(port=port)
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""How much is measured: the sizes of everything, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The default form. Counts are timers, times are seconds."""
+
+    payload: int = 200
+    """bytes"""
+    drain: int = 200_000
+    """due timers, for what drains them by the ten thousand"""
+    push: int = 15_000
+    """for what handles one timer a call"""
+    unary: Mapping[int, int] = field(default_factory=lambda: {1: 500, 10: 3_000, 100: 8_000})
+    """calls, by concurrency"""
+    batch: int = 100_000
+    """timers scheduled by ScheduleBatch"""
+    peer: int = 6_000
+    """for peers; each one's module says by how much it takes less"""
+    idle_timers: int = 100
+    """scheduled one by one into an idle topic"""
+    peer_idle_timers: int = 10
+    rates: tuple[int, ...] = (100, 1_000, 5_000, 20_000)
+    """timers a second"""
+    rate_time: float = 4.0
+    burst: int = 100_000
+    """timers due in the same second"""
+    idle_topics: tuple[int, ...] = (1, 10, 100)
+    idle_time: float = 10.0
+    starts: int = 3
+    waiting: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    """far-future timers in the topic that is drained"""
+    waiting_drain: int = 50_000
+    relays: tuple[int, ...] = (1, 2, 4, 8)
+    relays_drain: int = 60_000
+    pollers: int = 100
+    payloads: Mapping[int, int] = field(default_factory=lambda: {0: 50_000, 1_024: 50_000, 65_536: 3_000})
+    """timers, by bytes of payload"""
+
+
+QUICK = Plan(
+    drain=50_000,
+    push=4_000,
+    unary={1: 200, 10: 1_000, 100: 3_000},
+    batch=30_000,
+    peer=2_000,
+    idle_timers=40,
+    peer_idle_timers=5,
+    rate_time=2.0,
+    burst=30_000,
+    idle_time=6.0,
+    starts=1,
+    waiting=(1_000, 10_000, 100_000),
+    waiting_drain=20_000,
+    relays=(1, 2, 8),
+    relays_drain=20_000,
+    payloads={0: 20_000, 1_024: 20_000, 65_536: 1_000},
+)
+
+FULL = Plan(waiting=(1_000, 10_000, 100_000, 1_000_000, 5_000_000))
+
+TINY = Plan(
+    drain=600,
+    push=60,
+    unary={1: 5, 10: 30},
+    batch=600,
+    peer=30,
+    idle_timers=3,
+    peer_idle_timers=1,
+    rates=(100,),
+    rate_time=0.5,
+    burst=300,
+    idle_topics=(1, 3),
+    idle_time=0.5,
+    starts=1,
+    waiting=(1_000,),
+    waiting_drain=300,
+    relays=(1, 2),
+    relays_drain=300,
+    pollers=3,
+    payloads={0: 100, 65_536: 20},
+)
+"""For the suite, which looks at counts and at no time."""
