@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bench.harness.rows import Key
-from bench.measures import drain, peers, schedule
+from bench.measures import cost, drain, lateness, peers, relays, schedule
 
 Run = Mapping[Key, float]
 
@@ -74,6 +75,37 @@ def ratio(measure: str, name: str, other: str) -> Callable[[Run], float]:
     return lambda run: run[measure, name, ""] / run[measure, other, ""]
 
 
+def late(run: Run, name: str) -> float:
+    """The p99 of a lateness, in milliseconds."""
+    return run["lateness", name, "p99"]
+
+
+def last_of_burst(run: Run) -> float:
+    """How late the last of those was that were due at once, against the time that draining them takes."""
+    timers = run["lateness", lateness.BURST, "timers"]
+    seconds = run["lateness", lateness.BURST, "max"] / 1000
+    return seconds / (timers / run["drain", drain.STREAM, ""])
+
+
+def idle_commands(run: Run) -> float:
+    """The most commands that a topic costs while nothing is due, of all counts of topics."""
+    counts = [n for n in range(1, 1001) if ("cost", cost.commands(n), "") in run]
+    if not counts:
+        raise KeyError(cost.commands(1))
+    return max(run["cost", cost.commands(n), ""] / n for n in counts)
+
+
+def least_step(run: Run) -> float:
+    """The worst of the ratios between one count of relays and the next smaller one."""
+    rates = [
+        run["relays", relays.rate(n), ""] for n in range(1, 1001) if ("relays", relays.rate(n), "") in run
+    ]
+    steps = [more / fewer for fewer, more in pairwise(rates)]
+    if not steps:
+        raise KeyError(relays.rate(1))
+    return min(steps)
+
+
 TARGETS = (
     Target(
         "drain by stream, of its ceiling", ratio("drain", drain.STREAM, drain.CEILING), 0.5, at_least=True
@@ -113,4 +145,26 @@ TARGETS = (
         0.8,
         at_least=True,
     ),
+    Target(
+        "lateness p99, idle queue, over the machine's own",
+        lambda run: late(run, lateness.IDLE) - late(run, lateness.JITTER),
+        5,
+        "ms",
+    ),
+    Target(
+        "lateness p99, idle queue, set through another relay, over the machine's own",
+        lambda run: late(run, lateness.ELSEWHERE) - late(run, lateness.JITTER),
+        5,
+        "ms",
+    ),
+    Target("lateness p99 at 5,000/s", lambda run: late(run, lateness.steady(5_000)), 20, "ms"),
+    Target("due at once: the last one, over timers ÷ drain rate", last_of_burst, 1.5, "times"),
+    Target("idle: commands a topic", idle_commands, 1, "a second"),
+    Target("idle: CPU with 10 topics", of("cost", cost.share(10)), 0.3, "% of a core"),
+    Target("memory, idle", of("cost", cost.RSS_IDLE), 90, "MiB"),
+    Target("memory, draining", of("cost", cost.RSS_PEAK), 160, "MiB"),
+    Target("exec to SERVING", of("cost", cost.START), 1.0, "s"),
+    Target("claim calls for each useful one, 8 relays", of("relays", relays.calls(8)), 1.1),
+    Target("throughput as relays are added, the least step", least_step, 0.95, "times", at_least=True),
+    Target("commands of 100 idle relays for one timer", of("relays", relays.one_timer(100)), 200),
 )

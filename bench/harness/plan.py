@@ -24,7 +24,7 @@ class Plan:
     """for peers; each one's module says by how much it takes less"""
     idle_timers: int = 100
     """scheduled one by one into an idle topic"""
-    peer_idle_timers: int = 10
+    peer_idle_timers: int = 5
     rates: tuple[int, ...] = (100, 1_000, 5_000, 20_000)
     """timers a second"""
     rate_time: float = 4.0
@@ -50,7 +50,7 @@ QUICK = Plan(
     batch=30_000,
     peer=2_000,
     idle_timers=40,
-    peer_idle_timers=5,
+    peer_idle_timers=3,
     rate_time=2.0,
     burst=30_000,
     idle_time=6.0,

@@ -80,10 +80,10 @@ def application(module: str, **argument: Any) -> list[str]:
     return [sys.executable, "-m", f"bench.applications.{module}", json.dumps(argument)]
 
 
-async def ask(command: Sequence[str | Path], **options: Any) -> dict[str, Any]:
-    """Run a process that says one thing."""
-    async with running(str(command[2]), command, **options) as child:
-        said = await child.hear()
+async def ask(command: Sequence[str | Path], patience: float = PATIENCE) -> dict[str, Any]:
+    """Run a process that says one thing. Raises `Broken`."""
+    async with running(" ".join(map(str, command[:3])), command) as child:
+        said = await child.hear(patience)
         await asyncio.wait_for(child.process.wait(), END_PATIENCE)
     return said
 

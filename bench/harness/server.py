@@ -49,16 +49,6 @@ class Server:
         info: Mapping[str, Any] = await self.redis.info("commandstats")
         return {name.removeprefix("cmdstat_"): int(of["calls"]) for name, of in info.items()}
 
-    async def sent_commands(self) -> int | None:
-        """How many commands the connections that are open now, but ours, have sent so far.
-
-        None where the server doesn't tell (before Valkey 8.1).
-        """
-        here = int(await self.redis.client_id())
-        clients: list[dict[str, str]] = await self.redis.client_list()
-        counts = [client.get("tot-cmds") for client in clients if int(client["id"]) != here]
-        return None if None in counts else sum(int(count or 0) for count in counts)
-
 
 @asynccontextmanager
 async def server(url: str | None = None) -> AsyncIterator[Server]:

@@ -15,6 +15,7 @@ from relay.store.redis import RedisStore
 
 TOPIC = "bench"
 BATCH = 500
+BATCH_BYTES = 2 << 20
 BULK = 5_000
 
 Headers = Callable[[int], Mapping[str, str]]
@@ -45,15 +46,16 @@ async def load_due(
 ) -> None:
     """Store timers that are due now, through the script that relays store with."""
     content = b"p" * payload
+    batch = max(1, min(BATCH, BATCH_BYTES // (payload + 1)))
     async with connect(url, connections=2, timeout=60) as redis:
         store = RedisStore(redis)
 
         async def store_some(start: int) -> None:
-            numbers = range(start, min(start + BATCH, timers))
+            numbers = range(start, min(start + batch, timers))
             new = [NewTimer(name_of(n), content, delay=0, headers=headers(n)) for n in numbers]
             await store.schedule(topic, new)
 
-        starts = range(0, timers, BATCH)
+        starts = range(0, timers, batch)
         for first, second in zip(starts[::2], starts[1::2], strict=False):
             await asyncio.gather(store_some(first), store_some(second))
         if len(starts) % 2:

@@ -79,11 +79,11 @@ class World:
             **more,
         }
 
-    async def drained(self, child: Child, timers: int) -> Drain:
-        """What an application says of the timers that it handled. Raises `Wrong` if any is left."""
+    async def drained(self, child: Child, timers: int, left: int = 0) -> Drain:
+        """What an application says of the timers that it handled. Raises `Wrong` if keys are left."""
         said = await child.hear()
         await child.process.wait()
-        await self.check(child.name, said, timers)
+        await self.check(child.name, said, timers, left)
         return Drain(timers, said["seconds"], said["cpu"], said["lateness"])
 
     async def check(self, name: str, said: Mapping[str, Any], timers: int, left: int = 0) -> None:
@@ -93,18 +93,23 @@ class World:
         if not await eventually(self.server.left, left):
             raise Wrong(f"{name}: {await self.server.left()} keys left of {timers} timers, expected {left}")
 
-    async def by_stream(
-        self, relays: Sequence[Relay], timers: int, *, topic: str = TOPIC, left: int = 0, **options: Any
-    ) -> Drain:
-        """Start an application that drains so many timers over a stream from each relay."""
+    @asynccontextmanager
+    async def streaming(
+        self, relays: Sequence[Relay], timers: int, *, topic: str = TOPIC, **options: Any
+    ) -> AsyncIterator[Child]:
+        """An application with an open stream to each relay, which will handle so many timers."""
         targets = [relay.target for relay in relays]
         command = application("relay_stream", targets=targets, topic=topic, timers=timers, **options)
         async with running("relay's application", command) as child:
             await child.hear()
-            said = await child.hear()
-            await child.process.wait()
-        await self.check("relay's application", said, timers, left)
-        return Drain(timers, said["seconds"], said["cpu"], said["lateness"])
+            yield child
+
+    async def by_stream(
+        self, relays: Sequence[Relay], timers: int, *, left: int = 0, **options: Any
+    ) -> Drain:
+        """Start an application that drains so many due timers over a stream from each relay."""
+        async with self.streaming(relays, timers, **options) as child:
+            return await self.drained(child, timers, left)
 
 
 def serve_command() -> list[str]:

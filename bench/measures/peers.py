@@ -2,7 +2,8 @@
 the tunings that were tried; timers a second from the first handler to the last.
 
 Each stores its timers its own way, and is held to having handled every one. Slow ones get fewer timers: the
-notes say how many.
+notes say how many. A peer that can't be had here, or did not handle all of its timers, is left out, and a
+note says why.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
-from bench.harness.processes import ask
+from bench.harness.processes import Broken, ask
 from bench.harness.rows import Row
-from bench.harness.world import World
-from bench.peers.catalogue import PEERS, Command, Missing, Peer, Tuning
+from bench.harness.world import World, Wrong
+from bench.peers.catalogue import PEERS, Peer, Tuning
+from bench.peers.install import Command, Missing
 
 MEASURE = "peers"
 UNIT = "timers/s"
 TRIAL = 0.25
 """The part of the timers with which tunings are tried."""
 FEWEST = 20
+PATIENCE = 120
+"""Seconds that a drain may take."""
 
 
 def defaults(peer: str) -> str:
@@ -37,15 +41,20 @@ async def measure(world: World) -> AsyncIterator[Row]:
     for peer in world.alternately(PEERS):
         try:
             command, version = peer.install()
-        except Missing as missing:
-            yield Row(MEASURE, best(peer.name), None, UNIT, note=f"left out: {missing}")
-            continue
-        timers = size(world, peer.defaults_share)
-        rate = await drained(world, peer, command, timers, {})
-        note = f"{version}, {timers:,} timers"
-        yield Row(MEASURE, defaults(peer.name), rate, UNIT, note=note)
-        if peer.tunings:
+            yield await as_it_comes(world, peer, command, version)
             yield await at_its_best(world, peer, command, version)
+        except (Missing, Broken, Wrong) as failure:
+            await world.server.clear()
+            yield Row(
+                MEASURE, best(peer.name), None, UNIT, note=f"left out in run {world.run + 1}: {failure}"
+            )
+
+
+async def as_it_comes(world: World, peer: Peer, command: Command, version: str) -> Row:
+    """At its defaults."""
+    timers = size(world, peer.defaults_share)
+    rate = await drained(world, peer, command, timers, {})
+    return Row(MEASURE, defaults(peer.name), rate, UNIT, note=f"{version}, {timers:,} timers")
 
 
 async def at_its_best(world: World, peer: Peer, command: Command, version: str) -> Row:
@@ -69,8 +78,9 @@ async def drained(world: World, peer: Peer, command: Command, timers: int, tunin
     argument = json.dumps(
         {"work": "drain", "url": world.server.url, "timers": timers, "payload": world.plan.payload, **tuning}
     )
-    said = await ask([*command, argument])
-    await world.server.clear()  # peers keep results and counters of their own
+    said = await ask([*command, argument], patience=PATIENCE)
+    if not peer.tidy:  # it keeps results and counters of its own
+        await world.server.clear()
     await world.check(peer.name, said, timers)
     return float(timers / said["seconds"])
 

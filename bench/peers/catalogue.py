@@ -1,51 +1,72 @@
-"""Which peers there are, where their programs come from, and which tunings are tried."""
+"""Which peers there are, and which tunings of each are tried."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib.metadata import version
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-Command = tuple[str, ...]
+from bench.peers.install import Installed, apart, beside, by_go, by_npm
+
 Tuning = Mapping[str, Any]
-
-
-class Missing(Exception):
-    """What the peer needs is not on this machine; the message says what."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One peer. `install` answers its command and version, or raises `Missing`.
+    """One peer. `install` raises `Missing` where it can't be had.
 
     `tunings` are tried beside its defaults; the fastest is measured. `share` is the part of the plan's
     timers that it drains, `defaults_share` at its defaults: the slow ones get fewer, so that all end in
-    time. `env` says that it needs the clone on its path.
+    time. `tidy` says that nothing of it may be left in Redis once it has drained. `remark` goes into the
+    note of its lateness.
     """
 
     name: str
-    install: Callable[[], tuple[Command, str]]
+    install: Callable[[], Installed]
     tunings: tuple[Tuning, ...]
     share: float = 1.0
     defaults_share: float = 1.0
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-def module(name: str, package: str) -> Callable[[], tuple[Command, str]]:
-    """A Python peer that the extra `bench` brings."""
-    return lambda: ((sys.executable, "-m", f"bench.peers.{name}"), version(package))
+    tidy: bool = False
+    remark: str = ""
 
 
 PEERS = (
     Peer(
         "faststream-redis-timers",
-        module("faststream", "faststream-redis-timers"),
+        partial(beside, "faststream", "faststream-redis-timers"),
         tunings=tuple(
             {"max_concurrent": concurrent, "polling_interval": 0.001}
             for concurrent in (50, 200, 1_000, 5_000)
         ),
         defaults_share=1 / 12,
+        tidy=True,
+    ),
+    Peer(
+        "arq",
+        partial(apart, "arq", "arq==0.28.0"),
+        tunings=tuple({"max_jobs": jobs, "poll_delay": 0.01, "keep_result": 0} for jobs in (50, 200, 1_000)),
+        share=1 / 2,
+        defaults_share=1 / 12,
+    ),
+    Peer(
+        "rq",
+        partial(beside, "rq", "rq"),
+        tunings=({"simple": True},),
+        share=1 / 6,
+        defaults_share=1 / 60,
+        remark="; its due times are whole seconds, so it comes up to one too early",
+    ),
+    Peer(
+        "bullmq",
+        partial(by_npm, "bullmq"),
+        tunings=tuple({"concurrency": jobs, "remove": True} for jobs in (50, 200, 1_000)),
+        defaults_share=1 / 3,
+    ),
+    Peer(
+        "asynq",
+        partial(by_go, "asynq", "github.com/hibiken/asynq"),
+        tunings=tuple({"concurrency": tasks, "check_interval": 0.1} for tasks in (50, 200, 1_000)),
+        defaults_share=1 / 3,
     ),
 )

@@ -36,7 +36,7 @@ async def main(work: str, url: str, timers: int, payload: int, **tuning: Any) ->
             tally.late(float(body))
         tally.count(f"{time.perf_counter_ns()}")
 
-    async def store() -> None:
+    async def store(_: int) -> None:
         due = datetime.now(UTC) + timedelta(seconds=PAUSE)
         await broker.publish(f"{due.timestamp()}", topic=TOPIC, activate_at=due)
 

@@ -12,10 +12,15 @@ PAUSE = 1.0
 """Seconds from storing a timer until it is due."""
 
 
-async def one_by_one(tally: Tally, timers: int, store: Callable[[], Awaitable[None]]) -> None:
+def pause() -> float:
+    """Seconds to leave the queue alone, at random: so that no poll falls into step."""
+    return random.uniform(0.5, 1.5)
+
+
+async def one_by_one(tally: Tally, timers: int, store: Callable[[int], Awaitable[object]]) -> None:
     """Store a timer, wait until it was handled and a moment longer, and so on."""
-    for number in range(1, timers + 1):
-        await asyncio.sleep(random.uniform(0.5, 1.0))
-        await store()
-        while tally.calls < number:
+    for number in range(timers):
+        await asyncio.sleep(pause())
+        await store(number)
+        while tally.calls <= number:
             await asyncio.sleep(0.005)
