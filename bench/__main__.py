@@ -14,9 +14,10 @@ from bench.harness.processes import prioritise
 from bench.harness.server import NotEmpty, server
 from bench.harness.world import World
 from bench.measures import MEASURES
+from bench.report import headline
 from bench.report.machine import conditions
-from bench.report.publish import publish, say_targets
-from bench.report.results import Results
+from bench.report.publish import RESULTS, publish, say_targets
+from bench.report.results import Results, read
 
 FORMS = {"quick": QUICK, "default": Plan(), "full": FULL}
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "performance"
@@ -25,6 +26,9 @@ PAGES = Path(__file__).resolve().parent.parent / "docs" / "performance"
 def main(argv: list[str] | None = None) -> int:
     """Measure, write, say which targets were reached."""
     options = parse(argv)
+    if options.headline:
+        print(headline.table(read(options.out / RESULTS)))
+        return 0
     if options.priority is not None:
         prioritise(options.priority)
     try:
@@ -75,6 +79,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--priority", type=int, help="niceness of all processes, such as -20 (root)")
     parser.add_argument("--out", type=Path, default=PAGES, help="where results.json and the page go")
     parser.add_argument("--no-out", action="store_const", const=None, dest="out", help="write nothing")
+    parser.add_argument("--headline", action="store_true", help="measure nothing; print the README's table")
     parser.set_defaults(form="default")
     return parser.parse_args(argv)
 

@@ -14,11 +14,9 @@ from bench.harness.world import Relay, World, Wrong
 Offset = Callable[[int], float]
 """When the n-th timer is due, in seconds after the first."""
 
-START = 2.0
-"""Seconds for an application to open its streams."""
-START_EACH = 0.3
-"""… and for each relay that it has one to."""
-LOAD_RATE = 60_000
+LEAD = 1.0
+"""Seconds between the last timer's storing and the first one's due time, about."""
+LOAD_RATE = 50_000
 """Timers a second that are stored, at the least."""
 
 
@@ -36,11 +34,13 @@ def steady(rate: float) -> Offset:
 async def due_soon(
     world: World, relays: Sequence[Relay], timers: int, offset: Offset, **options: Any
 ) -> AsyncIterator[Child]:
-    """Store timers, and give the application that waits for them. Raises `Wrong` if it came too late."""
-    lead = START + START_EACH * len(relays) + timers / LOAD_RATE
-    first = time.time() + lead
-    await load_at(world.server.url, timers, world.plan.payload, lambda number: first + offset(number))
+    """An application whose streams are open, and timers that will fall due for it.
+
+    Raises `Wrong` if the first was due before the last was stored.
+    """
     async with world.streaming(relays, timers, **options) as child:
+        first = time.time() + LEAD + timers / LOAD_RATE
+        await load_at(world.server.url, timers, world.plan.payload, lambda number: first + offset(number))
         if time.time() > first:
-            raise Wrong(f"this machine is too slow: no stream was open {lead:.1f} s after the start")
+            raise Wrong(f"this machine is too slow: storing {timers:,} timers took until they were due")
         yield child

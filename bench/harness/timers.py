@@ -74,7 +74,7 @@ async def load_at(
 ) -> None:
     """Store timers at `due(number)` (unix seconds) as a bulk writer does: plain ZADD and HSET.
 
-    A relay that already sleeps does not hear of them.
+    The first one's due time is published in the end, as relays do.
     """
     timeline, payloads, *_ = KeyNames().of(topic)
     stored = envelope.encode(b"p" * payload, {}, "")
@@ -82,6 +82,7 @@ async def load_at(
         for start in range(first, first + timers, BULK):
             numbers = range(start, min(start + BULK, first + timers))
             await _write(redis, timeline, payloads, {f"{prefix}-{n}": due(n) for n in numbers}, stored)
+        await redis.publish(KeyNames().channel(topic), repr(due(first)))
 
 
 async def _write(redis: Redis, timeline: str, payloads: str, scores: dict[str, float], stored: bytes) -> None:

@@ -86,11 +86,13 @@ class World:
         await self.check(child.name, said, timers, left)
         return Drain(timers, said["seconds"], said["cpu"], said["lateness"])
 
-    async def check(self, name: str, said: Mapping[str, Any], timers: int, left: int = 0) -> None:
-        """Raise `Wrong` unless all were handled once, and so many keys are left."""
+    async def check(
+        self, name: str, said: Mapping[str, Any], timers: int, left: int = 0, *, patience: float = 10.0
+    ) -> None:
+        """Raise `Wrong` unless all were handled once, and so many keys are left, or soon will be."""
         if said["handled"] != timers or said["again"]:
             raise Wrong(f"{name}: {said} of {timers} timers")
-        if not await eventually(self.server.left, left):
+        if not await eventually(self.server.left, left, patience):
             raise Wrong(f"{name}: {await self.server.left()} keys left of {timers} timers, expected {left}")
 
     @asynccontextmanager
@@ -130,7 +132,7 @@ async def listening(target: str) -> None:
             return
 
 
-async def eventually(look: Callable[[], Awaitable[int]], expected: int, patience: float = 10.0) -> bool:
+async def eventually(look: Callable[[], Awaitable[int]], expected: int, patience: float) -> bool:
     """Whether what is looked at becomes what is expected."""
     end = asyncio.get_running_loop().time() + patience
     while await look() != expected:

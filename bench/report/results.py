@@ -78,8 +78,12 @@ class Results:
 
     def median(self, measure: str, name: str, stat: str = "") -> float | None:
         """Of one figure; None if it was not measured."""
-        figure = self._figures.get((measure, name, stat))
+        figure = self.figure(measure, name, stat)
         return None if figure is None else figure.median
+
+    def figure(self, measure: str, name: str, stat: str = "") -> Figure | None:
+        """One; None if nobody tried to measure it."""
+        return self._figures.get((measure, name, stat))
 
     def keep(self, others: Iterable[Figure]) -> None:
         """Take over figures of an earlier file, of measures that were left out this time."""

@@ -40,7 +40,7 @@ def table(figures: Sequence[Figure]) -> str:
         return _by_stat(figures)
     lines = ["| | median | least to greatest | |", "|---|--:|--:|---|"]
     lines += (
-        f"| {figure.name} | {number(figure.median)} | {_range(figure.values)} | {figure.unit} |"
+        f"| {figure.name} | {number(figure.median)} | {spread(figure.values)} | {figure.unit} |"
         for figure in figures
     )
     return "\n".join(lines)
@@ -60,7 +60,7 @@ def targets(outcomes: Sequence[Outcome]) -> str:
         unit = f" {outcome.target.unit}".rstrip()
         lines.append(
             f"| {outcome.target.name} | {bound}{unit} | {number(outcome.median)} | "
-            f"{_range(outcome.values)} | {outcome.word} |"
+            f"{spread(outcome.values)} | {outcome.word} |"
         )
     return "\n".join(lines)
 
@@ -74,7 +74,8 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def _range(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """The least and the greatest."""
     return f"{number(min(values))} to {number(max(values))}" if values else "not measured"
 
 
