@@ -43,6 +43,12 @@ def claims(now: Mapping[str, int], before: Mapping[str, int]) -> Claims:
     return Claims(ran.get(LOOKS, 0), ran.get(FINDS, 0))
 
 
+def calls(now: Mapping[str, int], before: Mapping[str, int]) -> int:
+    """How many script calls were made in between; one that the server did not know yet counts twice."""
+    ran_since = since(now, before)
+    return ran_since.get(SCRIPT, 0) + ran_since.get("eval", 0)
+
+
 def sent(now: Mapping[str, int], before: Mapping[str, int]) -> int:
     """How many commands relays have sent in between."""
     unseen = {*inner(), *OURS}

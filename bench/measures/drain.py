@@ -46,8 +46,8 @@ async def measure(world: World) -> AsyncIterator[Row]:
 async def streams(world: World) -> list[Row]:
     """By stream, and the ceiling at the batch size that came of it."""
     before = await world.server.calls()
-    drain = await drained(world)
-    batch = world.plan.drain / await useful_claims(world, before)
+    drain = await drained(world, world.plan.drain)
+    batch = world.plan.drain / claims(await world.server.calls(), before).useful
     ceiling = await bare_loop(world, round(batch))
     return [
         Row(MEASURE, STREAM, drain.rate, UNIT),
@@ -64,7 +64,7 @@ async def streams(world: World) -> list[Row]:
 
 async def wide(world: World) -> list[Row]:
     """An application that takes more at a time, and the ceiling for relay's largest claim."""
-    drain = await drained(world, concurrency=WIDE_CONCURRENCY)
+    drain = await drained(world, world.plan.drain_beside, concurrency=WIDE_CONCURRENCY)
     return [
         Row(MEASURE, WIDE, drain.rate, UNIT),
         Row(MEASURE, CEILING_WIDE, await bare_loop(world, 300), UNIT),
@@ -73,7 +73,7 @@ async def wide(world: World) -> list[Row]:
 
 async def contexts(world: World) -> list[Row]:
     """Timers that carry a context, and a relay that doesn't trace."""
-    drain = await drained(world, headers=traced(1))
+    drain = await drained(world, world.plan.drain_beside, headers=traced(1))
     return [Row(MEASURE, CONTEXTS, drain.rate, UNIT)]
 
 
@@ -82,7 +82,7 @@ async def tracing(world: World) -> list[Row]:
     async with running("collector", application("sink")) as collector:
         port = (await collector.hear())["port"]
         endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
-        drain = await drained(world, headers=traced(1), env=endpoint)
+        drain = await drained(world, world.plan.drain_beside, headers=traced(1), env=endpoint)
     return [Row(MEASURE, TRACED, drain.rate, UNIT)]
 
 
@@ -114,10 +114,14 @@ SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, push, bare_push)
 
 
 async def drained(
-    world: World, *, headers: Headers = no_headers, env: dict[str, str] | None = None, **options: Any
+    world: World,
+    timers: int,
+    *,
+    headers: Headers = no_headers,
+    env: dict[str, str] | None = None,
+    **options: Any,
 ) -> Drain:
     """Load due timers and drain them by stream, with a fresh relay."""
-    timers = world.plan.drain
     await load_due(world.server.url, timers, world.plan.payload, headers=headers)
     async with world.relay(**(env or {})) as relay:
         return await world.by_stream([relay], timers, **options)
@@ -126,7 +130,7 @@ async def drained(
 async def bare_loop(world: World, batch: int, verb: str = "drain") -> float:
     """Timers a second of the bare loop: of one connection or two, whichever is faster."""
     rates = []
-    timers = world.plan.drain if verb == "drain" else world.plan.batch
+    timers = world.plan.drain_beside if verb == "drain" else world.plan.batch
     for overlap in (False, True) if verb == "drain" else (False,):
         if verb == "drain":
             await load_due(world.server.url, timers, world.plan.payload)
@@ -164,8 +168,3 @@ async def bare_calls(world: World, method: str, calls: int, concurrency: int) ->
             )
         )
     return float(calls / said["seconds"])
-
-
-async def useful_claims(world: World, before: dict[str, int]) -> int:
-    """How many claim calls have brought timers since: see `bench.harness.scripts`."""
-    return claims(await world.server.calls(), before).useful

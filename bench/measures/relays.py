@@ -2,7 +2,8 @@
 one timer.
 
 Each relay is a process; one application has a stream to each. A claim call is wasted if nothing was due.
-Those that wake for one timer are engines in one process, each with connections of its own.
+Those that wake for one timer are engines in one process, each with connections of its own. What they send
+for it are script calls; their idle polls are among them, and the pings of their subscriptions are not.
 """
 
 from __future__ import annotations
@@ -65,17 +66,17 @@ async def waking(world: World, count: int) -> Row:
     command = application("engines", url=url, topic=TOPIC, engines=count)
     async with connect(url, connections=1, timeout=30) as redis, running("engines", command) as child:
         await child.hear()
-        idle = await sent(world, asyncio.sleep(WINDOW))
+        idle = await script_calls(world, asyncio.sleep(WINDOW))
         one = NewTimer("one", b"", delay=DELAY)
-        busy = await sent(
+        busy = await script_calls(
             world, RedisStore(redis).schedule(TOPIC, [one]), child.hear(), asyncio.sleep(WINDOW)
         )
-    note = f"within {WINDOW:.0f} s; without the timer it were {idle} in run {world.run + 1}"
+    note = f"within {WINDOW:.0f} s; in as long without a timer it were {idle} in run {world.run + 1}"
     return Row(MEASURE, one_timer(count), busy, "commands", note=note)
 
 
-async def sent(world: World, *what: Awaitable[Any]) -> int:
-    """How many commands were sent while all that happened, at the same time."""
+async def script_calls(world: World, *what: Awaitable[Any]) -> int:
+    """How many script calls were made while all that happened, at the same time."""
     before = await world.server.calls()
     await asyncio.gather(*what)
-    return scripts.sent(await world.server.calls(), before)
+    return scripts.calls(await world.server.calls(), before)
