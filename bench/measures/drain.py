@@ -23,6 +23,7 @@ STREAM = "relay, by stream"
 WIDE = "relay, by stream, concurrency 500"
 CONTEXTS = "relay, by stream, timers with trace contexts, tracing off"
 TRACED = "relay, by stream, timers with trace contexts, tracing 1 %"
+JOURNALED = "relay, by stream, with a journal"
 PUSH = "relay, by unary push"
 BARE = "bare grpc.aio unary, same messages"
 CEILING = "ceiling: claim and settle in a bare loop"
@@ -86,6 +87,13 @@ async def tracing(world: World) -> list[Row]:
     return [Row(MEASURE, TRACED, drain.rate, UNIT)]
 
 
+async def journal(world: World) -> list[Row]:
+    """A topic whose every change is recorded in Redis; the journal is what is left."""
+    env = {f"RELAY_TOPICS__{TOPIC}__JOURNAL": "true"}
+    drain = await drained(world, world.plan.drain_beside, env=env, left=1)
+    return [Row(MEASURE, JOURNALED, drain.rate, UNIT)]
+
+
 async def push(world: World) -> list[Row]:
     """By a call a timer."""
     timers, port = world.plan.push, free_port()
@@ -109,8 +117,8 @@ async def bare_push(world: World) -> list[Row]:
     return [Row(MEASURE, BARE, said, "calls/s", note=f"concurrency {PUSH_CONCURRENCY}")]
 
 
-SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, push, bare_push)
-"""A variant of relay (with a journal, say) is one more function here, which passes `drained` its settings."""
+SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, journal, push, bare_push)
+"""A variant of relay is one more function here, which passes `drained` its settings."""
 
 
 async def drained(

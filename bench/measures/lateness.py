@@ -19,7 +19,7 @@ from bench.harness.processes import Broken, application, ask
 from bench.harness.rows import Row
 from bench.harness.timers import TOPIC
 from bench.harness.world import Relay, World, client
-from bench.peers.catalogue import PEERS, Peer
+from bench.peers.catalogue import PEERS, Peer, Tuning
 from bench.peers.install import Missing
 
 MEASURE = "lateness"
@@ -28,6 +28,7 @@ IDLE = "idle queue"
 ELSEWHERE = "idle queue, timer set through another relay"
 JITTER = "asyncio.sleep on this machine, beside the idle queue"
 BURST = "all due at once"
+OF_PEERS = (", idle queue, defaults", ", idle queue, tuned")
 LEAST_DELAY, MOST_DELAY = 0.05, 0.10
 """Seconds from setting a timer until it is due."""
 REST = 0.03
@@ -39,8 +40,13 @@ def steady(rate: int) -> str:
 
 
 def idle_peer(peer: str) -> str:
-    """The row of a peer."""
-    return f"{peer}, idle queue, defaults"
+    """The row of a peer as it comes."""
+    return f"{peer}{OF_PEERS[0]}"
+
+
+def tight_peer(peer: str) -> str:
+    """The row of a peer that looks as often as its tunings make it."""
+    return f"{peer}{OF_PEERS[1]}"
 
 
 def rows(name: str, lateness: Mapping[str, float], note: str = "") -> list[Row]:
@@ -93,20 +99,27 @@ async def stored(world: World, name: str, timers: int, offset: open_loop.Offset)
 
 
 async def peers(world: World) -> list[Row]:
-    """All that can run here, at the same time: an idle queue costs next to nothing."""
-    return [
-        row for found in await asyncio.gather(*(peer_rows(world, peer) for peer in PEERS)) for row in found
-    ]
+    """All that can run here, at the same time: an idle queue costs little. First as they come, then tuned."""
+    found = await asyncio.gather(*(peer_rows(world, peer, idle_peer(peer.name), {}) for peer in PEERS))
+    await world.server.clear()
+    tuned = (peer for peer in PEERS if peer.punctual)
+    found += await asyncio.gather(
+        *(peer_rows(world, peer, tight_peer(peer.name), peer.punctual) for peer in tuned)
+    )
+    return [row for rows_of_peer in found for row in rows_of_peer]
 
 
-async def peer_rows(world: World, peer: Peer) -> list[Row]:
-    """One peer at its defaults."""
-    timers = world.plan.peer_idle_timers
-    argument = {"work": "idle", "url": world.server.url, "timers": timers, "payload": world.plan.payload}
+async def peer_rows(world: World, peer: Peer, name: str, tuning: Tuning) -> list[Row]:
+    """One peer."""
+    timers, url, payload = world.plan.peer_idle_timers, world.server.url, world.plan.payload
+    argument = json.dumps({"work": "idle", "url": url, "timers": timers, "payload": payload, **tuning})
     try:
         command, version = peer.install()
-        said = await ask([*command, json.dumps(argument)])
+        said = await ask([*command, argument])
     except (Missing, Broken) as failure:
-        note = f"left out in run {world.run + 1}: {failure}"
-        return [Row(MEASURE, idle_peer(peer.name), None, UNIT, "p50", note)]
-    return rows(idle_peer(peer.name), said["lateness"], f"{version}, {timers} timers a run{peer.remark}")
+        return [Row(MEASURE, name, None, UNIT, "p50", f"left out in run {world.run + 1}: {failure}")]
+    return rows(name, said["lateness"], f"{version}, {timers} timers a run{_words(tuning)}{peer.remark}")
+
+
+def _words(tuning: Tuning) -> str:
+    return "".join(f", {name} {value}" for name, value in tuning.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,9 @@ class Peer:
 
     `tunings` are tried beside its defaults; the fastest is measured. `share` is the part of the plan's
     timers that it drains, `defaults_share` at its defaults: the slow ones get fewer, so that all end in
-    time. `tidy` says that nothing of it may be left in Redis once it has drained. `remark` goes into the
-    note of its lateness.
+    time. `tidy` says that nothing of it may be left in Redis once it has drained. `punctual` is the
+    tuning by which it looks as often as it may, if it looks at intervals. `remark` goes into the note of its
+    lateness.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Peer:
     share: float = 1.0
     defaults_share: float = 1.0
     tidy: bool = False
+    punctual: Tuning = field(default_factory=dict)
     remark: str = ""
 
 
@@ -41,6 +43,7 @@ PEERS = (
         ),
         defaults_share=1 / 12,
         tidy=True,
+        punctual={"max_concurrent": 50, "polling_interval": 0.001},
     ),
     Peer(
         "arq",
@@ -48,6 +51,7 @@ PEERS = (
         tunings=tuple({"max_jobs": jobs, "poll_delay": 0.01, "keep_result": 0} for jobs in (50, 200, 1_000)),
         share=1 / 2,
         defaults_share=1 / 12,
+        punctual={"poll_delay": 0.01},
     ),
     Peer(
         "rq",
@@ -68,5 +72,6 @@ PEERS = (
         partial(by_go, "asynq", "github.com/hibiken/asynq"),
         tunings=tuple({"concurrency": tasks, "check_interval": 0.1} for tasks in (50, 200, 1_000)),
         defaults_share=1 / 3,
+        punctual={"check_interval": 0.1},
     ),
 )

@@ -19,6 +19,9 @@ from bench.applications.tally import Tally
 from bench.harness.timers import TOPIC, load_due
 from bench.peers.idle import PAUSE, one_by_one
 
+LONGEST = 0.05
+"""max_polling_interval (seconds) of the tunings"""
+
 
 async def main(work: str, url: str, timers: int, payload: int, **tuning: Any) -> None:
     """Drain, or wait for single timers."""
@@ -28,7 +31,7 @@ async def main(work: str, url: str, timers: int, payload: int, **tuning: Any) ->
     broker = TimersBroker(redis, logger=None)
     tally = Tally(timers)
     if "polling_interval" in tuning:
-        tuning["max_polling_interval"] = max(tuning["polling_interval"], 0.05)
+        tuning["max_polling_interval"] = max(tuning["polling_interval"], LONGEST)
 
     @broker.subscriber(TOPIC, **tuning)
     async def count(body: bytes) -> None:
