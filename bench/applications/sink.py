@@ -8,14 +8,19 @@ import grpc
 
 from bench.applications.tally import say
 
-SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
+SERVICES = (
+    "opentelemetry.proto.collector.trace.v1.TraceService",
+    "opentelemetry.proto.collector.metrics.v1.MetricsService",
+)
 
 
 def main() -> None:
     """Until somebody ends this process."""
     export: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(lambda *_: b"")
     server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Export": export}),))
+    server.add_generic_rpc_handlers(
+        tuple(grpc.method_handlers_generic_handler(service, {"Export": export}) for service in SERVICES)
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     say(port=port)

@@ -9,6 +9,7 @@ same timers are drained with tracing off, so that only the tracing differs.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from bench.harness.processes import application, ask, free_port, running
@@ -23,6 +24,7 @@ STREAM = "relay, by stream"
 WIDE = "relay, by stream, concurrency 500"
 CONTEXTS = "relay, by stream, timers with trace contexts, tracing off"
 TRACED = "relay, by stream, timers with trace contexts, tracing 1 %"
+PUSHED_METRICS = "relay, by stream, metrics pushed each second"
 JOURNALED = "relay, by stream, with a journal"
 PUSH = "relay, by unary push"
 BARE = "bare grpc.aio unary, same messages"
@@ -80,11 +82,18 @@ async def contexts(world: World) -> list[Row]:
 
 async def tracing(world: World) -> list[Row]:
     """The same timers, and a relay that sends spans."""
-    async with running("collector", application("sink")) as collector:
-        port = (await collector.hear())["port"]
-        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
-        drain = await drained(world, world.plan.drain_beside, headers=traced(1), env=endpoint)
+    async with collector() as endpoint:
+        env = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint}
+        drain = await drained(world, world.plan.drain_beside, headers=traced(1), env=env)
     return [Row(MEASURE, TRACED, drain.rate, UNIT)]
+
+
+async def metrics(world: World) -> list[Row]:
+    """A relay that pushes its metrics; all count them, whether or not somebody asks."""
+    async with collector() as endpoint:
+        env = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+        drain = await drained(world, world.plan.drain_beside, env=env)
+    return [Row(MEASURE, PUSHED_METRICS, drain.rate, UNIT)]
 
 
 async def journal(world: World) -> list[Row]:
@@ -117,8 +126,15 @@ async def bare_push(world: World) -> list[Row]:
     return [Row(MEASURE, BARE, said, "calls/s", note=f"concurrency {PUSH_CONCURRENCY}")]
 
 
-SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, journal, push, bare_push)
+SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, metrics, journal, push, bare_push)
 """A variant of relay is one more function here, which passes `drained` its settings."""
+
+
+@asynccontextmanager
+async def collector() -> AsyncIterator[str]:
+    """Where OpenTelemetry's signals go."""
+    async with running("collector", application("sink")) as child:
+        yield f"http://127.0.0.1:{(await child.hear())['port']}"
 
 
 async def drained(

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from bench.harness import open_loop
 from bench.harness.processes import Broken, application, ask
+from bench.harness.quantiles import QUANTILES
 from bench.harness.rows import Row
 from bench.harness.timers import TOPIC
 from bench.harness.world import Relay, World, client
@@ -51,7 +52,7 @@ def tight_peer(peer: str) -> str:
 
 def rows(name: str, lateness: Mapping[str, float], note: str = "") -> list[Row]:
     """One for each quantile."""
-    return [Row(MEASURE, name, value, UNIT, stat, note) for stat, value in lateness.items()]
+    return [Row(MEASURE, name, lateness[stat], UNIT, stat, note) for stat in QUANTILES]
 
 
 async def measure(world: World) -> AsyncIterator[Row]:
