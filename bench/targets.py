@@ -166,5 +166,5 @@ TARGETS = (
     Target("exec to SERVING", of("cost", cost.START), 1.0, "s"),
     Target("claim calls for each useful one, 8 relays", of("relays", relays.calls(8)), 1.1),
     Target("throughput as relays are added, the least step", least_step, 0.95, "times", at_least=True),
-    Target("commands of 100 idle relays for one timer", of("relays", relays.one_timer(100)), 200),
+    Target("script calls of 100 idle relays for one timer", of("relays", relays.one_timer(100)), 200),
 )

@@ -10,6 +10,7 @@ from typing import Any
 from bench.peers.install import Installed, apart, beside, by_go, by_npm
 
 Tuning = Mapping[str, Any]
+WHOLE_SECONDS = "; its due times are whole seconds, so it comes up to one too early"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ PEERS = (
         tunings=({"simple": True},),
         share=1 / 6,
         defaults_share=1 / 60,
-        remark="; its due times are whole seconds, so it comes up to one too early",
+        remark=WHOLE_SECONDS,
     ),
     Peer(
         "bullmq",
@@ -73,5 +74,6 @@ PEERS = (
         tunings=tuple({"concurrency": tasks, "check_interval": 0.1} for tasks in (50, 200, 1_000)),
         defaults_share=1 / 3,
         punctual={"check_interval": 0.1},
+        remark=WHOLE_SECONDS,
     ),
 )
