@@ -7,6 +7,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
 WORKERS ?= 3
 PYTEST ?=
+# The bench's options: `make bench BENCH=--help` lists them.
+BENCH ?=
 
 # The first Python on PATH that is new enough (a pyenv shim may stand there and refuse to run).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -53,8 +55,8 @@ wheel-test: .venv/stamp-test ## What a wheel may lack, against the wheel, in an 
 	@$(BIN)/python tools/wheel_test.py --workers $(WORKERS)
 
 .PHONY: bench
-bench: .venv/stamp-test ## Relay and its peer side by side
-	@$(BIN)/python -m bench
+bench: .venv/stamp-bench ## Relay, its limits and its peers, into docs/performance (BENCH='--quick --only drain')
+	@$(BIN)/python -m bench $(BENCH)
 
 # ------------------------------------------------------------------ checks
 

@@ -1,74 +1,97 @@
-"""Relay beside its peer, in one run: `make bench`.
-
-Three processes for Relay at its default settings (server, daemon, application), two for
-faststream-redis-timers, first at its defaults and then at the best of several tunings. The sides
-alternate, so that a machine that drifts wrongs neither. Every run checks that all timers were
-handled, once, and committed.
-"""
+"""`make bench`, or `python -m bench --only drain,lateness --runs 3 --quick`."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import os
-import platform
-import statistics
-from importlib.metadata import version
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
-from bench.drain import Drain, by_peer, by_relay
-from examples.demo.processes import daemon, valkey
+from bench.harness.plan import FULL, QUICK, Plan
+from bench.harness.processes import prioritise
+from bench.harness.server import NotEmpty, server
+from bench.harness.world import World
+from bench.measures import MEASURES
+from bench.report import headline
+from bench.report.machine import conditions
+from bench.report.publish import RESULTS, publish, say_targets
+from bench.report.results import Results, read
 
-TIMERS = 20_000
-TRIAL = 3_000
-ROUNDS = 3
-PEER_DEFAULTS = (5, 0.05)
-PEER_TUNINGS = ((50, 0.001), (200, 0.001), (1_000, 0.001), (5_000, 0.001))
-"""(max_concurrent, polling_interval in seconds)"""
-
-
-async def main() -> None:
-    """Measure, and print."""
-    async with valkey() as redis_url, daemon(redis_url) as target:
-        best = await best_tuning(redis_url)
-        relay: list[Drain] = []
-        peer: list[Drain] = []
-        for _ in range(ROUNDS):
-            relay.append(await by_relay(redis_url, target, TIMERS))
-            peer.append(await by_peer(redis_url, TIMERS, *best))
-        defaults = await by_peer(redis_url, 500, *PEER_DEFAULTS)
-    print(f"\n{conditions()}\n")
-    print(f"Drain of {TIMERS:,} due timers of 200 bytes, acknowledged after the handler; timers a second:\n")
-    peer_name = f"faststream-redis-timers {version('faststream-redis-timers')}"
-    row("relay, one stream, default settings", relay)
-    row(f"{peer_name}, max_concurrent {best[0]}, polling_interval {best[1]} s", peer)
-    row(f"{peer_name}, defaults (500 timers)", [defaults])
-    print(f"\nrelay / peer at its best: {median(relay) / median(peer):.1f}")
+FORMS = {"quick": QUICK, "default": Plan(), "full": FULL}
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "performance"
 
 
-async def best_tuning(redis_url: str) -> tuple[int, float]:
-    """The peer's fastest setting."""
-    rates = {tuning: (await by_peer(redis_url, TRIAL, *tuning)).rate for tuning in PEER_TUNINGS}
-    return max(rates, key=rates.__getitem__)
+def main(argv: list[str] | None = None) -> int:
+    """Measure, write, say which targets were reached."""
+    options = parse(argv)
+    if options.headline:
+        print(headline.table(read(options.out / RESULTS)))
+        return 0
+    if options.priority is not None:
+        prioritise(options.priority)
+    try:
+        results = asyncio.run(measure(options))
+    except NotEmpty as refusal:
+        print(f"bench: {refusal}", file=sys.stderr)
+        return 2
+    say_targets(results)
+    if options.out:
+        publish(results, options.out)
+        print(f"\nWritten to {options.out}")
+    return 0
 
 
-def median(drains: list[Drain]) -> float:
-    """The middle rate."""
-    return statistics.median(drain.rate for drain in drains)
+async def measure(options: argparse.Namespace) -> Results:
+    """All runs of what was asked for."""
+    async with server(options.redis_url) as running:
+        results = Results(conditions(running.name, options.form, options.runs))
+        found: dict[str, Any] = {}
+        for run in range(options.runs):
+            world = World(FORMS[options.form], running, run, found)
+            for name in options.only:
+                began = time.monotonic()
+                print(f"\nrun {run + 1} of {options.runs}: {name}", flush=True)
+                async for row in MEASURES[name](world):
+                    results.add(run, row)
+                    value = "–" if row.value is None else f"{row.value:,.2f}"
+                    print(f"  {f'{row.name} {row.stat}':<72} {value:>14} {row.unit}", flush=True)
+                print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
+        return results
 
 
-def row(name: str, drains: list[Drain]) -> None:
-    """One line: median and spread."""
-    rates = [drain.rate for drain in drains]
-    print(f"  {name:<80} {median(drains):>9,.0f}   ({min(rates):,.0f} to {max(rates):,.0f})")
-
-
-def conditions() -> str:
-    """What this was measured on."""
-    return (
-        f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
-        f"embedded Valkey, grpcio {version('grpcio')}, redis-py {version('redis')}; "
-        "server, relay and application share the machine"
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--only",
+        type=names,
+        default=list(MEASURES),
+        metavar="NAMES",
+        help=f"with commas, of: {', '.join(MEASURES)}",
     )
+    parser.add_argument("--runs", type=int, default=3, help="how often; the page shows the spread (3)")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--quick", action="store_const", const="quick", dest="form", help="smaller sizes")
+    forms.add_argument("--full", action="store_const", const="full", dest="form", help="the largest sizes")
+    parser.add_argument("--redis-url", help="a server with an empty database; else an embedded Valkey")
+    parser.add_argument("--priority", type=int, help="niceness of all processes, such as -20 (root)")
+    parser.add_argument("--out", type=Path, default=PAGES, help="where results.json and the page go")
+    parser.add_argument("--no-out", action="store_const", const=None, dest="out", help="write nothing")
+    parser.add_argument("--headline", action="store_true", help="measure nothing; print the README's table")
+    parser.set_defaults(form="default")
+    return parser.parse_args(argv)
+
+
+def names(text: str) -> list[str]:
+    """Names of measures."""
+    wanted = text.split(",")
+    for name in wanted:
+        if name not in MEASURES:
+            raise argparse.ArgumentTypeError(f"there is no {name!r}; there are {', '.join(MEASURES)}")
+    return wanted
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(main())

@@ -1,21 +1,17 @@
 """What a journal costs: `python -m bench.journal`.
 
-First the scripts alone: CPU time of the server for each timer and verb, in calls of 1 to 300 timers.
-Then whole drains as `make bench` makes them. Each without a journal, with one, and with one at its limit,
-where every call trims; the ways alternate, so that a machine that drifts wrongs none.
+CPU time of the server for each timer and verb, in calls of 1 to 300 timers: without a journal, with one,
+and with one at its limit, where every call trims; the ways alternate, so that a machine that drifts wrongs
+none. What a whole drain loses, `make bench` tells.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import statistics
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-from bench.drain import by_relay
-from examples.demo.processes import daemon, valkey
+from examples.demo.processes import valkey
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Settlement, Verb
@@ -95,27 +91,10 @@ async def verbs(redis_url: str) -> None:
                 print(f"{size:>4} a call, {way:<9} {shown}  µs" + (f"  {each:.0f} bytes" * (way == "on")))
 
 
-@asynccontextmanager
-async def relays(redis_url: str) -> AsyncIterator[dict[str, str]]:
-    """A daemon for each way: its gRPC address."""
-    on = {"RELAY_DEFAULTS__JOURNAL": "true"}
-    trimming = {**on, "RELAY_DEFAULTS__JOURNAL_MAX_LENGTH": str(WAYS["trimming"])}
-    async with daemon(redis_url) as a, daemon(redis_url, **on) as b, daemon(redis_url, **trimming) as c:
-        yield {"off": a, "on": b, "trimming": c}
-
-
 async def main() -> None:
     """Measure, and print."""
     async with valkey() as redis_url:
         await verbs(redis_url)
-        rates: dict[str, list[float]] = {way: [] for way in WAYS}
-        async with relays(redis_url) as targets:
-            for _ in range(ROUNDS):
-                for way, target in targets.items():
-                    rates[way].append((await by_relay(redis_url, target, TIMERS)).rate)
-    for way, found in rates.items():
-        share = f"{max(found) / max(rates['off']):.0%}"
-        print(f"drain, {way:<9} {statistics.median(found):>8,.0f} a second, best {max(found):,.0f}: {share}")
 
 
 if __name__ == "__main__":

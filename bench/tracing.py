@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import anyio
-import grpc
 from opentelemetry.sdk.metrics import MeterProvider
 
+from bench.harness.processes import application, running
 from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TopicStore
@@ -125,42 +123,20 @@ async def measure(name: str, percent: int | None, *, on: bool) -> None:
     print(f"{name:<28} thread {thread:6.2f}   process {process:6.2f}")
 
 
-def sink(port: str) -> None:
-    """A collector that throws away."""
-    export: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(lambda *_: b"")
-    handlers = {"Export": export}
-    service = "opentelemetry.proto.collector.trace.v1.TraceService"
-    server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    print(server.add_insecure_port(f"127.0.0.1:{port}"), flush=True)
-    server.start()
-    server.wait_for_termination()
-
-
 async def main() -> None:
     """Measure, and print."""
-    collector = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.tracing", "sink", stdout=asyncio.subprocess.PIPE
-    )
-    assert collector.stdout is not None
-    port = int(await collector.stdout.readline())
-    os.environ |= {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
-        "OTEL_BSP_MAX_QUEUE_SIZE": "1000000",  # nothing is dropped: all is paid for
-    }
-    try:
+    async with running("collector", application("sink")) as collector:
+        port = (await collector.hear())["port"]
+        os.environ |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "1000000",  # nothing is dropped: all is paid for
+        }
         await measure("off, no context", None, on=False)
         await measure("on, no context", None, on=True)
         await measure("off, contexts not sampled", 0, on=False)
         for percent in (0, 1, 10, 100):
             await measure(f"on, {percent} % sampled", percent, on=True)
-    finally:
-        collector.kill()
-        await collector.wait()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["sink"]:
-        sink("0")
-    else:
-        asyncio.run(main())
+    asyncio.run(main())

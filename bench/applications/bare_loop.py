@@ -1,0 +1,105 @@
+"""The ceiling: relay's own scripts driven by a bare loop, without gRPC, leases or an application.
+
+Argument: `url`, `topic`, `timers`, `batch` (timers a script call), and `verb`: `drain` claims and settles,
+`schedule` stores. `overlap` settles one batch while the next is claimed, on a second connection, as a
+relay does. Says how long it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+from bench.applications.tally import say
+from relay.core.nonce import nonces
+from relay.store import envelope
+from relay.store.connect import connect
+from relay.store.keys import KeyNames
+from relay.store.redis import PARK_GRACE
+from relay.store.scripts import Argument, Scripts
+
+LEASE = 30_000_000
+"""microseconds"""
+CLAIM_BYTES = 2 << 20
+LIMITS: tuple[Argument, ...] = (25, 1_000, 0, "1", "")
+"""attempts, claims, age, keep, keep_expired: relay's defaults"""
+
+
+class Loop:
+    """The scripts, called with what relay calls them with."""
+
+    def __init__(self, scripts: Scripts, topic: str, batch: int, payload: int) -> None:
+        self._scripts = scripts
+        self._topic = topic
+        self._batch = batch
+        self._nonce = nonces()
+        self._channel = KeyNames().channel(topic)
+        self._stored = envelope.encode(b"p" * payload, {}, "")
+
+    async def claim(self) -> tuple[list[bytes], bytes]:
+        """The ids of a batch, and the nonce of their lease."""
+        nonce = self._nonce()
+        fixed = self._batch, LEASE, nonce, CLAIM_BYTES, PARK_GRACE
+        reply = await self._scripts.run("claim", self._topic, *fixed, *LIMITS)
+        return reply[5][::3], nonce
+
+    async def settle(self, ids: list[bytes], nonce: bytes) -> None:
+        """Acknowledge them."""
+        args: list[Argument] = [self._channel, *LIMITS]
+        for timer_id in ids:
+            args += (timer_id, nonce, "ack", "")
+        await self._scripts.run("settle", self._topic, *args)
+
+    async def schedule(self, first: int) -> None:
+        """Store a batch, due in an hour."""
+        args: list[Argument] = [self._channel, 0]
+        for number in range(first, first + self._batch):
+            args += (f"timer-{number}", "in", 3_600_000_000, self._stored)
+        await self._scripts.run("schedule", self._topic, *args)
+
+    async def drain(self, timers: int, *, overlap: bool) -> int:
+        """Claim and settle so many; answers how many it were."""
+        handled = 0
+        settling = asyncio.ensure_future(asyncio.sleep(0))
+        while handled < timers:
+            ids, nonce = await self.claim()
+            handled += len(ids)
+            await settling
+            settling = asyncio.ensure_future(self.settle(ids, nonce))
+            if not overlap:
+                await settling
+        await settling
+        return handled
+
+
+async def main(
+    url: str,
+    topic: str,
+    timers: int,
+    batch: int,
+    verb: str = "drain",
+    payload: int = 200,
+    *,
+    overlap: bool = False,
+) -> None:
+    """Do so many, and say how long it took."""
+    async with connect(url, connections=2, timeout=60) as redis:
+        loop = Loop(Scripts(redis, KeyNames(), ("claim", "settle", "schedule")), topic, batch, payload)
+        began, cpu = time.perf_counter(), time.process_time()
+        if verb == "drain":
+            handled = await loop.drain(timers, overlap=overlap)
+        else:
+            handled = timers
+            for first in range(0, timers, batch):
+                await loop.schedule(first)
+        seconds = time.perf_counter() - began
+    cpu = time.process_time() - cpu
+    say(seconds=seconds, handled=handled, again=0, cpu=cpu, lateness={})
+
+
+if __name__ == "__main__":
+    argument: dict[str, Any] = json.loads(sys.argv[1])
+    asyncio.run(main(**argument))

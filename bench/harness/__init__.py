@@ -1,0 +1,1 @@
+"""What every measurement needs: a server, relays, applications, and ways to look at them."""

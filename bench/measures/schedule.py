@@ -1,0 +1,89 @@
+"""Timers of 200 bytes, due in an hour, stored through a relay by its Python client; timers a second.
+
+Unary calls stand beside bare grpc.aio calls with the same messages; `ScheduleBatch` beside the schedule
+script in a bare loop at 500 timers a call, which is the most that a relay puts into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from bench.harness.processes import application, ask
+from bench.harness.rows import Row
+from bench.harness.world import Relay, World
+from bench.measures.drain import bare_calls, bare_loop
+
+MEASURE = "schedule"
+UNIT = "timers/s"
+BATCH = "relay, ScheduleBatch"
+CEILING = "ceiling: schedule in a bare loop, 500 a call"
+SCRIPT_BATCH = 500
+
+
+def unary(concurrency: int) -> str:
+    """The row of unary calls."""
+    return f"relay, unary, concurrency {concurrency}"
+
+
+def by_stub(concurrency: int) -> str:
+    """The row of unary calls by the bare stub, without relay's client."""
+    return f"relay, unary by a bare stub, concurrency {concurrency}"
+
+
+def bare(concurrency: int) -> str:
+    """The row of bare gRPC."""
+    return f"bare grpc.aio, concurrency {concurrency}"
+
+
+async def measure(world: World) -> AsyncIterator[Row]:
+    """Unary and batch, each beside its limit."""
+    async with world.relay() as relay:
+        for concurrency, calls in world.alternately(tuple(world.plan.unary.items())):
+            for row in await unary_rows(world, relay, concurrency, calls):
+                yield row
+            await world.server.clear()
+        timers = world.plan.batch
+        yield Row(MEASURE, BATCH, await scheduled(world, relay, timers, 0), UNIT, note=f"{timers:,} timers")
+    await world.server.clear()
+    yield Row(MEASURE, CEILING, await bare_loop(world, SCRIPT_BATCH, "schedule"), UNIT)
+    await world.server.clear()
+
+
+async def unary_rows(world: World, relay: Relay, concurrency: int, calls: int) -> list[Row]:
+    """One concurrency: relay by its client, relay by a bare stub, bare gRPC."""
+    note = f"{calls:,} calls"
+    return [
+        Row(MEASURE, unary(concurrency), await scheduled(world, relay, calls, concurrency), UNIT, note=note),
+        Row(MEASURE, by_stub(concurrency), await stubbed(world, relay, calls, concurrency), UNIT),
+        Row(MEASURE, bare(concurrency), await bare_calls(world, "schedule", calls, concurrency), "calls/s"),
+    ]
+
+
+async def scheduled(world: World, relay: Relay, timers: int, concurrency: int) -> float:
+    """Timers a second by relay's client."""
+    said = await ask(
+        application(
+            "relay_scheduler",
+            target=relay.target,
+            timers=timers,
+            concurrency=concurrency,
+            payload=world.plan.payload,
+        )
+    )
+    return float(timers / said["seconds"])
+
+
+async def stubbed(world: World, relay: Relay, calls: int, concurrency: int) -> float:
+    """Timers a second by the generated stub alone."""
+    said = await ask(
+        application(
+            "bare_grpc",
+            role="caller",
+            target=relay.target,
+            method="schedule",
+            calls=calls,
+            concurrency=concurrency,
+            payload=world.plan.payload,
+        )
+    )
+    return float(calls / said["seconds"])

@@ -1,0 +1,170 @@
+"""What Relay wants to reach, as ratios and bounds within one run, and whether it did."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bench.harness.rows import Key
+from bench.measures import cost, drain, lateness, peers, relays, schedule
+
+Run = Mapping[Key, float]
+
+
+@dataclass(frozen=True)
+class Target:
+    """`figure` reads one run; a KeyError says that the run did not measure it."""
+
+    name: str
+    figure: Callable[[Run], float]
+    bound: float
+    unit: str = ""
+    at_least: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A target beside what the runs found."""
+
+    target: Target
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float | None:
+        """Of the runs that measured it."""
+        return statistics.median(self.values) if self.values else None
+
+    @property
+    def reached(self) -> bool | None:
+        """By the median; None if no run measured it."""
+        if self.median is None:
+            return None
+        bound = self.target.bound
+        return self.median >= bound if self.target.at_least else self.median <= bound
+
+    @property
+    def word(self) -> str:
+        """For people."""
+        return {True: "reached", False: "**missed**", None: "not measured"}[self.reached]
+
+
+def outcomes(runs: Sequence[Run]) -> list[Outcome]:
+    """All targets, held against all runs."""
+    return [Outcome(target, tuple(_figures(target, runs))) for target in TARGETS]
+
+
+def _figures(target: Target, runs: Sequence[Run]) -> list[float]:
+    found = []
+    for run in runs:
+        try:
+            found.append(target.figure(run))
+        except KeyError:
+            continue
+    return found
+
+
+def of(measure: str, name: str, stat: str = "") -> Callable[[Run], float]:
+    """One figure as it is."""
+    return lambda run: run[measure, name, stat]
+
+
+def ratio(measure: str, name: str, other: str) -> Callable[[Run], float]:
+    """One figure over another of the same measure."""
+    return lambda run: run[measure, name, ""] / run[measure, other, ""]
+
+
+def late(run: Run, name: str) -> float:
+    """The p99 of a lateness, in milliseconds."""
+    return run["lateness", name, "p99"]
+
+
+def last_of_burst(run: Run) -> float:
+    """How late the last of those was that were due at once, against the time that draining them takes."""
+    timers = run["lateness", lateness.BURST, "timers"]
+    seconds = run["lateness", lateness.BURST, "max"] / 1000
+    return seconds / (timers / run["drain", drain.STREAM, ""])
+
+
+def idle_commands(run: Run) -> float:
+    """The most commands that a topic costs while nothing is due, of all counts of topics."""
+    counts = [n for n in range(1, 1001) if ("cost", cost.commands(n), "") in run]
+    if not counts:
+        raise KeyError(cost.commands(1))
+    return max(run["cost", cost.commands(n), ""] / n for n in counts)
+
+
+def least_step(run: Run) -> float:
+    """The worst of the ratios between one count of relays and the next smaller one."""
+    rates = [
+        run["relays", relays.rate(n), ""] for n in range(1, 1001) if ("relays", relays.rate(n), "") in run
+    ]
+    steps = [more / fewer for fewer, more in pairwise(rates)]
+    if not steps:
+        raise KeyError(relays.rate(1))
+    return min(steps)
+
+
+TARGETS = (
+    Target(
+        "drain by stream, of its ceiling", ratio("drain", drain.STREAM, drain.CEILING), 0.5, at_least=True
+    ),
+    Target(
+        "drain by stream, concurrency 500, of its ceiling",
+        ratio("drain", drain.WIDE, drain.CEILING_WIDE),
+        0.5,
+        at_least=True,
+    ),
+    Target(
+        "drain by stream, of the best-tuned faststream-redis-timers",
+        lambda run: run["drain", drain.STREAM, ""] / run["peers", peers.best("faststream-redis-timers"), ""],
+        20,
+        "times",
+        at_least=True,
+    ),
+    Target("drain by stream", of("drain", drain.STREAM), 60_000, "timers/s", at_least=True),
+    Target(
+        "drain by unary push, of bare grpc.aio", ratio("drain", drain.PUSH, drain.BARE), 0.8, at_least=True
+    ),
+    Target(
+        "drain with tracing 1 %, of the same without",
+        ratio("drain", drain.TRACED, drain.CONTEXTS),
+        0.95,
+        at_least=True,
+    ),
+    Target(
+        "ScheduleBatch, of its ceiling",
+        ratio("schedule", schedule.BATCH, schedule.CEILING),
+        0.5,
+        at_least=True,
+    ),
+    Target(
+        "unary schedule, concurrency 100, of bare grpc.aio",
+        ratio("schedule", schedule.unary(100), schedule.bare(100)),
+        0.8,
+        at_least=True,
+    ),
+    Target(
+        "lateness p99, idle queue, over the machine's own",
+        lambda run: late(run, lateness.IDLE) - late(run, lateness.JITTER),
+        5,
+        "ms",
+    ),
+    Target(
+        "lateness p99, idle queue, set through another relay, over the machine's own",
+        lambda run: late(run, lateness.ELSEWHERE) - late(run, lateness.JITTER),
+        5,
+        "ms",
+    ),
+    Target("lateness p99 at 5,000/s", lambda run: late(run, lateness.steady(5_000)), 20, "ms"),
+    Target("due at once: the last one, over timers ÷ drain rate", last_of_burst, 1.5, "times"),
+    Target("idle: commands a topic", idle_commands, 1, "a second"),
+    Target("idle: CPU with 10 topics", of("cost", cost.share(10)), 0.3, "% of a core"),
+    Target("memory, idle", of("cost", cost.RSS_IDLE), 90, "MiB"),
+    Target("memory, draining", of("cost", cost.RSS_PEAK), 160, "MiB"),
+    Target("exec to SERVING", of("cost", cost.START), 1.0, "s"),
+    Target("claim calls for each useful one, 8 relays", of("relays", relays.calls(8)), 1.1),
+    Target("throughput as relays are added, the least step", least_step, 0.95, "times", at_least=True),
+    Target("script calls of 100 idle relays for one timer", of("relays", relays.one_timer(100)), 200),
+)

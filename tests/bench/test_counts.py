@@ -1,0 +1,144 @@
+"""What a timer may cost, in calls, frames and spans: these don't depend on how busy the machine is.
+
+One engine on a real server, without gRPC, so that batches form the same way each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import anyio
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from bench.harness import scripts
+from bench.harness.server import Server, server
+from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
+from relay.core.outcomes import ACKED, Extension, Settlement, Verb
+from relay.core.policy import Policies, TopicPolicy
+from relay.core.timers import NewTimer
+from relay.engine.engine import Engine
+from relay.store.connect import connect
+from relay.store.hints import RedisHints
+from relay.store.redis import RedisStore
+from relay.store.topics import RedisTopics
+from relay.telemetry.instruments import Instruments
+from relay.telemetry.traces import Tracing
+
+TIMERS = 3_000
+CLAIM = TopicPolicy().claim_batch
+CAPACITY = 1_000
+
+
+@dataclass
+class Cost:
+    """What a drain took."""
+
+    calls: dict[str, int]
+    claims: scripts.Claims
+    sent: int
+    frames: int
+    traced: int
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[Server]:
+    async with server() as running:
+        yield running
+
+
+async def drained(redis: Server, tracing: Tracing, headers: Headers) -> Cost:
+    """Drain `TIMERS` due timers through an engine, acknowledging each frame as it comes."""
+    await load_due(redis.url, TIMERS, 200, headers=headers)
+    frames = spans = left = 0
+    async with connect(redis.url, connections=2, timeout=30) as own:
+        store = RedisStore(own)
+        hints = RedisHints(own)  # not run: nobody else schedules here
+        policies, instruments = Policies(TopicPolicy()), Instruments(MeterProvider())
+        topics = RedisTopics(own)
+        engine = Engine(store, topics, hints, store.ping, policies, instruments, tracing=tracing)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(engine.run)
+            session = engine.open([TOPIC], CAPACITY)
+            before = await redis.calls()
+            engine.attach(session)
+            left = TIMERS
+            while left:
+                outgoing = await session.next()
+                assert outgoing is not None
+                frames += 1
+                for lease in outgoing.leases:
+                    spans += lease.trace is not None
+                    engine.end(session, lease.token, ACKED)
+                left -= len(outgoing.leases)
+            await engine.flush(session)
+            after = await redis.calls()
+            engine.detach(session, broken=False)
+            tasks.cancel_scope.cancel()
+    assert await redis.left() == 0
+    calls = scripts.since(after, before)
+    return Cost(calls, scripts.claims(after, before), scripts.sent(after, before), frames, spans)
+
+
+async def test_scripts_and_commands_for_a_drain(redis: Server) -> None:
+    """A full claim brings `claim_batch` timers; each batch costs a claim and a settle, and little else."""
+    cost = await drained(redis, Tracing(), no_headers)
+    batches = TIMERS // CLAIM
+    assert cost.claims.useful <= batches + 2
+    assert cost.claims.all <= batches + 4
+    scripts_run = cost.calls[scripts.SCRIPT] + cost.calls.get("eval", 0)
+    assert scripts_run <= 2 * batches + 8, "a claim and a settle for each batch"
+    assert cost.sent <= 2 * batches + 20, cost.calls
+    a_timer = cost.calls["hstrlen"] / TIMERS, (sum(cost.calls.values()) - cost.calls["hstrlen"]) / TIMERS
+    assert a_timer[0] <= 1.0, "the length of each payload is asked for once"
+    assert a_timer[1] <= 0.15, f"all other commands take many timers at once: {cost.calls}"
+
+
+async def test_frames_for_a_drain(redis: Server) -> None:
+    """Timers reach the stream in the batches in which they were claimed."""
+    cost = await drained(redis, Tracing(), no_headers)
+    assert cost.frames <= cost.claims.useful
+
+
+async def test_no_span_is_built_while_tracing_is_off(redis: Server) -> None:
+    """Even where every producer wants its timer traced."""
+    cost = await drained(redis, Tracing(), traced(100))
+    assert cost.traced == 0
+
+
+async def test_spans_for_a_sampled_part(redis: Server) -> None:
+    """A delivery span for each sampled timer, none for the others, and one for each claim and settle call."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    cost = await drained(redis, Tracing(provider), traced(1))
+    names = [span.name.partition(" ")[0] for span in exporter.get_finished_spans()]
+    provider.shutdown()
+    sampled = TIMERS // 100
+    assert (cost.traced, names.count("deliver")) == (sampled, sampled)
+    assert names.count("claim") <= cost.claims.useful
+    assert len(names) <= sampled + 2 * cost.claims.useful + 4
+
+
+async def test_how_claims_are_counted(redis: Server) -> None:
+    """One claim that finds nothing and one that finds something are told apart by the server's counters,
+    and settlements, schedules and renewals are not taken for claims."""
+    async with connect(redis.url, connections=1, timeout=30) as own:
+        store = RedisStore(own)
+        before = await redis.calls()
+        await store.schedule(TOPIC, [NewTimer("later", b"", delay=3_600_000_000)])
+        await claim(store, b"1" * 16)
+        assert scripts.claims(await redis.calls(), before) == scripts.Claims(all=1, useful=0)
+        await store.schedule(TOPIC, [NewTimer("now", b"", delay=0)])
+        await claim(store, b"2" * 16)
+        await store.extend(TOPIC, [Extension("now", b"2" * 16)], lease=30_000_000)
+        await store.settle(TOPIC, [Settlement("now", b"2" * 16, Verb.ACK)])
+        assert scripts.claims(await redis.calls(), before) == scripts.Claims(all=2, useful=1)
+        assert scripts.sent(await redis.calls(), before) == 6 + 4, "the server knew none of four scripts"
+
+
+async def claim(store: RedisStore, nonce: bytes) -> None:
+    await store.claim(TOPIC, limit=10, lease=30_000_000, nonce=nonce, max_bytes=1_000_000)

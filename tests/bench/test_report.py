@@ -1,0 +1,99 @@
+"""From rows to the page: medians and spreads, targets, what is kept of an earlier run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench import targets
+from bench.__main__ import parse
+from bench.harness.quantiles import quantiles
+from bench.harness.rows import Row
+from bench.measures import MEASURES, drain, lateness
+from bench.report import headline
+from bench.report.publish import publish
+from bench.report.results import Results, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def results(*runs: dict[str, float]) -> Results:
+    """Of drains."""
+    made = Results({"machine": "some"})
+    for run, figures in enumerate(runs):
+        for name, value in figures.items():
+            made.add(run, Row("drain", name, value, "timers/s"))
+    return made
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    found = quantiles([float(n) for n in range(1, 1001)])
+    assert found == {"p50": 500.0, "p99": 990.0, "p99.9": 999.0, "max": 1000.0}
+    assert set(quantiles([7.0]).values()) == {7.0}
+
+
+def test_a_target_is_held_against_the_median_of_ratios_within_runs() -> None:
+    """0.6, 0.4 and 0.55 are 0.55 in the middle; the ratio of the medians would be 0.44."""
+    runs = [
+        {drain.STREAM: 60.0, drain.CEILING: 100.0},
+        {drain.STREAM: 40.0, drain.CEILING: 100.0},
+        {drain.STREAM: 11.0, drain.CEILING: 20.0},
+    ]
+    outcome = targets.outcomes(results(*runs).runs())[0]
+    assert outcome.target.name == "drain by stream, of its ceiling"
+    assert outcome.values == pytest.approx((0.6, 0.4, 0.55))
+    assert outcome.median == pytest.approx(0.55)
+    assert outcome.word == "reached"
+    slow = targets.outcomes(results({drain.STREAM: 49.0, drain.CEILING: 100.0}).runs())[0]
+    assert slow.word == "**missed**"
+    assert targets.outcomes(results({drain.STREAM: 1.0}).runs())[0].word == "not measured"
+
+
+def test_a_missed_target_stands_on_the_page_with_its_figure(tmp_path: Path) -> None:
+    publish(results({drain.STREAM: 49_000.0, drain.CEILING: 100_000.0}), tmp_path)
+    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| drain by stream, of its ceiling | ≥ 0.5 | 0.49 | 0.49 to 0.49 | **missed** |" in page
+    assert f"| {drain.STREAM} | 49,000 | 49,000 to 49,000 | timers/s |" in page
+    assert "![drain](drain.svg)" in page
+    assert (tmp_path / "drain.svg").read_text(encoding="utf-8").count("<svg") == 1
+
+
+def test_measures_that_were_left_out_stay_as_they_were(tmp_path: Path) -> None:
+    first = results({drain.STREAM: 1_000.0, drain.PUSH: 10.0})
+    first.add(0, Row("lateness", lateness.IDLE, 2.0, "ms", "p99"))
+    publish(first, tmp_path)
+    publish(results({drain.STREAM: 2_000.0}, {drain.STREAM: 4_000.0}), tmp_path)
+    kept = read(tmp_path / "results.json")
+    assert kept.median("drain", drain.STREAM) == 3_000.0
+    assert kept.median("drain", drain.PUSH) is None, "of a measure that ran anew nothing old is left"
+    assert kept.median("lateness", lateness.IDLE, "p99") == 2.0
+
+
+def test_a_figure_that_one_run_could_not_take(tmp_path: Path) -> None:
+    made = results({drain.STREAM: 1_000.0}, {drain.STREAM: 2_000.0})
+    made.add(1, Row("peers", "some, best tuning", None, "timers/s", note="left out: nobody has it"))
+    publish(made, tmp_path)
+    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| some, best tuning | – | not measured | timers/s |" in page
+    assert "- some, best tuning: left out: nobody has it." in page
+
+
+def test_the_headline_says_what_was_measured(tmp_path: Path) -> None:
+    publish(results({drain.STREAM: 50_000.0, drain.CEILING: 80_000.0}), tmp_path)
+    table = headline.table(read(tmp_path / "results.json"))
+    assert "| relay, one stream, default settings | 50,000 | 50,000 to 50,000 |" in table
+    assert "BullMQ" not in table, "nothing stands there that was not measured"
+
+
+def test_options() -> None:
+    given = parse(["--only", "drain,lateness", "--runs", "2", "--quick"])
+    assert (given.only, given.runs, given.form) == (["drain", "lateness"], 2, "quick")
+    assert (parse([]).only, parse([]).form) == (list(MEASURES), "default")
+
+
+def test_a_measure_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--only", "drane"])
+    assert "there is no 'drane'; there are drain, schedule" in capsys.readouterr().err
