@@ -69,7 +69,7 @@ async def examined(config: Path | None) -> AsyncIterator[Finding]:
 
 
 async def _redis(settings: Settings) -> AsyncIterator[Finding]:
-    url, timeout = settings.redis.url.get_secret_value(), settings.redis.start_timeout
+    url, timeout = settings.redis.location, settings.redis.start_timeout
     try:
         redis = connect(url, connections=2, timeout=timeout)
     except (UnfitServer, ValueError) as failure:
