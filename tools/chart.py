@@ -46,7 +46,7 @@ OWNED = (
 """Settings that the chart makes from other values, and that `config` therefore does not take."""
 
 DROPPED = {"title", "default", "unit", "format", "writeOnly"}
-TOPIC = {"minLength": 1, "maxLength": 256, "pattern": "^[^{}\\x00-\\x1f\\x7f-\\x9f]+$"}
+TOPIC = "^[^{}\\x00-\\x1f\\x7f-\\x9f]{1,256}$"
 """A topic's name; see `relay.core.validate.name`."""
 
 
@@ -59,7 +59,9 @@ def config_schema() -> dict[str, Any]:
         for name in path[:-1]:
             level = level["properties"][name]
         del level["properties"][path[-1]]
-    schema["properties"]["topics"]["propertyNames"] = TOPIC
+    topics = schema["properties"]["topics"]
+    topics["patternProperties"] = {TOPIC: topics["additionalProperties"]}
+    topics["additionalProperties"] = False
     return schema
 
 

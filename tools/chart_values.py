@@ -1,7 +1,7 @@
 """The table of values in the chart's README, made from values.yaml.
 
-A comment that begins with `# -- ` describes the value that follows it. A described mapping is one row, with all that is
-in it as its default; below a mapping that is not described each value needs a description.
+A comment that begins with `# -- ` describes the value that follows it. A described mapping is one row, with
+all that is in it as its default; below a mapping that is not described each value needs a description.
 """
 
 from __future__ import annotations

@@ -29,7 +29,14 @@ LAYERS = {
 def install(where: Path) -> None:
     """A venv at `where`, whose `bin` has all of the tools."""
     venv.create(where, with_pip=True, clear=True)
-    pip = [where / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        where / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--no-deps", "--no-compile", "-r", REQUIREMENTS], check=True)
     (packages,) = where.glob("lib/python*/site-packages")
     for layer, wanted in LAYERS.items():

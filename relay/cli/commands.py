@@ -108,7 +108,8 @@ def doctor(
     config: Config = None,
     as_json: Json = False,
     push: Annotated[
-        bool, typer.Option("--push/--no-push", help="Ask the applications that are pushed to for their health.")
+        bool,
+        typer.Option("--push/--no-push", help="Ask the applications that are pushed to."),
     ] = True,
 ) -> None:
     """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.

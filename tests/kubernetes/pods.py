@@ -56,7 +56,7 @@ class Pod:
         )
 
     def _mount(self, mount: Doc) -> Path:
-        place = self._root / mount["mountPath"].lstrip("/")
+        place: Path = self._root / mount["mountPath"].lstrip("/")
         place.mkdir(parents=True, exist_ok=True)
         volume = self._volumes[mount["name"]]
         files: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""The real daemon runs with exactly the arguments, the environment and the files of the rendered manifests."""
+"""The real daemon runs with exactly the arguments, environment and files of the rendered manifests."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def ports() -> dict[str, Any]:
 def test_the_daemon_runs_as_the_manifest_says(
     values: Path, stack: ExitStack, root: Path, tmp_path: Path
 ) -> None:
-    """It serves where the application looks for it, its probes answer, its settings are those of the values, the
-    test pod finds nothing wrong, and SIGTERM ends it well."""
+    """It serves where the application looks for it, its probes answer, its settings are those of the
+    values, the test pod finds nothing wrong, and SIGTERM ends it well."""
     cluster = Cluster(stack, tmp_path)
     prepare: Callable[[], None] = getattr(cluster, values.name.removesuffix("-values.yaml"))
     prepare()
@@ -151,12 +151,14 @@ def test_the_daemon_runs_as_the_manifest_says(
 
 
 def deployed(values: Mapping[str, Any]) -> tuple[list[Doc], Doc]:
-    """All objects, and the spec of the pods that a relay with these values is in: the umbrella's or its own."""
+    """All objects, and the spec of the pods with the relay: the umbrella's or its own."""
     if values.get("mode") == "standalone":
         docs = rendered("helm4", values)
     else:
         plain = {"grpc": {"socket": {"enabled": False}}}  # which the umbrella has otherwise
-        docs = rendered("helm4", {"relay": merged(plain, values), "redis": {"enabled": False}}, chart=umbrella())
+        docs = rendered(
+            "helm4", {"relay": merged(plain, values), "redis": {"enabled": False}}, chart=umbrella()
+        )
     return docs, one(docs, "Deployment")["spec"]["template"]["spec"]
 
 
@@ -189,7 +191,7 @@ def _differences(asked: Any, effective: Any, path: tuple[str, ...]) -> Iterator[
 
 
 def test_the_umbrella_delivers(stack: ExitStack, root: Path) -> None:
-    """The sample application and its relay, each as its container says, meet on the socket; a reminder arrives."""
+    """The sample application and its relay, each as its container says, meet on the socket."""
     try:
         server = stack.enter_context(start_server("valkey"))
     except ServerMissing as missing:

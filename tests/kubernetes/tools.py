@@ -1,4 +1,4 @@
-"""The tools that read charts and manifests, from .venv-kube (`tools/kube_tools.py`), and what they make of ours."""
+"""The tools that read charts and manifests (`tools/kube_tools.py`), and what they make of ours."""
 
 from __future__ import annotations
 
@@ -84,7 +84,15 @@ def template(
     release: str = RELEASE,
 ) -> Ran:
     """`helm template`."""
-    arguments: list[str | Path] = ["template", release, chart, "--kube-version", kube, "--namespace", "default"]
+    arguments: list[str | Path] = [
+        "template",
+        release,
+        chart,
+        "--kube-version",
+        kube,
+        "--namespace",
+        "default",
+    ]
     for api in apis:
         arguments += ["--api-versions", api]
     if notes:

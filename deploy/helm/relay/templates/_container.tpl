@@ -64,6 +64,10 @@ volumeMounts:
     secretKeyRef: {name: {{ $secret.name | quote }}, key: {{ . | quote }}}
 {{- end }}
 {{- end }}
+{{- with .Values.redis.username }}
+- name: RELAY_REDIS__USERNAME
+  value: {{ . | quote }}
+{{- end }}
 {{- if and $tls $secret.urlKey }}
 - name: RELAY_REDIS__URL
   value: {{ printf "$(RELAY_REDIS_SECRET_URL)%s" $tls | quote }}

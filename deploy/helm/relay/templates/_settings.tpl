@@ -49,9 +49,6 @@
 {{- $url := include "relay.redisUrl" . -}}
 {{- $_ := set $redis "url" (printf "%s%s" $url (include "relay.redisTlsOptions" (dict "root" . "url" $url))) -}}
 {{- end -}}
-{{- with .Values.redis.username -}}
-{{- $_ := set $redis "username" . -}}
-{{- end -}}
 {{- $grpc := $tree.grpc | default dict -}}
 {{- if .Values.grpc.socket.enabled -}}
 {{- $_ := set $grpc "socket_mode" .Values.grpc.socket.mode -}}
