@@ -53,7 +53,7 @@ class Pod:
         root.chmod(0o755)
 
     def _volume(self, volume: Doc) -> Path:
-        place = self._root / volume["name"]
+        place: Path = self._root / volume["name"]
         place.mkdir()
         if "configMap" in volume:
             place.chmod(0o755)
