@@ -107,10 +107,9 @@ def show_config(config: Config = None, as_json: Json = False) -> None:
 def doctor(
     config: Config = None,
     as_json: Json = False,
-    push: Annotated[
-        bool,
-        typer.Option("--push/--no-push", help="Ask the applications that are pushed to."),
-    ] = True,
+    no_push: Annotated[
+        bool, typer.Option("--no-push", help="Leave out the applications that are pushed to.")
+    ] = False,
 ) -> None:
     """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.
 
@@ -118,7 +117,7 @@ def doctor(
     """
     from relay.cli import doctor as implementation
 
-    implementation.doctor(config, as_json, push=push)
+    implementation.doctor(config, as_json, push=not no_push)
 
 
 # ----------------------------------------------------------------------------------------- timers

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.docs import pages
 from tests.kubernetes.tools import (
     CHART,
     CI,
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.checkout
 VERSIONS = ("1.29", "1.33", "1.37")
 """The oldest with native sidecars, a middle one, and the newest that kubernetes-validate knows."""
 
+BLOCKS = [block.text for block in pages.blocks("yaml") if block.page == "docs/kubernetes.md"]
 RAW = sorted(EXAMPLES.glob("*/relay.yaml"))
 CLASSIC_UMBRELLA: dict[str, Any] = {
     "relay": {"sidecar": {"kind": "classic"}, "grpc": {"socket": {"enabled": False}}}
@@ -332,6 +334,12 @@ def test_the_raw_examples_are_like_the_chart_s() -> None:
             assert relay[field] == chart[field], (path, field)
         assert relay["startupProbe"]["httpGet"] == chart["startupProbe"]["httpGet"]
         assert relay["startupProbe"]["failureThreshold"] == chart["startupProbe"]["failureThreshold"]
+
+
+@pytest.mark.parametrize("text", BLOCKS, ids=lambda text: text.split("\n")[0])
+def test_values_in_the_docs_are_good(text: str) -> None:
+    for version in HELMS:
+        assert rendered(version, yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("name", names(CI))
