@@ -176,6 +176,8 @@ def _check_settings(relay: FromManifest, values: Mapping[str, Any]) -> None:
     assert wrong == []
     assert effective["http"]["ready_needs_redis"] == values.get("readiness", {}).get("needsRedis", False)
     assert effective["stop_last"] == (values.get("sidecar", {}).get("kind") == "classic")
+    if values.get("grpc", {}).get("socket", {}).get("enabled"):
+        assert effective["grpc"]["socket_mode"] == values["grpc"]["socket"]["mode"]
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert "password" not in written["redis"]
 

@@ -285,6 +285,14 @@ def test_the_api_is_exposed_to_those_that_the_policy_names(all_docs: dict[str, l
     assert test["spec"]["containers"][1]["args"][-1] == "timers:7451"
 
 
+def test_unless_told_otherwise_the_namespace_may_call() -> None:
+    """And never everybody, which is what a rule without peers would mean."""
+    docs = rendered("helm4", {"mode": "standalone", "standalone": {"grpc": {"expose": True}}})
+    rules = {rule["ports"][0]["port"]: rule for rule in one(docs, "NetworkPolicy")["spec"]["ingress"]}
+    assert rules["relay-grpc"]["from"] == [{"podSelector": {}}]
+    assert "from" not in rules["relay-http"]
+
+
 def test_the_helm_test_runs_in_relay_s_own_image(all_docs: dict[str, list[Doc]]) -> None:
     for name in names(CI):
         test = one(all_docs[name], "Pod")

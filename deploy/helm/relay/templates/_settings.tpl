@@ -1,7 +1,7 @@
 {{/* The settings file of the daemon, made from the values. */}}
 
-{{/* A mapping as YAML, its leaves as JSON: `toYaml` would write 1000000 as 1e+06, which YAML reads as text.
-     `names` is true where the keys are not ours: topics. */}}
+{{/* A mapping as YAML, its leaves as JSON, which every reader of YAML takes alike. `names` is true where the keys are
+     not ours, and may be `on` or `1`: topics. */}}
 {{- define "relay.tree" -}}
 {{- $indent := .indent -}}
 {{- $names := .names -}}
