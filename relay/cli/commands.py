@@ -104,14 +104,20 @@ def show_config(config: Config = None, as_json: Json = False) -> None:
 
 
 @app.command(rich_help_panel=DAEMON)
-def doctor(config: Config = None, as_json: Json = False) -> None:
+def doctor(
+    config: Config = None,
+    as_json: Json = False,
+    no_push: Annotated[
+        bool, typer.Option("--no-push", help="Leave out the applications that are pushed to.")
+    ] = False,
+) -> None:
     """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.
 
     It tries what a relay does, on a topic of its own, and leaves nothing behind.
     """
     from relay.cli import doctor as implementation
 
-    implementation.doctor(config, as_json)
+    implementation.doctor(config, as_json, push=not no_push)
 
 
 # ----------------------------------------------------------------------------------------- timers

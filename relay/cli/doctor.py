@@ -28,12 +28,12 @@ HEALTH_TIMEOUT = 3.0
 COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
-def doctor(config: Path | None, as_json: bool) -> None:
-    """Check everything that can be; exits with 1 if anything is wrong."""
+def doctor(config: Path | None, as_json: bool, *, push: bool = True) -> None:
+    """Check everything that can be; exits with 1 if anything is wrong. `push`: pushed applications too."""
     counts = {"ok": 0, "note": 0, "wrong": 0}
 
     async def run() -> None:
-        async for finding in examined(config):
+        async for finding in examined(config, push=push):
             counts[finding.result] += 1
             _print(finding, as_json)
 
@@ -52,7 +52,7 @@ def _print(finding: Finding, as_json: bool) -> None:
     typer.echo(f"{word}  {finding.check:11}  {output.safe(message)}")
 
 
-async def examined(config: Path | None) -> AsyncIterator[Finding]:
+async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[Finding]:
     """All findings, as they are made."""
     try:
         settings = load(config)
@@ -64,12 +64,13 @@ async def examined(config: Path | None) -> AsyncIterator[Finding]:
     yield Finding("settings", "ok", f"{where}: {len(settings.topics)} topics have an entry of their own")
     async for finding in _redis(settings):
         yield finding
-    for target in sorted({policy.target for policy in settings.policies().pushed().values()}):
+    targets = {policy.target for policy in settings.policies().pushed().values()} if push else set()
+    for target in sorted(targets):
         yield await anyio.to_thread.run_sync(_pushed, target)
 
 
 async def _redis(settings: Settings) -> AsyncIterator[Finding]:
-    url, timeout = settings.redis.url.get_secret_value(), settings.redis.start_timeout
+    url, timeout = settings.redis.location, settings.redis.start_timeout
     try:
         redis = connect(url, connections=2, timeout=timeout)
     except (UnfitServer, ValueError) as failure:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 
@@ -89,6 +89,20 @@ def parse(text: str) -> RedisLocation:
     if "," in hosts:
         raise ValueError("must name one host; Sentinels belong into redis+sentinel://")
     return RedisLocation((_host(hosts, REDIS_PORT),), db=_db(url.path, options), login=login, tls=tls)
+
+
+def with_credentials(url: str, *, username: str = "", password: str = "", sentinel_password: str = "") -> str:
+    """`url`, a valid one, with these credentials in the places that it leaves empty."""
+    if username or password:
+        scheme, _, rest = url.partition("://")
+        place = re.match(r"[^/?]*", rest)
+        userinfo, at, _ = (place[0] if place else "").rpartition("@")
+        user, _, secret = userinfo.partition(":")
+        login = f"{user or quote(username, safe='')}:{secret or quote(password, safe='')}"
+        url = f"{scheme}://{login}@{rest[len(userinfo + at) :]}"
+    if sentinel_password:
+        url += f"{'&' if '?' in url else '?'}sentinel_password={quote(sentinel_password, safe='')}"
+    return url
 
 
 def _credentials(userinfo: str) -> Credentials:

@@ -338,10 +338,10 @@ class Engine:
 
     # Life and death
 
-    def ready(self) -> list[str]:
+    def ready(self, *, needs_redis: bool = True) -> list[str]:
         """Why the relay is not ready to serve; empty if it is."""
         reasons = ["draining"] if self._draining else []
-        if self._link.trouble is not None:
+        if needs_redis and self._link.trouble is not None:
             reasons.append(f"Redis is away: {self._link.trouble}")
         return reasons
 
@@ -355,6 +355,12 @@ class Engine:
         """Show how the relay and its topics stand; within `lookout.PATIENCE`, whatever Redis does."""
         topics = () if self._link.trouble is not None else await self._lookout.look()
         gauges.show(vitals(self._dispatcher, self._settler, self._keeper, self._link, self._clock), topics)
+
+    async def outlast(self, timeout: float) -> None:
+        """Go on as ever until no application takes deliveries any more, for at most `timeout` seconds."""
+        end = self._clock.now() + timeout
+        while any(session.attended for session in self._dispatcher.sessions()) and self._clock.now() < end:
+            await self._clock.sleep(0.02)
 
     async def drain(self, timeout: float) -> None:
         """Claim nothing more, say drain to all sessions, wait for them up to `timeout` seconds,

@@ -91,6 +91,11 @@ class Session:
         return 0 if self.draining else self.max_outstanding - len(self.leases) - self.reserved
 
     @property
+    def attended(self) -> bool:
+        """Whether an application is there. A pushed one that can't be called leaves a session of size 0."""
+        return self.max_outstanding > 0 or bool(self.leases)
+
+    @property
     def in_flight(self) -> int:
         """How many deliveries were sent and are not settled."""
         return len(self.leases) - len(self._outbox)

@@ -16,7 +16,7 @@ from relay.settings.rules import Misfit
 Origins = dict[tuple[str, ...], str]
 """Path → the environment variable that set it."""
 
-SECRET_PATHS = {("redis",), ("redis", "url")}
+SECRET_PATHS = {("redis",), ("redis", "url"), ("redis", "password"), ("redis", "sentinel_password")}
 """Whose values are never repeated."""
 
 

@@ -68,6 +68,30 @@ def location(value: Any) -> Any:
     return value
 
 
+def password(value: Any) -> Any:
+    """Any text but one that ends with a line end, which only a mistake brings there."""
+    if not isinstance(value, str):
+        raise ValueError("must be text; put it in quotes")
+    if value.endswith(("\n", "\r")):
+        raise ValueError("ends with a line end; make the Secret without one: printf instead of echo")
+    return value
+
+
+def credentials_fit(url: str, *, username: str, password: str, sentinel_password: str) -> None:
+    """What the URL says is not said again beside it."""
+    where = redis_url.parse(url)
+    if username and where.login.username:
+        raise Misfit("username", "is in url already; give it in one place")
+    if password and where.login.password:
+        raise Misfit("password", "is in url already; give it in one place")
+    if username and not password and not where.login.password:
+        raise Misfit("username", "goes with a password; set password too")
+    if sentinel_password and not where.master:
+        raise Misfit("sentinel_password", "goes with redis+sentinel:// or rediss+sentinel:// only")
+    if sentinel_password and where.sentinel_login.password:
+        raise Misfit("sentinel_password", "is in url already; give it in one place")
+
+
 def listen(value: str) -> str:
     """`host:port`."""
     addresses.split(value)

@@ -8,7 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
-from relay.core.secrets import mask
+from relay.core.redis_url import with_credentials
+from relay.core.secrets import MASK, mask
 from relay.settings import rules
 
 MIB = 1 << 20
@@ -21,6 +22,13 @@ class RedisUrl(Secret[str]):
 
     def _display(self) -> str:
         return mask(self.get_secret_value())
+
+
+class Password(Secret[str]):
+    """A password that shows `***`, or nothing where there is none."""
+
+    def _display(self) -> str:
+        return MASK if self.get_secret_value() else ""
 
 
 Number = Annotated[float, BeforeValidator(rules.not_a_bool)]
@@ -58,6 +66,15 @@ class RedisSettings(Section):
         "The server: `redis://`, `rediss://` (TLS), `unix://`, or its Sentinels: "
         "`redis+sentinel://h1,h2,h3/name/0`. Passwords are never shown. See [redis.md](redis.md).",
     )
+    username: str = field("", "", "The user, where the URL names none.")
+    password: Annotated[Password, BeforeValidator(rules.password)] = field(
+        "",
+        "",
+        "The password, where the URL has none: as a Secret holds it, without percent-encoding. Never shown.",
+    )
+    sentinel_password: Annotated[Password, BeforeValidator(rules.password)] = field(
+        "", "", "The same for the Sentinels, in the place of the URL's `sentinel_password`."
+    )
     start_timeout: Number = field(
         3.0, "seconds", "How long a start waits for Redis before it fails.", ge=0.1, le=300
     )
@@ -81,6 +98,26 @@ class RedisSettings(Section):
         "Put topics into braces, `timers_timeline:{orders}`, so that a Redis Cluster keeps all of a topic in "
         "one slot. What was stored under the other naming is not seen.",
     )
+
+    @model_validator(mode="after")
+    def _credentials_fit(self) -> Self:
+        rules.credentials_fit(
+            self.url.get_secret_value(),
+            username=self.username,
+            password=self.password.get_secret_value(),
+            sentinel_password=self.sentinel_password.get_secret_value(),
+        )
+        return self
+
+    @property
+    def location(self) -> str:
+        """The URL with the credentials that stand beside it: all that a connection needs. Secret."""
+        return with_credentials(
+            self.url.get_secret_value(),
+            username=self.username,
+            password=self.password.get_secret_value(),
+            sentinel_password=self.sentinel_password.get_secret_value(),
+        )
 
     @model_validator(mode="after")
     def _prefixes_differ(self) -> Self:
@@ -123,6 +160,12 @@ class HttpSettings(Section):
 
     listen: Annotated[str, AfterValidator(rules.listen)] = field(
         "0.0.0.0:7452", "", "`host:port` of `/healthz/…` and `/metrics`. Port 0 takes any free one."
+    )
+    ready_needs_redis: bool = field(
+        True,
+        "",
+        "Whether `/healthz/ready` fails while Redis is away. `false` where an application must not be taken "
+        "out of service for want of its timers.",
     )
 
 
@@ -299,6 +342,12 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     drain_timeout: Number = field(
         20.0, "seconds", "How long a stop waits for deliveries to be settled.", ge=0, le=3600
+    )
+    stop_last: bool = field(
+        False,
+        "",
+        "On SIGTERM go on claiming and delivering until every application has drained, for at most "
+        "`drain_timeout`; then drain. For a container that is told to stop together with its application.",
     )
     defaults: PolicySettings = PolicySettings()
     topics: dict[Topic, PolicySettings] = Field(

@@ -17,8 +17,8 @@ class Health(Protocol):
         """Why the process should be restarted; empty if all its loops still turn."""
         ...
 
-    def ready(self) -> list[str]:
-        """Why no calls should come now; empty if they may."""
+    def ready(self, *, needs_redis: bool) -> list[str]:
+        """Why no calls should come now; empty if they may. `needs_redis`: a Redis that is away counts."""
         ...
 
 
@@ -37,7 +37,8 @@ class Probes:
     `/healthz/startup` is fine from the first time on that the relay was ready.
     """
 
-    def __init__(self, health: Health, metrics: Metrics) -> None:
+    def __init__(self, health: Health, metrics: Metrics, *, needs_redis: bool = True) -> None:
+        self._needs_redis = needs_redis
         self._health = health
         self._metrics = metrics
         self._has_started = False
@@ -57,7 +58,7 @@ class Probes:
         return Response(content, headers={"content-type": content_type})
 
     def _ready(self) -> list[str]:
-        reasons = self._health.ready()
+        reasons = self._health.ready(needs_redis=self._needs_redis)
         self._has_started = self._has_started or not reasons
         return reasons
 
@@ -72,9 +73,12 @@ def _answer(reasons: list[str]) -> Response:
     )
 
 
-def probes(health: Health, metrics: Metrics) -> Starlette:
-    """`GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`."""
-    answers = Probes(health, metrics)
+def probes(health: Health, metrics: Metrics, *, needs_redis: bool = True) -> Starlette:
+    """`GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`.
+
+    `needs_redis`: the relay is not ready while Redis is away.
+    """
+    answers = Probes(health, metrics, needs_redis=needs_redis)
     return Starlette(
         routes=[
             Route("/healthz/live", answers.live),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from relay.core.redis_url import Credentials, RedisLocation, Tls, parse
+from relay.core.redis_url import Credentials, RedisLocation, Tls, parse, with_credentials
 
 NONE = Credentials()
 
@@ -96,3 +98,30 @@ def test_passwords_are_not_shown() -> None:
     """Not even by repr."""
     location = parse("rediss+sentinel://u:hunter2@h/m?sentinel_password=hunter3")
     assert "hunter" not in repr(location)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h:1/2",
+        "redis://h?db=3",
+        "rediss://h?ssl_ca_certs=/a@b",
+        "unix:///run/redis.sock?db=1",
+        "redis+sentinel://h1,h2:1/m/0?sentinel_username=s",
+    ],
+)
+def test_credentials_are_put_into_a_url(url: str) -> None:
+    """As they are in a Secret, whatever they consist of; all else of the URL stays."""
+    secret = "p@s:s/w?o&r=d#%41 é"
+    found = parse(with_credentials(url, username="al:ice", password=secret))
+    assert found.login == Credentials("al:ice", secret)
+    assert replace(found, login=NONE) == replace(parse(url), login=NONE)
+
+
+def test_credentials_are_put_beside_what_the_url_has() -> None:
+    assert parse(with_credentials("redis://bob@h", password="p")).login == Credentials("bob", "p")
+    assert parse(with_credentials("redis://:p@h", username="bob")).login == Credentials("bob", "p")
+    assert parse(with_credentials("redis://h", password="p")).login == Credentials(None, "p")
+    asked = with_credentials("redis+sentinel://h/m", sentinel_password="&@")
+    assert parse(asked).sentinel_login == Credentials(None, "&@")
+    assert with_credentials("redis://bob:p@h") == "redis://bob:p@h"

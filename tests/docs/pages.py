@@ -34,7 +34,12 @@ class Said(NamedTuple):
 @cache
 def pages() -> tuple[str, ...]:
     """The pages, by path from the root."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
+    found = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/*/*.md"),
+        *ROOT.glob("deploy/**/*.md"),
+    ]
     return tuple(sorted(str(path.relative_to(ROOT)) for path in found))
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.checkout
 
 PYTHON = pages.blocks("python")
-YAML = [block for block in pages.blocks("yaml") if block.page != "docs/settings.md"]
+YAML = [
+    block for block in pages.blocks("yaml") if block.page not in ("docs/settings.md", "docs/kubernetes.md")
+]
 
 
 def ids(said: Block | Said) -> str:

@@ -66,6 +66,22 @@ def test_overrun_is_released(stage: Stage) -> None:
     assert attempts == {f"t{n}": 2 if f"t{n}" in begun else 1 for n in range(10)}
 
 
+def test_the_relay_that_stops_last_goes_on_until_its_application_has_drained(stage: Stage) -> None:
+    """Both are told at once: what falls due meanwhile is still delivered, and both end well."""
+    relay = stage.relay(settings={**PATIENT, "RELAY_STOP_LAST": "true"})
+    application = stage.application(relay, TOPIC)
+    producer = stage.producer(relay)
+    relay.signal(signal.SIGTERM)
+    eventually(lambda: relay.said("outlasting the applications"), "the signal was heard")
+    producer.schedule_many(TOPIC, ["late"], {})
+    eventually(lambda: stage.journal.count("end") == 1, "it is still delivered")
+    assert relay.health() == "SERVING"
+    assert application.terminate() == 0
+    assert relay.wait() == 0
+    assert "relay drains" not in application.output()
+    stage.wait_empty(TOPIC)
+
+
 def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
     """With nothing in flight a drain does not wait for its timeout, application or not."""
     for name in ("lonely", "attended"):

@@ -231,6 +231,53 @@ async def test_an_application_that_comes_and_goes_leaks_nothing(world: World) ->
 # -------------------------------------------------------------------------------- drain
 
 
+async def outlast(world: World, timeout: float) -> anyio.Event:
+    return await finished(world, lambda: world.engine.outlast(timeout))
+
+
+async def test_outlasting_goes_on_until_the_application_has_drained(world: World) -> None:
+    """What falls due meanwhile is delivered, and what is under way then is waited for."""
+    app = await world.app()
+    done = await outlast(world, 30.0)
+    await world.put("a")
+    world.hint(delay=0)
+    await settle()
+    lease = app.one()
+    assert world.engine.ready() == []
+    world.engine.quiesce(app.session)
+    await world.advance(1.0)
+    app.end(lease)
+    await world.advance(1.0)
+    assert not done.is_set(), "its stream is open"
+    await app.leave()
+    await world.advance(0.1)
+    assert done.is_set()
+    assert not app.drained, "nobody told it to"
+
+
+async def test_outlasting_ends_with_its_time(world: World) -> None:
+    await world.app()
+    done = await outlast(world, 30.0)
+    await world.advance(29.9)
+    assert not done.is_set()
+    await world.advance(0.2)
+    assert done.is_set()
+
+
+async def test_nobody_is_outlasted_at_once(world: World) -> None:
+    """No stream, a stream that has ended, and a pushed application that can't be called."""
+    assert (await outlast(world, 30.0)).is_set()
+    app = await world.app()
+    pushed = await world.app("pushed")
+    done = await outlast(world, 30.0)
+    await app.leave()
+    await world.advance(0.1)
+    assert not done.is_set()
+    world.engine.resize(pushed.session, 0)
+    await world.advance(0.1)
+    assert done.is_set()
+
+
 async def test_drain_says_so_waits_and_ends(world: World) -> None:
     """The application finishes what it has; nothing new is claimed."""
     await world.put("a", "b")

@@ -210,3 +210,31 @@ def test_a_file_that_is_no_settings_file(tmp_path: Path, content: str, expected:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="can't be read: No such file or directory"):
         load(tmp_path / "none.yaml", environ={})
+
+
+TWICE = "is in url already; give it in one place"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{url: 'redis://:a@h', password: b}", f"redis.password: {TWICE}"),
+        ("{url: 'redis://a:b@h', username: c}", f"redis.username: {TWICE}"),
+        ("{username: a}", "redis.username: goes with a password; set password too"),
+        (
+            "{sentinel_password: a}",
+            "redis.sentinel_password: goes with redis+sentinel:// or rediss+sentinel:// only",
+        ),
+        (
+            "{url: 'redis+sentinel://h/m?sentinel_password=a', sentinel_password: b}",
+            f"redis.sentinel_password: {TWICE}",
+        ),
+        ("{password: 5}", "redis.password: must be text; put it in quotes"),
+        (
+            '{password: "a\\n"}',
+            "redis.password: ends with a line end; make the Secret without one: printf instead of echo",
+        ),
+    ],
+)
+def test_credentials_are_said_once(tmp_path: Path, content: str, expected: str) -> None:
+    assert faults(tmp_path, f"redis: {content}") == [expected]

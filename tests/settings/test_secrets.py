@@ -35,7 +35,12 @@ def test_a_tree_never_shows_it_and_still_has_it() -> None:
         f"redis: {{url: ['{URL}']}}",
         f"redis: {{url: '{URL}', command_timeout: '{URL}'}}",
         f"redis: '{SECRET}'",
-        f"redis: {{password: {SECRET}}}",
+        f"redis: {{passwort: {SECRET}}}",
+        f"redis: {{password: [{SECRET}]}}",
+        f"redis: {{password: '{SECRET}', username: [x]}}",
+        f"redis: {{password: '{SECRET}', url: '{URL}'}}",
+        f"redis: {{sentinel_password: '{SECRET}'}}",
+        f'redis: {{password: "{SECRET}\\n"}}',
         f"redis: {{url: 'redis://:{SECRET}@h'",
         f"redis:\n  url: {URL}\n url: *{SECRET}",
         f"redis: {{url: *{SECRET}}}",
@@ -99,3 +104,9 @@ def test_a_wrong_url_in_the_environment_names_its_variable() -> None:
 def test_masking(text: str, masked: str) -> None:
     """A user name stays; a lone word before the @ may be a password, and goes."""
     assert mask(text) == masked
+
+
+def test_credentials_of_their_own_are_hidden_too() -> None:
+    settings = load(environ={"RELAY_REDIS__PASSWORD": SECRET, "RELAY_REDIS__USERNAME": "bob"})
+    assert SECRET not in f"{settings!r} {settings} {settings.model_dump_json()} {settings.redis.password}"
+    assert settings.redis.location == f"redis://bob:{SECRET}@127.0.0.1:6379/0"

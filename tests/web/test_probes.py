@@ -28,8 +28,8 @@ class Health:
     def live(self) -> list[str]:
         return self.not_live
 
-    def ready(self) -> list[str]:
-        return self.not_ready
+    def ready(self, *, needs_redis: bool) -> list[str]:
+        return self.not_ready if needs_redis else []
 
 
 class Metrics:
@@ -109,3 +109,13 @@ async def test_nothing_else_is_there_and_nothing_can_be_written(address: str) ->
     assert (await fetch(address, "/"))[0] == 404
     assert (await fetch(address, "/metrics", "POST"))[0] == 405
     assert (await fetch(address, "/metrics", "HEAD"))[0] == 200
+
+
+async def test_readiness_may_ignore_redis(health: Health) -> None:
+    """Whoever asks is told whether Redis matters, and the relay's own answer counts."""
+    health.not_ready = ["Redis is away: refused"]
+    async with anyio.create_task_group() as tasks:
+        address = await tasks.start(serve_http, probes(health, Metrics(), needs_redis=False), "127.0.0.1:0")
+        assert await status(address, "ready") == (200, OK)
+        assert await status(address, "startup") == (200, OK)
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,48 @@
+# Relay's image. Any base with Python 3.11 or newer does: --build-arg BASE=…
+#   docker build --tag relay:0.1.0 .
+# Without `# syntax=` and here-documents on purpose: buildah and plain BuildKit build it, with no frontend to fetch.
+ARG BASE=python:3.12-slim
+
+# ------------------------------------------------------------------- wheels: all that is installed, by its pins
+FROM ${BASE} AS wheels
+WORKDIR /source
+COPY pyproject.toml constraints.txt LICENSE README.md ./
+COPY relay relay
+COPY lua lua
+RUN python3 -m pip wheel --no-cache-dir --disable-pip-version-check \
+      --constraint constraints.txt --wheel-dir /wheels '.[daemon]'
+
+# ------------------------------------------------------------------- install: from those wheels, with no network
+FROM ${BASE} AS install
+COPY --from=wheels /wheels /wheels
+# The bytecode is made here: at run time the file system is read-only.
+RUN python3 -m venv --without-pip /opt/relay \
+ && python3 -m pip --python /opt/relay/bin/python install --no-index --no-cache-dir --disable-pip-version-check \
+      --find-links /wheels --compile 'relay-timers[daemon]' \
+ && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
+ && /opt/relay/bin/relay --version
+
+# ------------------------------------------------------------------- relay: the image
+FROM ${BASE} AS relay
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="relay" \
+      org.opencontainers.image.description="Durable, precise timers on Redis, delivered over gRPC" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+COPY --from=install /opt/relay /opt/relay
+ENV PATH=/opt/relay/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# By number, so that runAsNonRoot can be checked. No such user need exist.
+USER 65532:65532
+EXPOSE 7451 7452
+# As PID 1, without a shell: the daemon handles SIGTERM itself, and starts no children.
+ENTRYPOINT ["/opt/relay/bin/relay"]
+CMD ["serve"]
+STOPSIGNAL SIGTERM
+# For Docker; Kubernetes has probes of its own, over HTTP.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/opt/relay/bin/relay", "healthcheck"]

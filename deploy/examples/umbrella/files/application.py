@@ -1,0 +1,23 @@
+"""The sample application: at its start it sets a reminder, and it prints those that fall due."""
+
+import asyncio
+import os
+
+from relay.client import Delivery, RelayClient
+
+client = RelayClient()  # where RELAY_TARGET says
+
+
+@client.on("reminders")
+async def remind(delivery: Delivery) -> None:
+    print(f"{delivery.timer_id}: {delivery.payload.decode()} (attempt {delivery.attempt})", flush=True)
+
+
+async def main() -> None:
+    async with client:
+        pod = os.environ.get("POD_NAME", "nobody")
+        await client.schedule("reminders", b"hello", timer_id=pod, delay=5)
+        await client.run()  # until SIGTERM: then it ends what it has begun
+
+
+asyncio.run(main())

@@ -1,0 +1,127 @@
+{{/* What values.schema.json can't say: values that contradict each other. The daemon would refuse most of them too, but
+     only in the cluster. */}}
+
+{{- define "relay.validate" -}}
+{{- include "relay.validate.life" . -}}
+{{- include "relay.validate.redis" . -}}
+{{- include "relay.validate.topics" . -}}
+{{- if eq .Values.mode "standalone" -}}
+{{- include "relay.validate.standalone" . -}}
+{{- end -}}
+{{- end }}
+
+{{- define "relay.validate.life" -}}
+{{- $drain := .Values.config.drain_timeout | default 0 -}}
+{{- if ge (float64 $drain) (float64 .Values.terminationGracePeriodSeconds) -}}
+{{- fail (printf "config.drain_timeout: must be less than terminationGracePeriodSeconds, or the relay is killed while it drains; got %s over %s seconds" (toJson $drain) (toJson .Values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $start := dig "redis" "start_timeout" 3 .Values.config -}}
+{{- $probed := mul .Values.probes.startup.periodSeconds .Values.probes.startup.failureThreshold -}}
+{{- if ge (float64 $start) (float64 $probed) -}}
+{{- fail (printf "config.redis.start_timeout: must be less than probes.startup allows (periodSeconds × failureThreshold), or the relay is killed while it waits; got %s over %s seconds" (toJson $start) (toJson $probed)) -}}
+{{- end -}}
+{{- if eq (int .Values.grpc.port) (int .Values.http.port) -}}
+{{- fail (printf "http.port: must differ from grpc.port, both are %v" .Values.http.port) -}}
+{{- end -}}
+{{- if and (eq .Values.mode "sidecar") (eq .Values.sidecar.kind "native") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "sidecar.kind: native needs Kubernetes 1.29 or newer, and this is %s; set classic, and include relay.sidecar under containers" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "relay.validate.redis" -}}
+{{- $redis := .Values.redis -}}
+{{- $secret := $redis.existingSecret -}}
+{{- if regexMatch "://[^/?]*:[^/?]+@|[?&]sentinel_password=" $redis.url -}}
+{{- fail "redis.url: holds a password; put it into a Secret, and name that in redis.existingSecret" -}}
+{{- end -}}
+{{- range $field := list "urlKey" "passwordKey" "usernameKey" "sentinelPasswordKey" -}}
+{{- if and (get $secret $field) (not $secret.name) -}}
+{{- fail (printf "redis.existingSecret.%s: goes with redis.existingSecret.name, which is empty" $field) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $secret.name (not (or $secret.urlKey $secret.passwordKey $secret.usernameKey $secret.sentinelPasswordKey)) -}}
+{{- fail "redis.existingSecret.name: goes with the name of a key in it: urlKey, passwordKey, usernameKey or sentinelPasswordKey" -}}
+{{- end -}}
+{{- if and $redis.username $secret.usernameKey -}}
+{{- fail "redis.username: is in redis.existingSecret.usernameKey already; give it in one place" -}}
+{{- end -}}
+{{- if and $redis.username (not $secret.passwordKey) -}}
+{{- fail "redis.username: goes with redis.existingSecret.passwordKey" -}}
+{{- end -}}
+{{- if and $redis.sentinel.master (not $redis.sentinel.hosts) -}}
+{{- fail "redis.sentinel.hosts: names no Sentinel, and redis.sentinel.master wants them asked" -}}
+{{- end -}}
+{{- if and $redis.sentinel.hosts (not $redis.sentinel.master) -}}
+{{- fail "redis.sentinel.master: is empty, and redis.sentinel.hosts names Sentinels to ask for it" -}}
+{{- end -}}
+{{- $url := include "relay.redisUrl" . -}}
+{{- if and $secret.sentinelPasswordKey (not $secret.urlKey) (not (contains "+sentinel://" $url)) -}}
+{{- fail "redis.existingSecret.sentinelPasswordKey: goes with Sentinels: redis.sentinel, or a URL with redis+sentinel://" -}}
+{{- end -}}
+{{- if and $redis.tls.existingSecret (not $secret.urlKey) (not (hasPrefix "rediss" $url)) -}}
+{{- fail "redis.tls.existingSecret: goes with a URL that begins with rediss:// (with redis.sentinel: redis.tls.sentinel)" -}}
+{{- end -}}
+{{- if ne (empty $redis.tls.certKey) (empty $redis.tls.keyKey) -}}
+{{- fail "redis.tls.certKey: goes with redis.tls.keyKey, and the other way round" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "relay.validate.topics" -}}
+{{- $defaults := .Values.config.defaults | default dict -}}
+{{- if eq (dig "delivery" "mode" "stream" $defaults) "push" -}}
+{{- fail "config.defaults.delivery.mode: must be stream: name each pushed topic in config.topics" -}}
+{{- end -}}
+{{- $room := sub (dig "grpc" "max_message_bytes" 16777216 .Values.config | int64) 131072 -}}
+{{- include "relay.validate.policy" (dict "path" "config.defaults" "policy" $defaults "room" $room) -}}
+{{- range $topic, $own := .Values.config.topics -}}
+{{- $policy := mergeOverwrite (deepCopy $defaults) (deepCopy $own) -}}
+{{- include "relay.validate.policy" (dict "path" (printf "config.topics.%s" $topic) "policy" $policy "room" $room) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "relay.validate.policy" -}}
+{{- $policy := .policy -}}
+{{- $polling := $policy.polling_interval | default 0.05 -}}
+{{- $most := $policy.max_polling_interval | default 5 -}}
+{{- if gt (float64 $polling) (float64 $most) -}}
+{{- fail (printf "%s.polling_interval: must be at most max_polling_interval, got %s over %s seconds" .path (toJson $polling) (toJson $most)) -}}
+{{- end -}}
+{{- $lease := $policy.lease_ttl | default 30 -}}
+{{- $silence := $policy.delivery_timeout | default 600 -}}
+{{- if and (dig "renew" true $policy) (gt (float64 $lease) (float64 $silence)) -}}
+{{- fail (printf "%s.lease_ttl: must be at most delivery_timeout while renew is on, got %s over %s seconds" .path (toJson $lease) (toJson $silence)) -}}
+{{- end -}}
+{{- $mode := dig "delivery" "mode" "stream" $policy -}}
+{{- $target := dig "delivery" "target" "" $policy -}}
+{{- if and (eq $mode "push") (not $target) -}}
+{{- fail (printf "%s.delivery.target: must say whom to dial, as in 127.0.0.1:50051, since delivery.mode is push" .path) -}}
+{{- end -}}
+{{- if and (ne $mode "push") $target -}}
+{{- fail (printf "%s.delivery.target: has no effect while delivery.mode is %s; set it to push" .path $mode) -}}
+{{- end -}}
+{{- $bytes := dig "max_payload_bytes" 1048576 $policy -}}
+{{- if gt (int64 $bytes) (int64 .room) -}}
+{{- fail (printf "%s.max_payload_bytes: must be at most %s, which is config.grpc.max_message_bytes less 131072 for headers, got %s" .path (toJson .room) (toJson $bytes)) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "relay.validate.standalone" -}}
+{{- $delivers := .Values.standalone.grpc.expose -}}
+{{- range $topic, $policy := .Values.config.topics -}}
+{{- if eq (dig "delivery" "mode" "stream" $policy) "push" -}}
+{{- $delivers = true -}}
+{{- if regexMatch "^(unix:|127\\.|localhost:|\\[::1\\])" $policy.delivery.target -}}
+{{- fail (printf "config.topics.%s.delivery.target: %s is within the relay's own pod; in standalone mode name a Service, as in shop.default.svc:50051" $topic $policy.delivery.target) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $delivers -}}
+{{- fail "config.topics: a standalone relay delivers nothing unless a topic is pushed (delivery: {mode: push, target: …}) or standalone.grpc.expose lets applications open streams" -}}
+{{- end -}}
+{{- if and .Values.standalone.grpc.expose (not .Values.standalone.networkPolicy.enabled) -}}
+{{- fail "standalone.grpc.expose: the API asks for no credentials; it needs standalone.networkPolicy.enabled" -}}
+{{- end -}}
+{{- if .Values.grpc.socket.enabled -}}
+{{- fail "grpc.socket.enabled: nobody shares the socket of a standalone relay; use the port" -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,219 @@
+"""The real daemon runs with exactly the arguments, environment and files of the rendered manifests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from relay.settings import load as load_settings
+from tests.e2e.processes import Process, Relay, command, eventually
+from tests.kubernetes.pods import Pod
+from tests.kubernetes.tools import CI, Doc, load, merged, names, one, rendered, umbrella
+from tests.sentinels import MASTER, Sentinel, until
+from tests.servers import ServerMissing, binary, free_port, start_server
+from tests.tls import OPENSSL, Authority
+
+pytestmark = pytest.mark.checkout
+
+PASSWORD = "p@ss/w:rd%41#é"
+"""With everything in it that a URL would have to encode."""
+
+
+class Cluster:
+    """The Redis that a values file wants, and the Secrets for it."""
+
+    def __init__(self, stack: ExitStack, directory: Path) -> None:
+        self._stack = stack
+        self._directory = directory
+        self.values: dict[str, Any] = {}
+        self.secrets: dict[str, dict[str, str]] = {}
+
+    def sidecar(self) -> None:
+        self.values = {"redis": {"url": f"{self._server().url[:-1]}2"}}
+
+    def standalone(self) -> None:
+        self.values = {"redis": {"url": self._server().url}}
+
+    def socket(self) -> None:
+        server = self._server()
+        with server.client() as client:
+            client.execute_command("ACL", "SETUSER", "relay", "on", f">{PASSWORD}", "~*", "&*", "+@all")
+            client.execute_command("ACL", "SETUSER", "default", "off")
+        self.values = {"redis": {"url": server.url}}
+        self.secrets = {"redis": {"password": PASSWORD}}
+
+    def sentinel(self) -> None:
+        config = {"requirepass": PASSWORD, "masterauth": PASSWORD}
+        master = self._server(config)
+        guard = {"requirepass": "guard:2", f"sentinel auth-pass {MASTER}": PASSWORD}
+        sentinel = Sentinel("valkey", master.port, guard)
+        self._stack.callback(sentinel.stop)
+        until(lambda: sentinel.client(password="guard:2").ping(), "the Sentinel answers")
+        self.values = {"redis": {"sentinel": {"hosts": [f"127.0.0.1:{sentinel.port}"]}}}
+        self.secrets = {"redis": {"redis-password": PASSWORD, "sentinel-password": "guard:2"}}
+
+    def classic(self) -> None:
+        self.secrets = {"redis": {"url": self._tls(clients="yes")}, **self.secrets}
+
+    def exposed(self) -> None:
+        self.values = {"redis": {"url": self._tls(clients="no")}}
+
+    def _server(self, config: Mapping[str, str] | None = None) -> Any:
+        try:
+            return self._stack.enter_context(start_server("valkey", config=config))
+        except ServerMissing as missing:
+            pytest.skip(str(missing))
+
+    def _tls(self, *, clients: str) -> str:
+        if OPENSSL is None or binary("redis-system") is None:
+            pytest.skip("TLS needs openssl and a redis-server on PATH")
+        authority = Authority(self._directory)
+        own, ours = authority.issue("server"), authority.issue("relay")
+        port = free_port()
+        files = {"cert": own.certificate, "key": own.key, "ca-cert": authority.ca.certificate}
+        config = {f"tls-{name}-file": str(path) for name, path in files.items()}
+        config |= {"tls-port": str(port), "tls-auth-clients": clients}
+        self._stack.enter_context(start_server("redis-system", config=config))
+        pems = {"ca.crt": authority.ca.certificate, "tls.crt": ours.certificate, "tls.key": ours.key}
+        self.secrets["redis-tls"] = {name: path.read_text() for name, path in pems.items()}
+        return f"rediss://127.0.0.1:{port}/0"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def root(stack: ExitStack) -> Path:
+    """A short path: a socket's must fit into 107 bytes."""
+    root = Path(tempfile.mkdtemp(prefix="pod-"))
+    stack.callback(shutil.rmtree, root, ignore_errors=True)
+    return root
+
+
+class FromManifest(Relay):
+    """`relay serve` as a container of a pod."""
+
+    def __init__(self, pod: Pod, root: Path) -> None:
+        started = pod.container("relay")
+        super().__init__(root, "relay", "", started.env["RELAY_TARGET"], {})
+        self.arguments[2:] = ["relay.cli", *started.args]
+        self.env = self._settings = started.env
+
+    def start(self) -> None:
+        """Start, and return when it says that it serves."""
+        self.spawn()
+        serving = eventually(lambda: self._serving(0), f"it serves: {self.output()[-2000:]}", 60.0)
+        self.http = serving["http"]
+        assert serving["grpc"] == self.target
+
+
+def ports() -> dict[str, Any]:
+    return {
+        "grpc": {"port": free_port()},
+        "http": {"port": free_port(), "address": "127.0.0.1"},
+        "image": {"repository": "registry.example.org/relay"},
+    }
+
+
+@pytest.mark.parametrize("values", CI, ids=names(CI))
+def test_the_daemon_runs_as_the_manifest_says(
+    values: Path, stack: ExitStack, root: Path, tmp_path: Path
+) -> None:
+    """It serves where the application looks for it, its probes answer, its settings are those of the
+    values, the test pod finds nothing wrong, and SIGTERM ends it well."""
+    cluster = Cluster(stack, tmp_path)
+    prepare: Callable[[], None] = getattr(cluster, values.name.removesuffix("-values.yaml"))
+    prepare()
+    asked = merged(load(values), ports(), cluster.values)
+    docs, spec = deployed(asked)
+    relay = FromManifest(Pod(spec, docs, root, cluster.secrets), root)
+    stack.callback(relay.kill)
+    relay.start()
+    assert relay.health() == "SERVING"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert relay.probe(_container(spec)[probe]["httpGet"]["path"]) == 200
+    _check_settings(relay, asked)
+    test = Pod(one(docs, "Pod")["spec"], docs, root, cluster.secrets).container("doctor")
+    if values.name != "standalone-values.yaml":  # it pushes to a Service, which has no name here
+        ran = command(*test.args, settings=test.env)
+        assert ran.code == 0, ran.out
+    assert relay.terminate() == 0
+
+
+def deployed(values: Mapping[str, Any]) -> tuple[list[Doc], Doc]:
+    """All objects, and the spec of the pods with the relay: the umbrella's or its own."""
+    if values.get("mode") == "standalone":
+        docs = rendered("helm4", values)
+    else:
+        plain = {"grpc": {"socket": {"enabled": False}}}  # which the umbrella has otherwise
+        docs = rendered(
+            "helm4", {"relay": merged(plain, values), "redis": {"enabled": False}}, chart=umbrella()
+        )
+    return docs, one(docs, "Deployment")["spec"]["template"]["spec"]
+
+
+def _container(spec: Any) -> Any:
+    both = [*spec.get("initContainers", ()), *spec["containers"]]
+    (found,) = [container for container in both if container["name"] == "relay"]
+    return found
+
+
+def _check_settings(relay: FromManifest, values: Mapping[str, Any]) -> None:
+    """Whatever `config` says is what the daemon has understood."""
+    file = Path(relay.arguments[-1])
+    effective = load_settings(file, environ=relay.env).model_dump(mode="json")
+    wrong = list(_differences(values.get("config", {}), effective, ()))
+    assert wrong == []
+    assert effective["http"]["ready_needs_redis"] == values.get("readiness", {}).get("needsRedis", False)
+    assert effective["stop_last"] == (values.get("sidecar", {}).get("kind") == "classic")
+    if values.get("grpc", {}).get("socket", {}).get("enabled"):
+        assert effective["grpc"]["socket_mode"] == values["grpc"]["socket"]["mode"]
+    written = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert "password" not in written["redis"]
+
+
+def _differences(asked: Any, effective: Any, path: tuple[str, ...]) -> Iterator[str]:
+    if path and path[-1] == "dead_letters" and isinstance(asked, bool):
+        asked = {"keep": asked}
+    if isinstance(asked, Mapping):
+        for key, value in asked.items():
+            yield from _differences(value, effective[key], (*path, key))
+    elif asked != effective:
+        yield f"{'.'.join(path)}: {asked!r} became {effective!r}"
+
+
+def test_the_umbrella_delivers(stack: ExitStack, root: Path) -> None:
+    """The sample application and its relay, each as its container says, meet on the socket."""
+    try:
+        server = stack.enter_context(start_server("valkey"))
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+    asked = {"relay": merged(ports(), {"redis": {"url": server.url}})}
+    docs = rendered("helm4", asked, chart=umbrella())
+    spec = one(docs, "Deployment")["spec"]["template"]["spec"]
+    pod = Pod(spec, docs, root, {})
+    relay = FromManifest(pod, root)
+    stack.callback(relay.kill)
+    relay.start()
+    socket = Path(relay.target.removeprefix("unix:"))
+    assert socket.is_relative_to(root)
+    assert socket.stat().st_mode & 0o777 == 0o660
+    shop = pod.container("shop")
+    assert shop.args[0] == "python"
+    application = Process(["x"], root / "shop.log", shop.env)
+    application.arguments[1:] = shop.args[1:]
+    stack.callback(application.kill)
+    application.spawn()
+    eventually(lambda: "shop-0: hello (attempt 1)" in application.output(), "the reminder arrives")
+    assert application.terminate() == 0
+    assert relay.terminate() == 0

@@ -1,0 +1,371 @@
+"""What the chart and the examples render: valid, restricted, and the same under Helm 3 and 4."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs import pages
+from tests.kubernetes.tools import (
+    CHART,
+    CI,
+    EXAMPLES,
+    HELMS,
+    Doc,
+    containers,
+    documents,
+    helm,
+    kinds,
+    load,
+    names,
+    one,
+    pod_specs,
+    rendered,
+    run,
+    template,
+    tool,
+    umbrella,
+)
+
+pytestmark = pytest.mark.checkout
+
+VERSIONS = ("1.29", "1.33", "1.37")
+"""The oldest with native sidecars, a middle one, and the newest that kubernetes-validate knows."""
+
+BLOCKS = [block.text for block in pages.blocks("yaml") if block.page == "docs/kubernetes.md"]
+RAW = sorted(EXAMPLES.glob("*/relay.yaml"))
+CLASSIC_UMBRELLA: dict[str, Any] = {
+    "relay": {"sidecar": {"kind": "classic"}, "grpc": {"socket": {"enabled": False}}}
+}
+UMBRELLAS: dict[str, dict[str, Any]] = {
+    "umbrella": {},
+    "umbrella-classic": CLASSIC_UMBRELLA,
+    "umbrella-without": {"relay": {"enabled": False}, "redis": {"enabled": False}},
+}
+
+
+def everything(version: str) -> dict[str, list[Doc]]:
+    """All that there is to render, by name."""
+    found = {name: rendered(version, path) for name, path in zip(names(CI), CI, strict=True)}
+    found |= {name: rendered(version, values, chart=umbrella()) for name, values in UMBRELLAS.items()}
+    return found | {path.parent.name: documents(path.read_text(encoding="utf-8")) for path in RAW}
+
+
+@pytest.fixture(scope="module")
+def all_docs() -> dict[str, list[Doc]]:
+    return everything("helm4")
+
+
+@pytest.mark.parametrize("version", HELMS)
+def test_lint(version: str) -> None:
+    for path in CI:
+        ran = helm(version, "lint", "--strict", CHART, "--values", path)
+        assert ran.code == 0, ran.out + ran.err
+    assert helm(version, "lint", "--strict", CHART).code == 0, "the defaults too"
+    ran = helm(version, "lint", "--strict", umbrella())
+    assert ran.code == 0, ran.out + ran.err
+
+
+def test_both_helms_render_the_same(all_docs: dict[str, list[Doc]]) -> None:
+    assert everything("helm3") == all_docs
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_valid(version: str, all_docs: dict[str, list[Doc]], tmp_path: Path) -> None:
+    """Strictly: no field that the API does not know. Objects of other APIs have tests of their own."""
+    files = []
+    for name, docs in all_docs.items():
+        ours = [doc for doc in docs if not doc["apiVersion"].startswith("monitoring.coreos.com")]
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump_all(ours))
+        files.append(file)
+    ran = run(tool("kubernetes-validate"), "-k", version, "--strict", *files)
+    assert ran.code == 0, ran.out + ran.err
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(files[0].read_text().replace("data:", "dada:"))
+    assert run(tool("kubernetes-validate"), "-k", version, "--strict", bad).code != 0
+
+
+def test_every_pod_is_restricted(all_docs: dict[str, list[Doc]]) -> None:
+    """As the restricted Pod Security profile wants it, and somewhat more."""
+    seen = 0
+    for place, docs in all_docs.items():
+        for name, spec in pod_specs(docs):
+            seen += 1
+            assert violations(spec) == [], f"{place}: {name}"
+    assert seen > len(CI) + len(UMBRELLAS)
+
+
+def violations(spec: Doc) -> list[str]:
+    """What a pod does that it should not."""
+    found = []
+    pod = spec.get("securityContext", {})
+    if spec.get("automountServiceAccountToken") is not False:
+        found.append("a token is mounted")
+    found += [f"{field} is set" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
+    allowed = {
+        "configMap",
+        "emptyDir",
+        "secret",
+        "persistentVolumeClaim",
+        "projected",
+        "downwardAPI",
+        "csi",
+        "ephemeral",
+    }
+    found += [
+        f"volume {volume['name']}"
+        for volume in spec.get("volumes", ())
+        if not (volume.keys() - {"name"}) <= allowed
+    ]
+    for container in containers(spec):
+        own = {**pod, **container.get("securityContext", {})}
+        rules = {
+            "runAsNonRoot": own.get("runAsNonRoot") is True,
+            "runAsUser": own.get("runAsUser", 1) != 0,
+            "seccompProfile": own.get("seccompProfile", {}).get("type") == "RuntimeDefault",
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+            "capabilities": own.get("capabilities") == {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": own.get("readOnlyRootFilesystem") is True,
+            "privileged": not own.get("privileged"),
+            "hostPort": not any("hostPort" in port for port in container.get("ports", ())),
+            "requests": {"cpu", "memory"} <= container["resources"]["requests"].keys(),
+            "a memory limit and none of CPU": container["resources"].get("limits", {}).keys() == {"memory"},
+        }
+        found += [f"{container['name']}: {rule}" for rule, kept in rules.items() if not kept]
+    return found
+
+
+# ------------------------------------------------------------------------------------ as a sidecar
+
+
+def test_a_dependency_brings_a_config_map_and_a_test_only() -> None:
+    assert kinds(rendered("helm4", CI[names(CI).index("sidecar")])) == ["ConfigMap", "Pod"]
+
+
+def umbrella_pod(values: dict[str, Any]) -> Doc:
+    """The template of the application's pods."""
+    found: Doc = one(rendered("helm4", values, chart=umbrella()), "Deployment", "shop")["spec"]["template"]
+    return found
+
+
+def test_the_native_sidecar_begins_first_and_ends_last() -> None:
+    spec = umbrella_pod({})["spec"]
+    (relay,) = spec["initContainers"]
+    assert (relay["name"], relay["restartPolicy"]) == ("relay", "Always")
+    assert "lifecycle" not in relay, "a preStop hook would run before the application ends"
+    assert relay["startupProbe"]["httpGet"] == {"path": "/healthz/startup", "port": "relay-http"}
+    assert relay["livenessProbe"]["httpGet"] == {"path": "/healthz/live", "port": "relay-http"}
+    assert relay["readinessProbe"]["httpGet"] == {"path": "/healthz/ready", "port": "relay-http"}
+    (shop,) = spec["containers"]
+    assert {"name": "RELAY_TARGET", "value": "unix:/run/relay/relay.sock"} in shop["env"]
+    sockets = [
+        mount for each in (relay, shop) for mount in each["volumeMounts"] if mount["name"] == "relay-socket"
+    ]
+    assert sockets == 2 * [{"name": "relay-socket", "mountPath": "/run/relay"}]
+
+
+def test_the_classic_container_stands_among_the_others_and_stops_last() -> None:
+    docs = rendered("helm4", CLASSIC_UMBRELLA, chart=umbrella())
+    spec = one(docs, "Deployment", "shop")["spec"]["template"]["spec"]
+    assert "initContainers" not in spec
+    assert [container["name"] for container in spec["containers"]] == ["relay", "shop"]
+    assert "restartPolicy" not in spec["containers"][0]
+    assert settings(docs)["stop_last"] is True
+    assert settings(rendered("helm4", {}, chart=umbrella()))["stop_last"] is False
+
+
+def settings(docs: list[Doc]) -> dict[str, Any]:
+    """relay.yaml, as text that any reader of YAML takes alike."""
+    (text,) = [doc["data"]["relay.yaml"] for doc in docs if "relay.yaml" in doc.get("data", {})]
+    return dict(yaml.safe_load(text))
+
+
+def test_without_the_dependency_the_application_stands_alone() -> None:
+    docs = rendered("helm4", UMBRELLAS["umbrella-without"], chart=umbrella())
+    assert kinds(docs) == ["ConfigMap", "Deployment"]
+    spec = one(docs, "Deployment")["spec"]["template"]["spec"]
+    assert [container["name"] for container in containers(spec)] == ["shop"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["application"]
+    assert "RELAY_TARGET" not in json.dumps(spec)
+
+
+def test_global_values_are_let_through() -> None:
+    assert template("helm4", {"global": {"anything": 1}}, chart=umbrella()).code == 0
+    assert template("helm3", {"global": {"anything": 1}}, chart=umbrella()).code == 0
+
+
+def test_new_settings_roll_the_pods_and_others_do_not() -> None:
+    def checksum(**relay: Any) -> str:
+        return str(umbrella_pod({"relay": relay})["metadata"]["annotations"]["checksum/relay-config"])
+
+    first = checksum()
+    assert checksum(config={"defaults": {"lease_ttl": 31}}) != first
+    assert checksum(redis={"url": "redis://other"}) != first
+    assert checksum(resources={"requests": {"cpu": "60m"}}) == first
+
+
+def test_the_pod_is_found_by_its_monitor() -> None:
+    values = {"relay": {"monitoring": {"podMonitor": {"enabled": True}}}}
+    docs = rendered("helm4", values, chart=umbrella())
+    monitor = one(docs, "PodMonitor")
+    labels = one(docs, "Deployment", "shop")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    relay = one(docs, "Deployment", "shop")["spec"]["template"]["spec"]["initContainers"][0]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in [port["name"] for port in relay["ports"]]
+
+
+def test_where_the_pod_is_becomes_a_resource_attribute() -> None:
+    path = CI[names(CI).index("classic")]
+    docs = rendered("helm4", path)
+    env = {variable["name"]: variable for variable in one(docs, "Pod")["spec"]["containers"][0]["env"]}
+    attributes = env["OTEL_RESOURCE_ATTRIBUTES"]["value"].split(",")
+    assert "k8s.pod.name=$(POD_NAME)" in attributes
+    assert "deployment.environment.name=ci" in attributes
+    order = list(env)
+    for name in ("POD_NAME", "POD_UID", "POD_NAMESPACE", "NODE_NAME"):
+        assert "fieldRef" in env[name]["valueFrom"]
+        assert order.index(name) < order.index("OTEL_RESOURCE_ATTRIBUTES"), (
+            "only what comes before is expanded"
+        )
+    assert env["OTEL_EXPORTER_OTLP_ENDPOINT"]["value"] == "http://$(HOST_IP):4317"
+
+
+def test_no_secret_is_in_any_config_map_or_variable(all_docs: dict[str, list[Doc]]) -> None:
+    for place, docs in all_docs.items():
+        for _, spec in pod_specs(docs):
+            for container in containers(spec):
+                for variable in container.get("env", ()):
+                    if "PASSWORD" in variable["name"] or "SECRET" in variable["name"]:
+                        assert "secretKeyRef" in variable["valueFrom"], (place, variable)
+
+
+# ------------------------------------------------------------------------------------ standalone
+
+
+def test_standalone_alone_has_a_policy_a_budget_and_an_account(all_docs: dict[str, list[Doc]]) -> None:
+    docs = all_docs["standalone"]
+    assert kinds(docs) == [
+        "ConfigMap",
+        "Deployment",
+        "NetworkPolicy",
+        "Pod",
+        "PodDisruptionBudget",
+        "ServiceAccount",
+    ]
+    assert one(docs, "ServiceAccount")["automountServiceAccountToken"] is False
+    ingress = one(docs, "NetworkPolicy")["spec"]["ingress"]
+    assert [rule["ports"] for rule in ingress] == [[{"port": "relay-http"}]], "nobody calls the API"
+    assert settings(docs)["grpc"]["listen"] == "127.0.0.1:7451"
+    assert "NetworkPolicy" not in kinds(all_docs["sidecar"] + all_docs["umbrella"])
+    one_replica = {**load(CI[names(CI).index("standalone")]), "standalone": {"replicas": 1}}
+    assert "PodDisruptionBudget" not in kinds(rendered("helm4", one_replica))
+
+
+def test_the_api_is_exposed_to_those_that_the_policy_names(all_docs: dict[str, list[Doc]]) -> None:
+    docs = all_docs["exposed"]
+    assert settings(docs)["grpc"]["listen"] == "0.0.0.0:7451"
+    deployment, service = one(docs, "Deployment"), one(docs, "Service")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    policy = one(docs, "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = [rule for rule in policy["ingress"] if rule["ports"] == [{"port": "relay-grpc"}]]
+    test = one(docs, "Pod")
+    assert rule["from"] == [
+        {"podSelector": {"matchLabels": {"app": "shop"}}},
+        {"podSelector": {"matchLabels": test["metadata"]["labels"]}},
+    ]
+    assert service["spec"]["ports"][0]["targetPort"] == "relay-grpc"
+    assert test["spec"]["containers"][1]["args"][-1] == "timers:7451"
+
+
+def test_unless_told_otherwise_the_namespace_may_call() -> None:
+    """And never everybody, which is what a rule without peers would mean."""
+    docs = rendered("helm4", {"mode": "standalone", "standalone": {"grpc": {"expose": True}}})
+    rules = {rule["ports"][0]["port"]: rule for rule in one(docs, "NetworkPolicy")["spec"]["ingress"]}
+    assert rules["relay-grpc"]["from"] == [{"podSelector": {}}]
+    assert "from" not in rules["relay-http"]
+
+
+def test_the_helm_test_runs_in_relay_s_own_image(all_docs: dict[str, list[Doc]]) -> None:
+    for name in names(CI):
+        test = one(all_docs[name], "Pod")
+        assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+        assert test["spec"]["containers"][0]["image"] == "relay:0.1.0"
+        assert "relay-instance" not in test["metadata"]["labels"], "nobody scrapes it"
+
+
+# ------------------------------------------------------------------------------------ monitoring
+
+
+@pytest.mark.parametrize("version", HELMS)
+def test_monitoring_stands_back_where_nobody_knows_it(version: str) -> None:
+    path = CI[names(CI).index("exposed")]
+    ours = {"PodMonitor", "PrometheusRule"}
+    assert ours <= set(kinds(rendered(version, path)))
+    docs = rendered(version, path, apis=())
+    assert ours & set(kinds(docs)) == set()
+    assert not [doc for doc in docs if doc["metadata"]["name"].endswith("-dashboard")]
+
+
+# ------------------------------------------------------------------------------------ odds and ends
+
+
+def test_a_digest_stands_above_the_tag() -> None:
+    digest = f"sha256:{'0' * 64}"
+    docs = rendered("helm4", {"image": {"repository": "r.example/relay", "digest": digest, "tag": "x"}})
+    assert one(docs, "Pod")["spec"]["containers"][0]["image"] == f"r.example/relay@{digest}"
+
+
+def test_names_stay_within_their_bounds() -> None:
+    docs = rendered("helm4", CI[names(CI).index("standalone")], release="a" * 53)
+    for doc in docs:
+        assert len(doc["metadata"]["name"]) <= 63
+        for value in doc["metadata"].get("labels", {}).values():
+            assert len(value) <= 63
+
+
+def test_the_raw_examples_are_like_the_chart_s() -> None:
+    """Whoever uses no Helm gets the same probes, arguments and drain."""
+    chart = umbrella_pod({"relay": {"grpc": {"socket": {"enabled": False}}}})["spec"]["initContainers"][0]
+    for path in RAW:
+        docs = documents(path.read_text(encoding="utf-8"))
+        ((_, spec),) = pod_specs(docs)
+        (relay,) = spec["initContainers"]
+        for field in ("name", "restartPolicy", "args", "ports", "resources"):
+            assert relay[field] == chart[field], (path, field)
+        assert relay["startupProbe"]["httpGet"] == chart["startupProbe"]["httpGet"]
+        assert relay["startupProbe"]["failureThreshold"] == chart["startupProbe"]["failureThreshold"]
+
+
+@pytest.mark.parametrize("text", BLOCKS, ids=lambda text: text.split("\n")[0])
+def test_values_in_the_docs_are_good(text: str) -> None:
+    for version in HELMS:
+        assert rendered(version, yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("name", names(CI))
+def test_notes_say_what_to_do_next(name: str, tmp_path: Path) -> None:
+    """`helm template` leaves NOTES.txt out; a template of the same text has it rendered."""
+    copy = tmp_path / "relay"
+    run("cp", "-r", CHART, copy)
+    notes = (copy / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    (copy / "templates" / "notes.yaml").write_text(
+        f'notes: |\n  {{{{- define "n" }}}}{notes}{{{{ end }}}}\n  {{{{- include "n" . | nindent 2 }}}}\n'
+    )
+    ran = template("helm4", CI[names(CI).index(name)], chart=copy, apis=())
+    assert ran.code == 0, ran.err
+    (text,) = [doc["notes"] for doc in documents(ran.out) if "notes" in doc]
+    assert "helm test shop --namespace default --logs" in text
+    assert "relay schedule TOPIC --in 5s" in text
+    if name == "exposed":
+        assert "Nothing of `monitoring` is installed" in text
+        assert "dns:///timers.default:7451" in text
+    if name == "socket":
+        assert 'spec.initContainers     {{ include "relay.sidecar" .Subcharts.relay }}' in text
