@@ -208,6 +208,11 @@ CASES = {
         lambda: dead().redriven("t", 1, 0.0).again(0, 1),
         {ONCE},
     ),
+    "redriven as another occurrence": Case(
+        lambda: dead().redriven("t", 9, 0.0).claimed("t", 2, 0.0, 0, 1, 9).acked("t", 2),
+        lambda: dead().redriven("t", 1, 0.0).claimed("t", 2, 0.0, 0, 1, 1).acked("t", 2),
+        {NEWEST},
+    ),
     "adopted, and nobody is there": Case(
         lambda: nacked().claimed("t", 2, 0.0, 0, 1, adopted=Adoption.INTENT).acked("t", 2),
         lambda: nacked().again(1, 2),

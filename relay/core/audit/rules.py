@@ -68,7 +68,8 @@ class Rules(LeaseRules):
         if rule(record, timer):
             self.living.pop(record.timer_id, None)
             voided = timer.lease.nonce if timer.lease is not None else b""
-            ended = Ended(record.kind, timer.occurrence or record.occurrence, self.entry, voided)
+            occurrence = timer.occurrence or record.occurrence
+            ended = Ended(record.kind, occurrence, self.entry, voided, record.dead_id)
             self._ended.add(record.timer_id, ended)
         else:
             timer.entry, timer.time, timer.missed = self.entry, self.now, None
@@ -178,6 +179,10 @@ class Rules(LeaseRules):
     def _redriven(self, record: Record, timer: Living) -> bool:
         self._vanished(record, timer)
         self._intent(record, timer)
+        ended = self._ended.get(record.timer_id)
+        if ended is not None and ended.dead_id == record.dead_id and ended.occurrence != record.occurrence:
+            what = "was brought back as another occurrence than the one that died"
+            self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
         timer.occurrence = record.occurrence if has(record.occurrence) else b""
         # Its first delivery was in its first life.
         timer.recorded, timer.deliveries, timer.nacked = True, 1, True

@@ -64,6 +64,8 @@ class Ended:
     entry: str
     voided: bytes
     """The nonce of the lease that ended with it."""
+    dead_id: str
+    """The dead letter that was made."""
 
 
 class Memory:
