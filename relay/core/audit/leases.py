@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.core.audit.knowledge import Knowledge, said
+from relay.core.audit.knowledge import Knowledge, has, said
 from relay.core.audit.report import Findings, Promise
 from relay.core.audit.state import Lease, Living, Nonces
 from relay.core.journal import Kind, Record
@@ -48,6 +48,16 @@ class LeaseRules(Knowledge):
             self.refute(
                 record.timer_id, timer, Promise.ONE_LEASE, "was claimed under a nonce that was used before"
             )
+
+    def told_lease(self, record: Record, timer: Living) -> None:
+        """A change that makes a lease void names it, and none where there is none."""
+        lease = timer.live_lease
+        known = lease.nonce if lease is not None else b""
+        told = record.nonce if has(record.nonce) else b""
+        if known == told or record.adopted is not None or (lease is None and timer.occurrence is None):
+            return
+        what = "ends a lease that has no record" if told else "overlooks a lease"
+        self.refute(record.timer_id, timer, Promise.ONE_LEASE, f"is {said(record)}, which {what}")
 
     def free(self, record: Record, timer: Living) -> None:
         """No lease on it is valid any more: it ran out, or a foreign writer ended it."""

@@ -172,6 +172,7 @@ class Rules(LeaseRules):
         self.findings.checked[Promise.AT_LEAST_ONCE] += 1
 
     def _replaced(self, record: Record, timer: Living) -> bool:
+        self.told_lease(record, timer)
         self.same_due(record, timer, record.previous_due)
         self._intent(record, timer)
         return False
@@ -205,6 +206,8 @@ class Rules(LeaseRules):
 
     def _cancelled(self, record: Record, timer: Living) -> bool:
         self.findings.checked[Promise.NEWEST_INTENT] += 1
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
         return True
 
     # ------------------------------------------------------------------------------ ends
@@ -214,6 +217,7 @@ class Rules(LeaseRules):
             self.free(record, timer)
         if has(record.nonce) and self.holds(record, timer) and record.received:
             self.delivered(timer)
+        self.same_due(record, timer, record.due)
         # A reject counts, also where nobody received it.
         self.counted(record, timer, int(record.received or record.reason == "unreadable"), 0)
         self.counts["dead"] += 1
@@ -224,11 +228,15 @@ class Rules(LeaseRules):
         if self.now < record.expires:
             what = f"expired {record.expires - self.now} µs too soon"
             self.refute(record.timer_id, timer, Promise.AT_LEAST_ONCE, what)
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
         self.counted(record, timer, self.lapse(timer), 0)
         return True
 
     def _parked(self, record: Record, timer: Living) -> bool:
         self.free(record, timer)
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
         self.counted(record, timer, self.lapse(timer), 0)
         timer.due, timer.recorded = record.due, True
         return False
