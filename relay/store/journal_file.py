@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +24,13 @@ PAGE = 100
 """Entries that one call to Redis reads."""
 
 
+class CutShort(InvalidField):
+    """A file that ends in the middle of an entry: whoever wrote it was stopped."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("file", f"{name} ends in the middle of an entry: export again, and it goes on there")
+
+
 @dataclass(frozen=True, slots=True)
 class Raw:
     """An entry as it lies in Redis; `end` is where it ends in its file (bytes)."""
@@ -33,10 +40,14 @@ class Raw:
     topic: str = ""
     end: int = 0
 
+    def named(self, topic: str) -> Raw:
+        """As the first of a file."""
+        return replace(self, topic=topic)
+
 
 def batches(path: Path, topic: str) -> Iterator[Batch]:
-    """What a file holds of this topic's journal. Raises `InvalidField("file", …)` for what is none of ours, and
-    `OSError`."""
+    """What a file holds of this topic's journal. Raises `OSError`, and `InvalidField("file", …)` for what is
+    none of ours."""
     with path.open("rb") as file:
         for number, raw in enumerate(entries(file, str(path))):
             if not number and raw.topic != topic:
@@ -48,11 +59,11 @@ def batches(path: Path, topic: str) -> Iterator[Batch]:
 
 
 def entries(file: BinaryIO, name: str) -> Iterator[Raw]:
-    """All entries from where the file stands. Raises `InvalidField("file", …)`."""
+    """All entries from where the file stands. Raises `InvalidField("file", …)`, and `CutShort` at its end."""
     while (size := _size(file, name)) is not None:
         content = file.read(size)
         if len(content) < size:
-            raise InvalidField("file", f"{name} ends in the middle of an entry: export it again")
+            raise CutShort(name)
         message = file_pb2.Entry()
         try:
             message.ParseFromString(content)
@@ -72,14 +83,17 @@ def _size(file: BinaryIO, name: str) -> int | None:
             return size
         shift += 7
     if shift:
-        raise InvalidField("file", f"{name} ends in the middle of an entry: export it again")
+        raise CutShort(name)
     return None
 
 
 def delimited(raw: Raw) -> bytes:
-    """An entry behind its length."""
+    """An entry behind its length. Raises `StoreRefused`."""
     message = file_pb2.Entry(id=raw.id, topic=raw.topic)
-    message.batch.ParseFromString(raw.batch)
+    try:
+        message.batch.ParseFromString(raw.batch)
+    except DecodeError:
+        raise StoreRefused(f"entry {raw.id} of the journal can't be read: it is not Relay's") from None
     content = message.SerializeToString()
     size, head = len(content), bytearray()
     while size > 127:

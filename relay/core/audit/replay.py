@@ -83,11 +83,15 @@ class Audit:
 
     # ------------------------------------------------------------------------------ the verdict
 
-    def report(self, *, at_rest: bool = False) -> Report:
-        """The verdicts, once. `at_rest`: every timer must have ended."""
+    def report(self, *, at_rest: bool = False, reconciled: bool = False) -> Report:
+        """The verdicts, once.
+
+        `at_rest`: every timer must have ended. `reconciled`: Redis was asked of all that lived, so that
+        those of which there is no answer have a record that is newer.
+        """
         unasked = sum(self._judge_living(*each, at_rest) for each in self._rules.living.items())
         doubts = self._doubts()
-        if unasked:
+        if unasked and not reconciled:
             self._findings.doubt(Promise.AT_LEAST_ONCE, _LIVES.format(unasked), count=unasked)
         counts = self._rules.counts
         return Report(
