@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 import typer
@@ -87,10 +89,13 @@ def export(config: Path | None, topic: str, path: Path) -> None:
 
     async def copy(redis: Connection, keys: KeyNames) -> None:
         nonlocal count
-        with path.open("r+b" if end else "wb") as file:
-            file.seek(end)
-            file.truncate()  # what a run that was killed has written of an entry
+        with ExitStack() as stack:
+            file: BinaryIO | None = None
             async for raw in journal_file.in_redis(redis, keys, topic, after):
+                if file is None:  # and so nothing is written where Redis has nothing, or is away
+                    file = stack.enter_context(path.open("r+b" if end else "wb"))
+                    file.seek(end)
+                    file.truncate()  # what a run that was killed has written of an entry
                 file.write(journal_file.delimited(raw if end or count else raw.named(topic)))
                 count += 1
 
@@ -99,7 +104,6 @@ def export(config: Path | None, topic: str, path: Path) -> None:
     except OSError as failure:
         fail(f"{path} can't be written: {failure.strerror}", FAILURE)
     if not (count or end):
-        path.unlink()
         fail(f"the journal of {output.safe(topic)} is empty, or the topic has none", NOT_FOUND)
     typer.echo(f"{count} entries written to {path}", err=True)
 

@@ -112,4 +112,4 @@ async def in_redis(redis: Redis, keys: KeyNames, topic: str, after: str) -> Asyn
             return
         for name, fields in found:
             after = name.decode()
-            yield Raw(after, dict(zip(fields[::2], fields[1::2], strict=True)).get(b"b", b""))
+            yield Raw(after, fields.get(b"b", b""))
