@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relay.core.audit import Audit, Promise, Report, Verdict
@@ -61,6 +61,7 @@ def shown(report: Report) -> str:
     return "\n".join(f"{each.promise.title}: {each.doubts} {each.examples}" for each in report.judgements)
 
 
+@settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(chance=st.randoms(use_true_random=False))
 def test_what_the_store_in_memory_does_is_proved(chance: Random) -> None:
     """Anything in any order, and in the end everything is done."""
