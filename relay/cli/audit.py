@@ -76,9 +76,13 @@ async def replay(redis: Connection, keys: KeyNames, topic: str, judge: Audit) ->
 
 
 async def _catch_up(reader: JournalReader, topic: str, judge: Audit) -> None:
+    """To what is the end by now: relays may write faster than we read."""
+    ends = {batch.entry for batch in await reader.newest(topic)}
     while batches := await reader.read(topic, judge.last_entry, count=PAGE):
         for batch in batches:
             judge.add(batch)
+            if batch.entry in ends:
+                return
 
 
 def export(config: Path | None, topic: str, path: Path) -> None:

@@ -87,7 +87,7 @@ CASES = {
         {ONCE},
     ),
     "gone under a lease": Case(
-        lambda: delivered().gone("t", 1),
+        lambda: delivered().gone("t", 1).acked("t", 1),
         lambda: delivered().cancelled("t", 1).gone("t", 1),
         {ONCE},
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 
 from relay.core.audit.report import Findings, Gap, Open, Promise, Report
 from relay.core.audit.rules import Rules
@@ -141,7 +142,8 @@ class Audit:
 
     def _open(self) -> list[Open]:
         """The ones that the journal has not heard of for longest."""
-        oldest = sorted(self._rules.living.items(), key=lambda each: each[1].time)[: self._examples]
+        living = self._rules.living.items()
+        oldest = nsmallest(self._examples, living, key=lambda each: each[1].time)
         return [
             Open(
                 timer_id=timer_id,

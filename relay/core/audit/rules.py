@@ -259,10 +259,13 @@ class Rules(LeaseRules):
         return True
 
     def _refused(self, record: Record) -> None:
-        """A refused token must not have been the valid one."""
+        """A refused token must not have been the valid one, and what is GONE must have ended."""
         self.counts["refused"] += 1
         timer = self.living.get(record.timer_id)
         if timer is None or timer.epoch != self.epoch:
+            return
+        if record.kind is Kind.GONE:  # had a foreign writer removed it, TAKEN would have come first
+            self._vanished(record, timer)
             return
         lease = timer.live_lease
         if lease is None or lease.nonce != record.nonce:
@@ -270,10 +273,8 @@ class Rules(LeaseRules):
         if record.adopted is not None:
             self.counts["adopted"] += 1
             lease.void = True
-        elif record.kind is Kind.STALE:
+        else:
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, "had a valid token, which was refused")
-        else:  # what a foreign writer had removed would have been told by TAKEN
-            self.refute(record.timer_id, timer, Promise.AT_LEAST_ONCE, "was gone while it was leased")
 
     def lone(self, timer_id: str, timer: Living) -> None:
         """Redis has our record of a timer, and no timer: what the next change would call TAKEN."""
