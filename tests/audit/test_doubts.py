@@ -120,6 +120,15 @@ def test_living_timers_that_are_there() -> None:
     assert refuted(audited(batches, there=there)) == {ONCE}
 
 
+def test_at_rest_nothing_lives() -> None:
+    """Without Redis, too: one that was never claimed a foreign worker may have taken, as far as is known."""
+    waiting = whole().scheduled("open").batches
+    assert refuted(audited(waiting)) == {ONCE}
+    assert unsaid(audited(waiting, exclusive=False)) == {ONCE}
+    claimed = whole().scheduled("open").claimed("open", 9).batches
+    assert refuted(audited(claimed, exclusive=False)) == {ONCE}
+
+
 def test_a_lost_timer() -> None:
     """Redis has it no more, and nothing tells of its end."""
     waiting = whole().scheduled("lost", 60.0).batches

@@ -16,6 +16,7 @@ from relay.core.audit import Audit, Promise, Report, Verdict
 from relay.core.journal import Batch, Journals
 from relay.store.memory import MemoryStore
 from tests.audit.drive import Driver
+from tests.chaos import CHAOS
 from tests.lua.bench import NOW, Bench, Break
 from tests.lua.breaks import BREAKS
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+QUIET = settings(deadline=None, database=None, derandomize=not CHAOS, suppress_health_check=list(HealthCheck))
 STEPS = 60
 SEEDS = 40
 HUNT = 150
@@ -61,7 +63,7 @@ def shown(report: Report) -> str:
     return "\n".join(f"{each.promise.title}: {each.doubts} {each.examples}" for each in report.judgements)
 
 
-@settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(QUIET)
 @given(chance=st.randoms(use_true_random=False))
 def test_what_the_store_in_memory_does_is_proved(chance: Random) -> None:
     """Anything in any order, and in the end everything is done."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from math import ceil
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relay.core.audit.lateness import Lateness
+from tests.audit.test_histories import QUIET
 
 VALUES = st.lists(st.integers(-(2**40), 2**60) | st.integers(0, 200_000), min_size=1, max_size=300)
 
 
-@settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(QUIET)
 @given(VALUES)
 def test_by_nearest_rank(values: list[int]) -> None:
     """The least value that so many are not above."""

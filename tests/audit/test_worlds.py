@@ -11,15 +11,16 @@ from hypothesis.stateful import run_state_machine_as_test
 from relay.core.audit import Audit, Promise, Report, Verdict
 from relay.core.journal import Batch
 from tests.audit.test_histories import opened, shown
+from tests.chaos import CHAOS, count
 from tests.lua.bench import State
-from tests.properties.test_promises import COMMON, THOROUGH
+from tests.properties.test_promises import COMMON
 from tests.properties.world import World
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-RUNS = 300 if THOROUGH else 50
+SEARCH = settings(COMMON, max_examples=count(50, 400), derandomize=not CHAOS)
 
 
 class Judged(World):
@@ -59,4 +60,4 @@ def test_nobody_is_blamed_for_what_others_do(valkey: RunningServer, keyspace: Ke
     """Publishers and workers that know nothing of Relay make doubts, and never a false verdict."""
     with opened(valkey, keyspace.topic()) as (bench, runner):
         world = Judged.subclass(bench, runner)
-        run_state_machine_as_test(world, settings=settings(COMMON, max_examples=RUNS))
+        run_state_machine_as_test(world, settings=SEARCH)
