@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
+from relay.core.audit import Report
 from relay.store import records
+from tests import judge
 from tests.e2e.processes import Application, Journal, Process, Relay, eventually
 from tests.e2e.producer import Producer
 from tests.servers import Kind, RunningServer, ServerMissing, start_server
@@ -60,7 +64,8 @@ class Stage:
         start: bool = True,
     ) -> Relay:
         """A relay; it is SERVING unless `start` is false."""
-        relay = Relay(self.directory, name, url or self.server.url, listen, settings or {})
+        known = {**judge.ON, **(settings or {})}
+        relay = Relay(self.directory, name, url or self.server.url, listen, known)
         self._processes.append(relay)
         if start:
             relay.start()
@@ -111,12 +116,13 @@ class Stage:
 
     def wait_empty(self, topic: str, timeout: float = 75.0, *, dead: int = 0) -> None:
         """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind, but
-        for so many dead letters, which go."""
+        for its journal, and for so many dead letters, which go."""
         eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
         if dead:
             assert self.client.xlen(f"timers_dead:{topic}") == dead
             self.client.delete(f"timers_dead:{topic}")
-        assert self.client.keys(f"*{topic}*") == []
+        keys = set(cast("list[bytes]", self.client.keys(f"*{topic}*")))
+        assert keys <= {f"{judge.PREFIX}{topic}".encode()}
 
     def leased(self, topic: str) -> int:
         """How many timers' records say LEASED."""
@@ -131,6 +137,18 @@ class Stage:
     def gate(self) -> Path:
         """A file that is not there yet: handlers whose payload names it wait until `touch` opens it."""
         return self.directory / "gate"
+
+    def judged(self, topic: str, accepted: Collection[str] = (), **options: Any) -> Report:
+        """The audit proves the promises by the topic's journal, which agrees with the producer and the
+        handlers; see `tests.judge.judged`."""
+        return judge.judged(self.client, topic, self.journal.events(), accepted=accepted, **options)
+
+    def check_journals(self) -> None:
+        """Whatever the test has done, no promise is refuted by what its servers hold of journals."""
+        for server in self._servers:
+            with suppress(RedisError, OSError), server.client(socket_timeout=5.0) as client:
+                for topic in judge.topics_with_a_journal(client):
+                    judge.not_refuted(client, topic)
 
     def close(self) -> None:
         for producer in self._producers:
@@ -163,6 +181,7 @@ def stage() -> Iterator[Stage]:
     try:
         yield stage
         stage.check_logs()
+        stage.check_journals()
     finally:
         stage.show_logs()
         stage.close()

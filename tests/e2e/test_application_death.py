@@ -127,3 +127,4 @@ def test_many_kills(stage: Stage) -> None:
         assert attempts(stage, name) == sorted(attempts(stage, name)), name
     assert highest <= 6, "bystanders ran up attempts"
     assert all(attempts(stage, name)[-1] >= 2 for name in killers)
+    stage.judged(TOPIC, ordinary | killers)

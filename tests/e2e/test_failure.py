@@ -82,6 +82,7 @@ def test_poison_dies_and_is_redriven(stage: Stage) -> None:
         assert len({event.occurrence for event in stage.journal.starts("poison")}) == 1
         operator.purge()
     stage.wait_empty(TOPIC)
+    stage.judged(TOPIC, ["poison"])
 
 
 def test_a_killer_dies_in_the_end(stage: Stage) -> None:
@@ -155,6 +156,7 @@ def test_periods_through_kills(stage: Stage) -> None:
     for name in names:
         assert sorted(periods[name]) == list(range(periods_each)), f"{name} lost a period"
         assert len(set().union(*periods[name].values())) == periods_each, f"occurrences of {name}"
+    stage.judged(TOPIC, names)
 
 
 def test_a_pause_holds_for_every_relay(stage: Stage) -> None:

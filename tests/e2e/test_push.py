@@ -96,6 +96,7 @@ def test_rolling_restarts(stage: Stage) -> None:
     stage.wait_empty(TOPIC)
     assert stage.journal.ended().keys() == names
     assert {event.attempt for event in stage.journal.events("start")} == {1}
+    stage.judged(TOPIC, names)
 
 
 def test_a_relay_that_stops_waits_for_its_calls(stage: Stage) -> None:
@@ -171,3 +172,4 @@ def test_many_kills(stage: Stage) -> None:
     for event in began:
         counted[event.timer_id] = counted.get(event.timer_id, 0) + 1
         assert event.attempt == counted[event.timer_id], event
+    stage.judged(TOPIC, counted)

@@ -1,0 +1,101 @@
+"""What an audit knows while it replays: the timers, and what it has found out about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from relay.core.audit.lateness import Lateness
+from relay.core.audit.report import Example, Findings, Promise
+from relay.core.audit.state import Living
+from relay.core.journal import Kind, Record
+
+FOREIGN = "only a foreign writer, or a relay without the journal, can have done that"
+
+
+class Knowledge:
+    """One topic's timers as its records say, the findings about them, and what all rules need."""
+
+    def __init__(self, findings: Findings, exclusive: bool) -> None:
+        self.living: dict[str, Living] = {}
+        self.counts: Counter[str] = Counter()
+        self.lateness = Lateness()
+        self.epoch = 0
+        """How often records were missing."""
+        self.findings = findings
+        self.exclusive = exclusive
+        self.entry, self.now = "", 0
+        self.occurrence = b""
+        """What the record at hand says of it."""
+
+    def begin(self, entry: str, now: int) -> None:
+        """The batch whose records come next."""
+        self.entry, self.now = entry, now
+
+    # ------------------------------------------------------------------------------ common parts
+
+    def delivered(self, timer: Living) -> None:
+        """The application had it. That is said once for each lease: a receipt may come before its end."""
+        lease = timer.lease
+        if lease is None or lease.received:
+            return
+        timer.deliveries += 1
+        self.counts["deliveries"] += 1
+        if timer.deliveries == 1:
+            if timer.due is not None and not lease.approximate:
+                self.lateness.add(lease.since - timer.due)
+        else:
+            self.counts["retries" if timer.nacked else "duplicates"] += 1
+
+    def same_due(self, record: Record, timer: Living, due: int) -> None:
+        """A due time stays what it was, but for a new intent."""
+        if timer.due is None or timer.due == due:
+            return
+        what = f"had another due time than the newest intent: {due} and not {timer.due}"
+        early = record.kind is Kind.CLAIMED and self.now < timer.due
+        if timer.recorded or self.exclusive:
+            self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
+            if early:
+                self.refute(record.timer_id, timer, Promise.NEVER_EARLY, f"was delivered early: it {what}")
+        else:  # a publisher may have moved it: no record of ours was there to tell
+            self.counts["moved"] += 1
+            if early:
+                self.blame(record.timer_id, timer, Promise.NEVER_EARLY, f"was delivered early: it {what}")
+
+    def counted(self, record: Record, timer: Living, attempts: int, claims: int) -> None:
+        """So many attempts and claims more than before."""
+        for name, before, more, now in (
+            ("attempts", timer.attempts, attempts, record.attempts),
+            ("claims", timer.claims, claims, record.claims),
+        ):
+            if before is not None and now != before + more:
+                what = f"is {said(record)} with {now} {name}, and they are {before + more}"
+                self.refute(record.timer_id, timer, Promise.HONEST_ATTEMPTS, what)
+        timer.attempts, timer.claims = record.attempts, record.claims
+
+    # ------------------------------------------------------------------------------ findings
+
+    def refute(self, timer_id: str, timer: Living, promise: Promise, what: str) -> None:
+        """The promise is broken."""
+        self.findings.refute(promise, self.example(timer_id, timer, what))
+
+    def blame(self, timer_id: str, timer: Living, promise: Promise, what: str) -> None:
+        """The promise is broken, unless somebody did it who writes no journal, and who may be there."""
+        if self.exclusive:
+            return self.refute(timer_id, timer, promise, what)
+        self.findings.doubt(promise, FOREIGN, self.example(timer_id, timer, what))
+        return None
+
+    def example(self, timer_id: str, timer: Living, what: str) -> Example:
+        """A timer, its last record's entry and the one at hand."""
+        entries = tuple(dict.fromkeys(entry for entry in (timer.entry, self.entry) if entry))
+        return Example(timer_id, timer.occurrence or self.occurrence, what, self.now, entries)
+
+
+def said(record: Record) -> str:
+    """What the record says, as a verb."""
+    return record.kind.name.lower()
+
+
+def has(nonce: bytes) -> bool:
+    """Whether it is one."""
+    return nonce.strip(b"\0") != b""

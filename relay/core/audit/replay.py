@@ -1,0 +1,156 @@
+"""Replays a journal, batch by batch, and judges each promise by it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+
+from relay.core.audit.report import Findings, Gap, Open, Promise, Report
+from relay.core.audit.rules import Rules
+from relay.core.audit.state import Living
+from relay.core.journal import Batch, Kind
+
+MOST_GAPS = 100
+"""Gaps that are listed; all are counted."""
+
+_LIVES = "{} timers live, and no Redis was asked whether they are there"
+
+
+class Audit:
+    """One topic's journal. `add` its batches in order, `reconcile` what still lives, and read the `report`.
+
+    It remembers the timers that live, the last 100,000 that ended, the last 10,000 nonces of each relay and
+    eight bytes for each first delivery. `exclusive`: nobody but relays with a journal has ever written to the
+    topic, so that whatever has no record is a break and not somebody else's doing.
+    """
+
+    def __init__(self, *, exclusive: bool = False, examples: int = 5) -> None:
+        self._findings = Findings(examples)
+        self._examples = examples
+        self._rules = Rules(self._findings, exclusive)
+        self._kinds: Counter[Kind] = Counter()
+        self._gaps: list[Gap] = []
+        self._gap_count = self._missing = self._batches = 0
+        self._last = 0
+        self._first_entry = self._last_entry = ""
+        self._first_time = self._last_time = 0
+
+    @property
+    def last_entry(self) -> str:
+        """The stream's entry that was added last; empty before the first."""
+        return self._last_entry
+
+    def add(self, batch: Batch) -> None:
+        """The next batch."""
+        if not self._batches:
+            self._first_entry, self._first_time = batch.entry, batch.time
+        lost = batch.lost_since(self._last)
+        if lost > 0:
+            self._gap(batch, lost, "trimmed" if not self._batches else "missing")
+        elif lost < 0:
+            self._gap(batch, 0, "the journal went back: Redis did, or the key was removed")
+        whole = batch.last - batch.first + 1
+        if whole != len(batch.records):
+            self._gap(batch, max(whole - len(batch.records), 0), "the batch does not hold what it numbers")
+        self._batches += 1
+        self._last, self._last_entry, self._last_time = batch.last, batch.entry, batch.time
+        self._rules.begin(batch.entry, batch.time)
+        for record in batch.records:
+            self._kinds[record.kind] += 1
+            self._rules.apply(record)
+
+    def _gap(self, batch: Batch, missing: int, why: str) -> None:
+        self._gap_count += 1
+        self._missing += missing
+        if len(self._gaps) < MOST_GAPS:
+            self._gaps.append(Gap(batch.entry, missing, why))
+        self._rules.forget()
+
+    # ------------------------------------------------------------------------------ what lives
+
+    def unreconciled(self) -> Iterator[str]:
+        """The timers that live, of which it is not known whether Redis has them."""
+        return (timer_id for timer_id, timer in self._rules.living.items() if timer.missed is None)
+
+    def reconcile(self, timer_ids: Sequence[str], standing: Sequence[tuple[bool, bool]]) -> None:
+        """Of each: whether Redis has the timer, and a record of ours.
+
+        Batches from before Redis was asked may be added later: a timer's next record makes this void.
+        """
+        for timer_id, (there, remembered) in zip(timer_ids, standing, strict=True):
+            if (timer := self._rules.living.get(timer_id)) is not None:
+                timer.missed, timer.remembered = not there, remembered
+
+    # ------------------------------------------------------------------------------ the verdict
+
+    def report(self, *, at_rest: bool = False, reconciled: bool = False) -> Report:
+        """The verdicts, once.
+
+        `at_rest`: every timer must have ended. `reconciled`: Redis was asked of all that lived, so that
+        those of which there is no answer have a record that is newer.
+        """
+        unasked = sum(self._judge_living(*each, at_rest) for each in self._rules.living.items())
+        doubts = self._doubts()
+        if unasked and not reconciled:
+            self._findings.doubt(Promise.AT_LEAST_ONCE, _LIVES.format(unasked), count=unasked)
+        counts = self._rules.counts
+        return Report(
+            judgements=[self._findings.judgement(promise, doubts) for promise in Promise],
+            batches=self._batches,
+            records=self._kinds.total(),
+            kinds={kind.name: self._kinds[kind] for kind in Kind if self._kinds[kind]},
+            first_entry=self._first_entry,
+            last_entry=self._last_entry,
+            first_time=self._first_time,
+            last_time=self._last_time,
+            gaps=tuple(self._gaps),
+            gap_count=self._gap_count,
+            missing=self._missing,
+            lateness=self._rules.lateness.summary(),
+            lateness_count=len(self._rules.lateness),
+            counts={name: counts[name] for name in sorted(counts)},
+            open_count=len(self._rules.living),
+            open=self._open(),
+        )
+
+    def _doubts(self) -> dict[str, int]:
+        """What speaks against any proof."""
+        if not self._batches:
+            return {"the journal is empty": 1}
+        if self._missing:
+            return {f"{self._missing} records are missing": self._gap_count}
+        return {"the journal is not whole": self._gap_count} if self._gap_count else {}
+
+    def _judge_living(self, timer_id: str, timer: Living, at_rest: bool) -> bool:
+        """Whether it may be lost; answers whether nobody was asked."""
+        rules, promise = self._rules, Promise.AT_LEAST_ONCE
+        rules.occurrence = b""
+        if timer.missed and timer.remembered:
+            rules.lone(timer_id, timer)
+        elif timer.missed and timer.recorded and timer.epoch == rules.epoch:
+            rules.refute(timer_id, timer, promise, "is gone, with all that we knew of it")
+        elif timer.missed:
+            rules.blame(timer_id, timer, promise, "is gone, and nothing says how it ended")
+        elif at_rest and timer.missed is None and not timer.recorded:
+            rules.blame(timer_id, timer, promise, "has not ended")
+        elif at_rest:
+            rules.refute(timer_id, timer, promise, "has not ended")
+        else:
+            return timer.missed is None
+        return False
+
+    def _open(self) -> list[Open]:
+        """The ones that the journal has not heard of for longest."""
+        living = self._rules.living.items()
+        oldest = nsmallest(self._examples, living, key=lambda each: each[1].time)
+        return [
+            Open(
+                timer_id=timer_id,
+                state="gone" if timer.missed else "leased" if timer.live_lease else "pending",
+                due=timer.due or 0,
+                age=self._last_time - timer.time,
+                entry=timer.entry,
+            )
+            for timer_id, timer in oldest
+        ]

@@ -1,0 +1,150 @@
+"""What an audit says: a verdict for each promise, with what refutes it or why it can't be given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+
+class Promise(IntEnum):
+    """The promises of the README that a journal can prove."""
+
+    NEVER_EARLY = 1
+    AT_LEAST_ONCE = 2
+    ONE_LEASE = 3
+    NEWEST_INTENT = 4
+    HONEST_ATTEMPTS = 5
+
+    @property
+    def title(self) -> str:
+        """Its name in the README."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    Promise.NEVER_EARLY: "Never early",
+    Promise.AT_LEAST_ONCE: "At least once",
+    Promise.ONE_LEASE: "One live lease",
+    Promise.NEWEST_INTENT: "Newest intent wins",
+    Promise.HONEST_ATTEMPTS: "Honest attempts",
+}
+
+
+class Verdict(Enum):
+    """Whether a promise was kept."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNSAID = "can't be said"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One timer that shows it. `time` (microseconds) is of the last of the journal's `entries` that tell."""
+
+    timer_id: str
+    occurrence: bytes
+    what: str
+    time: int
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is said of one promise. `refuted` counts breaks, `doubts` how often each reason came up."""
+
+    promise: Promise
+    verdict: Verdict
+    checked: int
+    refuted: int = 0
+    doubts: Mapping[str, int] = field(default_factory=dict)
+    examples: Sequence[Example] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that are missing before `entry`; how many is not known where the journal went back."""
+
+    entry: str
+    missing: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A timer that has not ended. `age` (microseconds) is since the journal last heard of it."""
+
+    timer_id: str
+    state: str
+    due: int
+    age: int
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole audit. `kinds` counts records; instants and lengths are microseconds."""
+
+    judgements: Sequence[Judgement]
+    batches: int
+    records: int
+    kinds: Mapping[str, int]
+    first_entry: str
+    last_entry: str
+    first_time: int
+    last_time: int
+    gaps: Sequence[Gap]
+    gap_count: int
+    missing: int
+    lateness: Mapping[str, int]
+    lateness_count: int
+    counts: Mapping[str, int]
+    open_count: int
+    open: Sequence[Open]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all."""
+        found = {judgement.verdict for judgement in self.judgements}
+        return next(each for each in (Verdict.REFUTED, Verdict.UNSAID, Verdict.PROVED) if each in found)
+
+    def of(self, promise: Promise) -> Judgement:
+        """What is said of this promise."""
+        return next(each for each in self.judgements if each.promise is promise)
+
+
+class Findings:
+    """Gathers what speaks against the promises: all of it counted, the first `examples` of each kept."""
+
+    def __init__(self, examples: int) -> None:
+        self._most = examples
+        self._refuted: Counter[Promise] = Counter()
+        self._doubts: dict[Promise, Counter[str]] = {promise: Counter() for promise in Promise}
+        self._examples: dict[tuple[Promise, bool], list[Example]] = {}
+        self.checked: Counter[Promise] = Counter()
+
+    def refute(self, promise: Promise, example: Example) -> None:
+        """It is broken."""
+        self._refuted[promise] += 1
+        self._keep(promise, True, example)
+
+    def doubt(self, promise: Promise, reason: str, example: Example | None = None, count: int = 1) -> None:
+        """It may be broken: the journal alone can't tell."""
+        self._doubts[promise][reason] += count
+        if example is not None:
+            self._keep(promise, False, example)
+
+    def _keep(self, promise: Promise, broken: bool, example: Example) -> None:
+        kept = self._examples.setdefault((promise, broken), [])
+        if len(kept) < self._most:
+            kept.append(example)
+
+    def judgement(self, promise: Promise, doubts: Mapping[str, int]) -> Judgement:
+        """What it comes to; `doubts` are further ones."""
+        refuted = self._refuted[promise]
+        both = {**self._doubts[promise], **doubts}
+        verdict = Verdict.REFUTED if refuted else Verdict.UNSAID if both else Verdict.PROVED
+        examples = self._examples.get((promise, bool(refuted)), [])
+        return Judgement(promise, verdict, self.checked[promise], refuted, both, tuple(examples))

@@ -1,0 +1,286 @@
+"""What each kind of record may say of a timer, and what it breaks if it says something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from relay.core.audit.knowledge import has, said
+from relay.core.audit.leases import LeaseRules
+from relay.core.audit.report import Findings, Promise
+from relay.core.audit.state import Ended, Living, Memory
+from relay.core.journal import Adoption, Kind, Record
+
+OLDER = "it began before the journal did"
+
+MOST_ENDED = 100_000
+
+_BEGIN = {Kind.SCHEDULED, Kind.REDRIVEN, Kind.REPAIRED}
+"""What needs no timer to have been there."""
+
+
+class Rules(LeaseRules):
+    """All rules, by kind. A rule answers whether the timer has ended."""
+
+    def __init__(self, findings: Findings, exclusive: bool) -> None:
+        super().__init__(findings, exclusive)
+        self._ended = Memory(MOST_ENDED)
+        self._rules: dict[Kind, Callable[[Record, Living], bool]] = {
+            Kind.SCHEDULED: self._scheduled,
+            Kind.REPLACED: self._replaced,
+            Kind.CLAIMED: self.claimed,
+            Kind.RECEIVED: self.renewed,
+            Kind.EXTENDED: self.renewed,
+            Kind.ACKED: self.acked,
+            Kind.NACKED: self.nacked,
+            Kind.RELEASED: self.released,
+            Kind.RESCHEDULED: self._rescheduled,
+            Kind.DEAD: self._dead,
+            Kind.EXPIRED: self._expired,
+            Kind.REDRIVEN: self._redriven,
+            Kind.CANCELLED: self._cancelled,
+            Kind.RUN: self._run,
+            Kind.PARKED: self._parked,
+            Kind.ORPHANED: self._orphaned,
+            Kind.TAKEN: self._taken,
+            Kind.REPAIRED: self._repaired,
+        }
+
+    def forget(self) -> None:
+        """Records are missing: what was known of any timer may be otherwise by now."""
+        self.epoch += 1
+        self._ended.clear()
+
+    # ------------------------------------------------------------------------------ one record
+
+    def apply(self, record: Record) -> None:
+        """The next record of the batch."""
+        self.occurrence = record.occurrence
+        if record.kind in (Kind.STALE, Kind.GONE):
+            return self._refused(record)
+        rule = self._rules.get(record.kind)
+        if rule is None:  # of the topic, or of a dead letter
+            return None
+        timer = self.living.get(record.timer_id)
+        if timer is None or timer.epoch != self.epoch:
+            timer = self._unknown(record)
+        if record.adopted is not None:
+            self._adopted(record, timer)
+        if rule(record, timer):
+            self.living.pop(record.timer_id, None)
+            voided = timer.lease.nonce if timer.lease is not None else b""
+            occurrence = timer.occurrence or record.occurrence
+            ended = Ended(record.kind, occurrence, self.entry, voided, record.dead_id)
+            self._ended.add(record.timer_id, ended)
+        else:
+            timer.entry, timer.time, timer.missed = self.entry, self.now, None
+            self._ended.forget(record.timer_id)
+            self.living[record.timer_id] = timer
+        return None
+
+    def _unknown(self, record: Record) -> Living:
+        """A timer of which the journal knows nothing (certain). What it is now is what it was."""
+        older = self.living.get(record.timer_id)
+        timer = Living(self.epoch, self.entry, self.now, None, None, None, None)
+        timer.accepted = older is not None and older.accepted
+        ended = self._ended.get(record.timer_id)
+        if record.kind in _BEGIN:
+            timer.voided = ended.voided if ended is not None else b""
+        elif ended is not None:
+            if record.kind is Kind.CLAIMED:  # nothing was left of it: whoever brought it back began anew
+                timer.occurrence, timer.attempts, timer.claims = b"", 0, 0
+            self._after_the_end(record, timer, ended)
+        elif not self.epoch:
+            self._never_heard_of(record, timer)
+        return timer
+
+    def _after_the_end(self, record: Record, timer: Living, ended: Ended) -> None:
+        """A record about a timer that has ended: a foreign publisher's new intent begins with nothing."""
+        timer.entry = ended.entry
+        ghost = has(record.occurrence) and record.occurrence == ended.occurrence
+        if has(record.nonce) and record.kind is not Kind.CLAIMED:
+            self.refute(
+                record.timer_id, timer, Promise.ONE_LEASE, f"is {said(record)} after it was {_end(ended)}"
+            )
+            if ended.kind is Kind.CANCELLED:
+                self.refute(
+                    record.timer_id, timer, Promise.NEWEST_INTENT, f"is {said(record)} after it was cancelled"
+                )
+        elif ghost:
+            what = f"is {said(record)} after it was {_end(ended)}, as the same occurrence"
+            self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
+        else:
+            self._found(record, timer, f"is {said(record)} after it was {_end(ended)}")
+
+    def _never_heard_of(self, record: Record, timer: Living) -> None:
+        if has(record.nonce) and record.kind is not Kind.CLAIMED:
+            what = f"is {said(record)} under a lease that has no record"
+            if self.exclusive:
+                self.refute(record.timer_id, timer, Promise.ONE_LEASE, what)
+            else:
+                told = self.example(record.timer_id, timer, what)
+                self.findings.doubt(Promise.ONE_LEASE, OLDER, told)
+        else:
+            self._found(record, timer, f"is {said(record)}, and nobody scheduled it")
+
+    def _found(self, record: Record, timer: Living, what: str) -> None:
+        """Somebody else's timer, or one from before the journal."""
+        self.counts["found"] += 1
+        if self.exclusive:
+            self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
+
+    def _adopted(self, record: Record, timer: Living) -> None:
+        self.counts["adopted"] += 1
+        if self.exclusive:
+            self.refute(
+                record.timer_id, timer, Promise.NEWEST_INTENT, "was changed by somebody without a record"
+            )
+        if record.adopted is Adoption.INTENT:
+            timer.due, timer.occurrence, timer.attempts, timer.claims = None, b"", 0, 0
+            timer.deliveries, timer.nacked, timer.lease = 0, False, None
+        elif timer.lease is not None:  # what was received counts, as with a lease that lapsed
+            timer.lease.void = True
+
+    # ------------------------------------------------------------------------------ intents
+
+    def _scheduled(self, record: Record, timer: Living) -> bool:
+        self._vanished(record, timer)
+        self._intent(record, timer)
+        return False
+
+    def _vanished(self, record: Record, timer: Living) -> None:
+        """It is told that no such timer was there, and it had not ended."""
+        if self.living.get(record.timer_id) is not timer:
+            return
+        if timer.recorded:
+            self.refute(
+                record.timer_id, timer, Promise.AT_LEAST_ONCE, "was gone, with all that we knew of it"
+            )
+        else:
+            self.blame(
+                record.timer_id, timer, Promise.AT_LEAST_ONCE, "was gone, and nothing says how it ended"
+            )
+
+    def _intent(self, record: Record, timer: Living) -> None:
+        """A new one: it has nothing of the old but the name."""
+        if timer.lease is not None:
+            timer.voided = timer.lease.nonce
+        timer.lease, timer.occurrence, timer.attempts, timer.claims = None, b"", 0, 0
+        timer.deliveries, timer.nacked, timer.accepted = 0, False, True
+        timer.due, timer.recorded = record.due, record.expires > 0
+        timer.missed = None
+        self.counts["intents"] += 1
+        self.findings.checked[Promise.AT_LEAST_ONCE] += 1
+
+    def _replaced(self, record: Record, timer: Living) -> bool:
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.previous_due)
+        self._intent(record, timer)
+        return False
+
+    def _redriven(self, record: Record, timer: Living) -> bool:
+        self._vanished(record, timer)
+        self._intent(record, timer)
+        ended = self._ended.get(record.timer_id)
+        if ended is not None and ended.dead_id == record.dead_id and ended.occurrence != record.occurrence:
+            what = "was brought back as another occurrence than the one that died"
+            self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
+        timer.occurrence = record.occurrence if has(record.occurrence) else b""
+        # Its first delivery was in its first life.
+        timer.recorded, timer.deliveries, timer.nacked = True, 1, True
+        return False
+
+    def _rescheduled(self, record: Record, timer: Living) -> bool:
+        if self.holds(record, timer):
+            self.delivered(timer)
+            self.same_due(record, timer, record.previous_due)
+        self._intent(record, timer)
+        return False
+
+    def _run(self, record: Record, timer: Living) -> bool:
+        if timer.live_lease is not None:
+            self.refute(record.timer_id, timer, Promise.ONE_LEASE, "was made due while it was leased")
+        self.same_due(record, timer, record.previous_due)
+        self.counted(record, timer, self.lapse(timer), 0)
+        timer.due, timer.recorded = record.due, True
+        return False
+
+    def _cancelled(self, record: Record, timer: Living) -> bool:
+        self.findings.checked[Promise.NEWEST_INTENT] += 1
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
+        return True
+
+    # ------------------------------------------------------------------------------ ends
+
+    def _dead(self, record: Record, timer: Living) -> bool:
+        if not record.received and record.reason != "unreadable":  # a claim has found it
+            self.free(record, timer)
+        if has(record.nonce) and self.holds(record, timer) and record.received:
+            self.delivered(timer)
+        self.same_due(record, timer, record.due)
+        # A reject counts, also where nobody received it.
+        self.counted(record, timer, int(record.received or record.reason == "unreadable"), 0)
+        self.counts["dead"] += 1
+        return True
+
+    def _expired(self, record: Record, timer: Living) -> bool:
+        self.free(record, timer)
+        if self.now < record.expires:
+            what = f"expired {record.expires - self.now} µs too soon"
+            self.refute(record.timer_id, timer, Promise.AT_LEAST_ONCE, what)
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
+        self.counted(record, timer, self.lapse(timer), 0)
+        return True
+
+    def _parked(self, record: Record, timer: Living) -> bool:
+        self.free(record, timer)
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
+        self.counted(record, timer, self.lapse(timer), 0)
+        timer.due, timer.recorded = record.due, True
+        return False
+
+    def _orphaned(self, record: Record, timer: Living) -> bool:
+        if timer.accepted:
+            self.blame(
+                record.timer_id, timer, Promise.AT_LEAST_ONCE, "was removed, for it had lost its payload"
+            )
+        return True
+
+    def _taken(self, record: Record, timer: Living) -> bool:
+        self.counts["taken"] += 1
+        self.blame(record.timer_id, timer, Promise.AT_LEAST_ONCE, "was removed by somebody without a record")
+        return True
+
+    def _repaired(self, record: Record, timer: Living) -> bool:
+        """A payload without a timer: what became of the timer?"""
+        self._vanished(record, timer)
+        return True
+
+    def _refused(self, record: Record) -> None:
+        """A refused token must not have been the valid one, and what is GONE must have ended."""
+        self.counts["refused"] += 1
+        timer = self.living.get(record.timer_id)
+        if timer is None or timer.epoch != self.epoch:
+            return
+        if record.kind is Kind.GONE:  # had a foreign writer removed it, TAKEN would have come first
+            self._vanished(record, timer)
+            return
+        lease = timer.live_lease
+        if lease is None or lease.nonce != record.nonce:
+            return
+        if record.adopted is not None:
+            self.counts["adopted"] += 1
+            lease.void = True
+        else:
+            self.refute(record.timer_id, timer, Promise.ONE_LEASE, "had a valid token, which was refused")
+
+    def lone(self, timer_id: str, timer: Living) -> None:
+        """Redis has our record of a timer, and no timer: what the next change would call TAKEN."""
+        self.counts["taken"] += 1
+        self.blame(timer_id, timer, Promise.AT_LEAST_ONCE, "is gone, and our record of it is left")
+
+
+def _end(ended: Ended) -> str:
+    return f"{ended.kind.name.lower()} ({ended.entry})"

@@ -1,0 +1,32 @@
+"""Which timers there are, asked for by name: what an audit holds against a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redis.asyncio import Redis
+
+from relay.core.ports import MAX_PER_CALL
+from relay.store.errors import translated_errors
+from relay.store.keys import KeyNames
+
+
+async def standing(
+    redis: Redis, keys: KeyNames, topic: str, timer_ids: Sequence[str]
+) -> list[tuple[bool, bool]]:
+    """Of each: whether the timeline has it, and whether there is a lease record. Raises `StoreError`.
+
+    Each part of `MAX_PER_CALL` is of one moment, all together are not.
+    """
+    timeline, _, leases, *_ = keys.of(topic)
+    found: list[tuple[bool, bool]] = []
+    for start in range(0, len(timer_ids), MAX_PER_CALL):
+        part = timer_ids[start : start + MAX_PER_CALL]
+        async with translated_errors(), redis.pipeline(transaction=True) as calls:
+            calls.execute_command("ZMSCORE", timeline, *part)
+            calls.execute_command("HMGET", leases, *part)
+            scores, records = await calls.execute()
+        found += [
+            (score is not None, record is not None) for score, record in zip(scores, records, strict=True)
+        ]
+    return found

@@ -1,0 +1,1 @@
+"""The audit, on forged journals and on real ones."""

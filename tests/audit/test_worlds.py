@@ -1,0 +1,63 @@
+"""The world of the property tests, foreign writers included, with the audit as a second judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from relay.core.audit import Audit, Promise, Report, Verdict
+from relay.core.journal import Batch
+from tests.audit.test_histories import opened, shown
+from tests.chaos import CHAOS, count
+from tests.lua.bench import State
+from tests.properties.test_promises import COMMON
+from tests.properties.world import World
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+SEARCH = settings(COMMON, max_examples=count(50, 400), derandomize=not CHAOS)
+
+
+class Judged(World):
+    """Each run's journal is audited: as it stands when somebody looks, and in the end."""
+
+    def teardown(self) -> None:
+        """Nothing that anybody did is held against Relay."""
+        before = self._report()
+        assert not refuted(before), shown(before)
+        super().teardown()
+        after = self._report()
+        assert not refuted(after), shown(after)
+        for promise in (Promise.ONE_LEASE, Promise.HONEST_ATTEMPTS):
+            if after.batches:
+                assert after.of(promise).verdict is Verdict.PROVED, shown(after)
+
+    def _report(self) -> Report:
+        batches: list[Batch] = self._do(self.bench.batches())
+        return judge(batches, self.bench.state())
+
+
+def judge(batches: list[Batch], state: State) -> Report:
+    audit = Audit(exclusive=False)
+    for batch in batches:
+        audit.add(batch)
+    ids = list(audit.unreconciled())
+    audit.reconcile(ids, [(name in state.timeline, name in state.leases) for name in ids])
+    return audit.report()
+
+
+def refuted(report: Report) -> list[Promise]:
+    return [each.promise for each in report.judgements if each.verdict is Verdict.REFUTED]
+
+
+@pytest.mark.timeout(600)
+def test_nobody_is_blamed_for_what_others_do(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Publishers and workers that know nothing of Relay make doubts, and never a false verdict."""
+    with opened(valkey, keyspace.topic()) as (bench, runner):
+        world = Judged.subclass(bench, runner)
+        run_state_machine_as_test(world, settings=SEARCH)

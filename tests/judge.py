@@ -1,0 +1,144 @@
+"""The audit as a judge of end-to-end tests, and its own trial.
+
+The journal is what Relay says of itself. So it is held against what others wrote down: the producer knows
+what was accepted, the handlers what was delivered to them and what they came to the end of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from relay.core.audit import Audit, Promise, Report, Verdict
+from relay.core.journal import Batch, Kind
+from relay.store.journal import decode
+from relay.store.keys import KeyNames
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from tests.e2e.processes import Event
+
+ON: Mapping[str, str] = {"RELAY_DEFAULTS__JOURNAL": "true"}
+"""The setting that gives every topic of a relay a journal."""
+
+PREFIX = f"{KeyNames().journal}:"
+
+Handled = tuple[str, str]
+"""A timer and its occurrence."""
+
+
+def journal_of(client: Redis, topic: str) -> list[Batch]:
+    """All that Redis holds of a topic's journal."""
+    found = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(PREFIX + topic))
+    return [decode(name.decode(), fields[b"b"]) for name, fields in found]
+
+
+def topics_with_a_journal(client: Redis) -> list[str]:
+    keys = cast("list[bytes]", client.keys(f"{PREFIX}*"))
+    return sorted(key.decode().removeprefix(PREFIX) for key in keys)
+
+
+def report_of(
+    client: Redis, topic: str, *, exclusive: bool = False, at_rest: bool = False
+) -> tuple[list[Batch], Report]:
+    """What `relay audit` would say of the topic. Redis is asked between two readings, as there."""
+    audit = Audit(exclusive=exclusive)
+    batches = journal_of(client, topic)
+    for batch in batches:
+        audit.add(batch)
+    names = list(audit.unreconciled())
+    keys = KeyNames().of(topic)
+    standing = [
+        (client.zscore(keys[0], name) is not None, bool(client.hexists(keys[2], name))) for name in names
+    ]
+    audit.reconcile(names, standing)
+    more = journal_of(client, topic)[len(batches) :]
+    for batch in more:
+        audit.add(batch)
+    return batches + more, audit.report(at_rest=at_rest, reconciled=True)
+
+
+def told(report: Report) -> str:
+    """What speaks against the promises, for a test that fails."""
+    lines = [
+        f"{each.promise.title}: {each.verdict.value}, {each.refuted} broken, {dict(each.doubts)}, "
+        + "; ".join(f"{one.timer_id} {one.what} ({', '.join(one.entries)})" for one in each.examples)
+        for each in report.judgements
+        if each.verdict is not Verdict.PROVED
+    ]
+    return "\n".join([*lines, *(str(gap) for gap in report.gaps)])
+
+
+def not_refuted(client: Redis, topic: str) -> Report:
+    """Whatever the test did, and whoever else wrote: no promise is refuted."""
+    _, report = report_of(client, topic)
+    refuted = [each for each in report.judgements if each.verdict is Verdict.REFUTED]
+    assert not refuted, f"the audit of {topic}: {told(report)}"
+    return report
+
+
+def judged(
+    client: Redis,
+    topic: str,
+    events: Sequence[Event],
+    *,
+    accepted: Collection[str] = (),
+    exclusive: bool = True,
+    at_rest: bool = True,
+    doubted: Collection[Promise] = (),
+) -> Report:
+    """All promises are proved but for those `doubted`, which must not be refuted, and the journal agrees with
+    what the producer (`accepted`: the timers that were answered OK) and the handlers wrote down."""
+    batches, report = report_of(client, topic, exclusive=exclusive, at_rest=at_rest)
+    for each in report.judgements:
+        allowed = {Verdict.PROVED, Verdict.UNSAID} if each.promise in doubted else {Verdict.PROVED}
+        assert each.verdict in allowed, f"the audit of {topic}: {told(report)}"
+    Trial(batches).agrees(accepted, [event for event in events if event.topic == topic])
+    return report
+
+
+class Trial:
+    """A journal by itself, read without the audit: what it says was stored, claimed and committed."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self.stored: Counter[str] = Counter()
+        self.claimed: Counter[tuple[str, str, int]] = Counter()
+        self.committed: Counter[Handled] = Counter()
+        occurrences: dict[tuple[str, bytes], str] = {}
+        for batch in batches:
+            for record in batch.records:
+                if record.kind in (Kind.SCHEDULED, Kind.REPLACED):
+                    self.stored[record.timer_id] += 1
+                elif record.kind is Kind.CLAIMED:
+                    occurrence = f"{record.timer_id}/{record.occurrence.hex()}"
+                    occurrences[record.timer_id, record.nonce] = occurrence
+                    self.claimed[record.timer_id, occurrence, record.attempts + 1] += 1
+                elif record.kind is Kind.ACKED:
+                    self.committed[record.timer_id, occurrences[record.timer_id, record.nonce]] += 1
+
+    def agrees(self, accepted: Collection[str], events: Iterable[Event]) -> None:
+        """With the producer's ledger and the handlers'. A handler of a foreign worker has no attempt."""
+        missing = set(accepted) - self.stored.keys()
+        assert not missing, f"accepted, and not in the journal: {sorted(missing)[:10]}"
+        own = [event for event in events if event.attempt]
+        starts = Counter((e.timer_id, e.occurrence, e.attempt) for e in own if e.event == "start")
+        unclaimed = starts - self.claimed
+        assert not unclaimed, f"handled more often than the journal has claims: {_few(unclaimed)}"
+        ends = Counter((e.timer_id, e.occurrence) for e in own if e.event == "end")
+        unhandled = self.committed - ends
+        assert not unhandled, f"committed, and no handler came to its end: {_few(unhandled)}"
+        twice = {handled: count for handled, count in self.committed.items() if count > 1}
+        assert not twice, f"committed twice: {_few(twice)}"
+
+    def committed_ids(self) -> Counter[str]:
+        """How often each timer was committed, in all its occurrences."""
+        found: Counter[str] = Counter()
+        for (timer_id, _), count in self.committed.items():
+            found[timer_id] += count
+        return found
+
+
+def _few(found: Mapping[Any, int]) -> dict[Any, int]:
+    return dict(list(found.items())[:10])
