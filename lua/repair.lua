@@ -10,9 +10,12 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local orphans = {}
+local orphans, seen = {}, {}
 for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV))) do
-  if not score then orphans[#orphans + 1] = ARGV[n] end
+  local id = ARGV[n]
+  if not score and not seen[id] then -- whose payload and record were both found comes twice
+    orphans[#orphans + 1], seen[id] = id, true
+  end
 end
 if #orphans == 0 then return answer({ 0, 0 }) end
 if JOURNAL then

@@ -198,6 +198,6 @@ THE_PEOPLE = {
     "the later counted as due": Break("stats", "'-inf', number(now_us / 1e6)", "'-inf', '+inf'"),
     "sweep forgets the end": Break("sweep", "if #ids == 500 or i + 2 > #page[2] then", "if #ids == 500 then"),
     "sweep takes timers for orphans": Break("sweep", "if not score then", "if true then"),
-    "repair without asking again": Break("repair", "if not score then", "if true then"),
+    "repair without asking again": Break("repair", "if not score and", "if"),
     "repair leaves the records": Break("repair", "redis.call('HDEL', KEYS[3], unpack(orphans))", "0"),
 }

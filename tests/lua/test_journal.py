@@ -178,6 +178,15 @@ async def test_repaired(journal: Bench) -> None:
     assert await records(journal) == [Record(Kind.REPAIRED, "a")]
 
 
+async def test_repaired_once_though_found_twice(journal: Bench) -> None:
+    """The janitor names an id twice if it found its payload and its record: one timer was taken."""
+    new = NewTimer("a", b"x", due=NOW + LEASE, expires=NOW + 2 * LEASE)
+    await journal.store.schedule(journal.topic, [new])
+    journal.raw.zrem(journal.keys[0], "a")
+    await journal.topics.repair(journal.topic, ["a", "a"])
+    assert [record.kind for record in await records(journal)] == [Kind.SCHEDULED, Kind.TAKEN]
+
+
 async def test_a_cancel_that_removes_a_payload(journal: Bench) -> None:
     """It repairs too, once."""
     journal.put_payload("a")
