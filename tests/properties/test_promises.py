@@ -183,7 +183,6 @@ TOLD = [
     "a receipt as a renewal",
     "the end of a renewal is not told",
     "the letter is not told",
-    "the expired as dead",
 ]
 
 
