@@ -5,7 +5,8 @@
 -- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries
 --
 -- A script notes each change that it is going to make, and appends them in one entry before it makes the first:
--- where Redis refuses the entry, nothing has happened. docs/journal.md says which kind has which fields.
+-- where Redis refuses the entry, nothing has happened. What has to go before the entry asks `may_append` first.
+-- docs/journal.md says which kind has which fields.
 
 JOURNAL = KEYS[#KEYS]
 local KEEP = tonumber(table.remove(ARGV))
@@ -72,6 +73,21 @@ local function note_remains(id)
   end
 end
 
+-- Have Redis refuse now, and not behind the first write, what an entry takes besides XADD. A delete that finds
+-- nothing, and reads of nothing.
+local function may_append()
+  redis.call('XDEL', JOURNAL, '0-0')
+  redis.call('XRANGE', JOURNAL, '0-0', '0-0')
+  redis.call('XREVRANGE', JOURNAL, '0-0', '0-0')
+end
+
+-- The same as before, but no letter is kept of a death that can't be recorded: each claim would keep one more.
+local write_letters = bury
+local function bury(dead, now_us)
+  if #dead > 0 then may_append() end
+  return write_letters(dead, now_us)
+end
+
 -- Note the dead as `bury` takes them; `names` is what it answers.
 local function note_deaths(dead, names)
   for n, each in ipairs(dead) do
@@ -89,18 +105,18 @@ local function numbers_in(entry)
   return struct.unpack('<I8', text, 13), (struct.unpack('<I8', text, 22))
 end
 
--- Drop the oldest entries, where all changes up to number `last` are too many: at most about twice as many
--- changes as this call appends, so that a limit that was lowered blocks nobody.
-local function trim_journal(last)
+-- The oldest entries, where all changes up to number `last` are too many: at most about twice as many changes as
+-- this call appends, so that a limit that was lowered blocks nobody.
+local function too_many(last)
   local names, after, most = {}, '-', 2 * #changes + 8
   while trimmed < most do
     local entry = redis.call('XRANGE', JOURNAL, after, '+', 'COUNT', 1)[1]
     local first, newest = numbers_in(entry)
-    if newest > last - KEEP then break end
+    if not entry or newest > last - KEEP then break end
     trimmed = trimmed + newest - first + 1
     names[#names + 1], after = entry[1], '(' .. entry[1]
   end
-  if #names > 0 then redis.call('XDEL', JOURNAL, unpack(names)) end
+  return names
 end
 
 -- Append what was noted. `nonce` and `score` are those of a claim.
@@ -108,9 +124,10 @@ local function append(now_us, nonce, score)
   if #changes == 0 then return end
   local _, before = numbers_in(redis.call('XREVRANGE', JOURNAL, '+', '-', 'COUNT', 1)[1])
   local last = before + #changes
+  local names = last > KEEP and too_many(last) or {}
   redis.call('XADD', JOURNAL, '*', 'b', struct.pack('<BBBI8BI8BI8', 8, 1, 17, now_us, 25, before + 1, 33, last)
     .. bytes('\42', nonce) .. (score and score_is(score) or '') .. table.concat(changes))
-  if last > KEEP then trim_journal(last) end
+  if #names > 0 then redis.call('XDEL', JOURNAL, unpack(names)) end
 end
 
 -- The same, and a delete comes first, so that a Redis at its maxmemory takes the rest.

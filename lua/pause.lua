@@ -16,6 +16,7 @@ if bad then return bad end
 local now_us = time_us()
 local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
 if ARGV[2] == 'end' then
+  if JOURNAL then may_append() end
   local ended = redis.call('DEL', KEYS[5])
   if JOURNAL and ended > 0 then
     note(RESUMED, '', '')

@@ -10,6 +10,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
+if JOURNAL then may_append() end
 local count, age, removed = tonumber(ARGV[1]), tonumber(ARGV[2]), 0
 if age > 0 then
   local oldest = string.format('%.0f', math.max(math.floor((time_us() - age) / 1000), 0))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from relay.core.errors import InvalidField, RelayError
 from relay.core.ports import MAX_PER_CALL
@@ -21,15 +21,18 @@ LINGER = 0.003
 a dozen then share a call, and not one or two, for two thirds of the CPU; one that is alone never waits."""
 
 LINGER_EACH = 0.0003
-"""Seconds for each item that is waited for: for a few it would not be worth much more."""
+"""Seconds for each caller that is waited for: for a few it would not be worth much more."""
 
 CROWD = 100
-"""So many items are company enough."""
+"""So many items are company enough, however few callers brought them."""
 
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_Entry: TypeAlias = tuple[Item, asyncio.Future[Result], bool]
+"""What is to be written, who waits for it, and whether it is the first that its caller brought."""
 
 
 class Coalescer(Generic[Item, Result]):
@@ -49,13 +52,13 @@ class Coalescer(Generic[Item, Result]):
         self._write = write
         self._size = size
         self._clock = clock
-        self._count = 0
-        """How many items wait."""
+        self._items = self._callers = 0
+        """How many items wait, and how many callers brought them."""
         self._wanted = 1
-        """So many items waken the loop."""
+        """So many callers waken the loop."""
         self._company = 1
-        """For so many items a store call waits."""
-        self._waiting: dict[str, deque[tuple[Item, asyncio.Future[Result]]]] = {}
+        """For so many callers a store call waits."""
+        self._waiting: dict[str, deque[_Entry[Item, Result]]] = {}
         self._wakeup = Wakeup()
 
     async def submit(self, topic: str, item: Item) -> Result:
@@ -64,7 +67,7 @@ class Coalescer(Generic[Item, Result]):
 
     async def submit_many(self, items: Sequence[tuple[str, Item]]) -> list[Result | RelayError]:
         """Write many items of any topics; each has a result or an error of its own."""
-        futures = [self._enqueue(topic, item) for topic, item in items]
+        futures = [self._enqueue(topic, item, index == 0) for index, (topic, item) in enumerate(items)]
         results: list[Result | RelayError] = []
         try:
             for future in futures:
@@ -78,13 +81,21 @@ class Coalescer(Generic[Item, Result]):
                     future.exception()  # was retrieved, even if nobody is left to hear of it
         return results
 
-    def _enqueue(self, topic: str, item: Item) -> asyncio.Future[Result]:
+    def _enqueue(self, topic: str, item: Item, is_first: bool = True) -> asyncio.Future[Result]:
+        """`is_first`: of its caller's."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(topic, deque()).append((item, future))
-        self._count += 1
-        if self._count >= self._wanted:
+        self._waiting.setdefault(topic, deque()).append((item, future, is_first))
+        self._items += 1
+        self._callers += is_first
+        if self._is_company:
             self._wakeup.set()
         return future
+
+    @property
+    def _is_company(self) -> bool:
+        """Whether as many wait as are wanted. One always is: the rest of a batch has no caller any more."""
+        enough = self._callers >= self._wanted or self._items >= CROWD
+        return enough or self._wanted == 1
 
     async def run(self) -> None:
         """Write for ever."""
@@ -98,7 +109,7 @@ class Coalescer(Generic[Item, Result]):
         """Until as many wait as are wanted, or it takes them too long."""
         end = self._clock.now() + min(LINGER, LINGER_EACH * self._company)
         self._wanted = self._company
-        while self._count < self._wanted and (left := end - self._clock.now()) > 0:
+        while not self._is_company and (left := end - self._clock.now()) > 0:
             await self._clock.wait(self._wakeup, left)
         self._wanted = 1
 
@@ -106,24 +117,26 @@ class Coalescer(Generic[Item, Result]):
         """One store call for each topic that has something to write."""
         for topic in list(self._waiting):
             queue = self._waiting[topic]
-            batch: list[tuple[Item, asyncio.Future[Result]]] = []
-            size = 0
+            batch: list[_Entry[Item, Result]] = []
+            size = came = 0
             while queue and len(batch) < MAX_PER_CALL and size < MAX_BYTES:
                 entry = queue.popleft()
-                self._count -= 1
+                self._items -= 1
+                self._callers -= entry[2]
                 if entry[1].cancelled():  # its caller has given up, and has to expect either
                     continue
                 size += self._size(entry[0])
+                came += entry[2]
                 batch.append(entry)
             if not queue:
                 del self._waiting[topic]
-            self._company = 1 if queue else _next_company(self._company, len(batch))
+            self._company = 1 if queue else _next_company(self._company, came)
             if batch:
                 await self._flush(topic, batch)
 
-    async def _flush(self, topic: str, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _flush(self, topic: str, batch: list[_Entry[Item, Result]]) -> None:
         try:
-            results = await self._write(topic, [item for item, _ in batch])
+            results = await self._write(topic, [entry[0] for entry in batch])
         except RelayError as failure:
             if len(batch) > 1 and isinstance(failure, InvalidField):
                 middle = len(batch) // 2
@@ -135,21 +148,21 @@ class Coalescer(Generic[Item, Result]):
             log.exception("a call to Redis failed unexpectedly", extra={"topic": topic})
             _fail(batch, RelayError(f"unexpected error: {failure!r}"))
         else:
-            for (_, future), result in zip(batch, results, strict=True):
+            for (_, future, _), result in zip(batch, results, strict=True):
                 if not future.done():
                     future.set_result(result)
 
 
 def _next_company(wanted: int, came: int) -> int:
-    """How many items to wait for next: one more than came, as long as so many come in time; else fewer, so
+    """How many callers to wait for next: one more than came, as long as so many come in time; else fewer, so
     that of a few producers who all wait already not every call waits for one more. Who came alone is
     alone."""
     if came < wanted:
         return max(came * 3 // 4, 1)
-    return 1 if came == 1 else min(came + 1, CROWD)
+    return 1 if came <= 1 else min(came + 1, CROWD)
 
 
-def _fail(batch: Sequence[tuple[object, asyncio.Future[Result]]], failure: RelayError) -> None:
-    for _, future in batch:
+def _fail(batch: Sequence[_Entry[Item, Result]], failure: RelayError) -> None:
+    for _, future, _ in batch:
         if not future.done():  # its caller may have gone
             future.set_exception(failure)

@@ -131,7 +131,6 @@ class Engine:
         with spans:
             result = await self._schedules.submit(topic, timer)
         self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(0))
-        self._scheduled(topic, [result])
         if result.change is Change.FULL:
             raise self._full(topic)
         return result
@@ -145,13 +144,9 @@ class Engine:
             for index, result in enumerate(results):
                 if isinstance(result, RelayError):
                     spans.refused(index, result)
-        by_topic: dict[str, list[Scheduled]] = {}
-        for (topic, _), result in zip(timers, results, strict=True):
-            if isinstance(result, Scheduled):
-                by_topic.setdefault(topic, []).append(result)
         took = self._clock.now() - began
-        for topic, scheduled in by_topic.items():
-            self._scheduled(topic, scheduled)
+        answered = zip(timers, results, strict=True)
+        for topic in dict.fromkeys(topic for (topic, _), result in answered if isinstance(result, Scheduled)):
             self._instruments.schedule_took(topic, took)
         return [
             self._full(topic) if isinstance(result, Scheduled) and result.change is Change.FULL else result
@@ -159,9 +154,12 @@ class Engine:
         ]
 
     async def _write(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
-        return await self._store.schedule(topic, timers, max_waiting=self._policies(topic).max_waiting)
+        results = await self._store.schedule(topic, timers, max_waiting=self._policies(topic).max_waiting)
+        self._scheduled(topic, results)
+        return results
 
     def _scheduled(self, topic: str, results: list[Scheduled]) -> None:
+        """Not where a caller is answered: he may have gone meanwhile, and what he stored is there."""
         dues = [result.due for result in results if result.stored and result.due is not None]
         if dues:
             self._instruments.scheduled(topic, len(dues))

@@ -248,6 +248,7 @@ class Settler:
             )
             if not kept:
                 del self._receipts[topic]
+                self._written.set()  # that may have been all, and who waits for it looks once `_writing` is 0
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)

@@ -54,5 +54,5 @@ def test_the_objective_is_a_bucket() -> None:
     """A `le` that is no bound of the histogram would find nothing, and never fire."""
     for rule in rules():
         if "lateness_seconds_bucket" in rule["expr"]:
-            assert 'le="1.0"' in rule["expr"]
+            assert 'le=~"1|1.0"' in rule["expr"]
     assert 1.0 in LATENESS.bounds

@@ -90,6 +90,28 @@ async def test_who_calls_alone_never_waits_for_company() -> None:
     assert [len(items) for _, items in store.calls] == [1, 1, 1]
 
 
+async def test_a_batch_is_one_caller() -> None:
+    """One producer of batches is as alone as one of single timers, also where they are of several topics, and
+    where one of them takes more than one store call."""
+    async with running(FakeClock()) as store:
+        with anyio.fail_after(5):
+            for size in (2, 50, 50, 99, 3):
+                await store.coalescer.submit_many([("t", "x")] * size)
+            await store.coalescer.submit_many([("t", "x"), ("u", "x"), ("t", "x")])
+            await store.coalescer.submit_many([("t", "x")] * 510)
+            assert await call(store, "alone") == "ALONE"
+    assert [len(items) for _, items in store.calls] == [2, 50, 50, 99, 3, 2, 1, 500, 10, 1]
+
+
+async def test_batches_that_are_a_crowd_wait_for_nobody() -> None:
+    """After two callers a third is waited for, unless what they bring is enough for one call."""
+    async with running(FakeClock()) as store:
+        for _ in range(3):
+            half = [("t", "x")] * (CROWD // 2)
+            await asyncio.gather(store.coalescer.submit_many(half), store.coalescer.submit_many(half))
+    assert [len(items) for _, items in store.calls] == [CROWD] * 3
+
+
 async def test_after_company_a_call_waits_for_more() -> None:
     """Producers that call again and again come to share one call a round."""
     async with running(FakeClock()) as store:

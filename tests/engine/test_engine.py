@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -54,6 +55,24 @@ async def test_schedules_reads_cancels(world: World) -> None:
     assert await engine.cancel(TOPIC, "a") is Change.CANCELLED
     assert await engine.cancel(TOPIC, "a") is Change.GONE
     assert world.counts.total["scheduled"] == 2
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_what_is_stored_for_a_caller_who_has_gone(world: World, batch: bool) -> None:
+    """His deadline ends while Redis works: his timer is counted, and this relay wakes for it."""
+    world.tune(max_polling_interval=60.0)
+    app = await world.app()
+    stored = world.store.hold("schedule", after=True)
+    timer = NewTimer("a", b"x", delay=2_000_000)
+    call = world.engine.schedule_many([(TOPIC, timer)]) if batch else world.engine.schedule(TOPIC, timer)
+    gone = asyncio.ensure_future(call)
+    await settle()
+    assert stored.reached
+    gone.cancel()
+    stored.open()
+    await world.advance(2.0)
+    assert app.names() == ["a"]
+    assert world.counts.total["scheduled"] == 1
 
 
 async def test_a_batch_answers_each_timer_by_itself(world: World) -> None:

@@ -276,6 +276,30 @@ async def test_no_receipt_is_kept_for_what_ended_while_redis_was_away(world: Wor
     assert world.engine._settler.idle
 
 
+async def test_who_waits_for_all_hears_of_a_receipt_that_is_dropped(world: World) -> None:
+    """Its lease has run out while Redis was away, so nothing is left to be written: a drain need not wait."""
+    await world.put("a")
+    app = await world.app()
+    lease = app.one()
+    call = world.store.hold("extend")
+    call.error = StoreUnavailable("away")
+    app.receive(lease)
+    await world.advance(RECEIPT_DELAY)
+    over = anyio.Event()
+
+    async def flush() -> None:
+        await world.engine._settler.flush()
+        over.set()
+
+    world.tasks.start_soon(flush)
+    await settle()
+    app.session.give_up(lease)
+    assert not over.is_set()
+    call.open()
+    await settle()
+    assert over.is_set()
+
+
 async def flushed(world: World, app: App) -> anyio.Event:
     """An event that is set once all of the application's outcomes are written."""
     event = anyio.Event()

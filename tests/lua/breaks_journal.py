@@ -22,12 +22,21 @@ THE_JOURNAL = {
     "cancel without a record": Break("cancel", "if JOURNAL then append_always(time_us()) end", ""),
     "repair without a record": Break("repair", "  append_always(time_us())\n", "\n"),
     "purge without a record": Break("purge", "  append_always(time_us())\n", "\n"),
+    "dead letters before it is known that they can be recorded": Break(
+        "journal", "  if #dead > 0 then may_append() end\n", "\n"
+    ),
+    "a trim before it is known that it can be recorded": Break(
+        "trim", "if JOURNAL then may_append() end", ""
+    ),
+    "a resume before it is known that it can be recorded": Break(
+        "pause", "  if JOURNAL then may_append() end\n", "\n"
+    ),
     "trim without a record": Break("trim", "  append(time_us())\n", "\n"),
     "pause without a record": Break("pause", "  append_always(now_us)\n", "\n"),
     "an empty entry": Break("journal", "  if #changes == 0 then return end\n", "\n"),
-    "the journal is never trimmed": Break("journal", "if last > KEEP then trim_journal(last) end", ""),
+    "the journal is never trimmed": Break("journal", "last > KEEP and too_many(last) or {}", "{}"),
     "the journal is trimmed too early": Break(
-        "journal", "if newest > last - KEEP then break end", "if first > last - KEEP then break end"
+        "journal", "newest > last - KEEP then break end", "first > last - KEEP then break end"
     ),
     "the journal is trimmed at once": Break("journal", "while trimmed < most do", "while true do"),
     "trimmed entries are counted": Break(

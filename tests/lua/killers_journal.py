@@ -40,6 +40,7 @@ def agreed(scenario: Callable[..., Awaitable[None]], **arguments: Any) -> Scenar
 one_batch = agreed(contract.test_one_batch_a_call)
 full = kept(journal.test_a_full_redis_drains)
 taken = kept(journal.test_taken_is_told_by_whoever_removes_our_record)
+unable = kept(journal.test_a_right_that_only_a_journal_needs)
 voided = journal.test_a_token_that_a_foreign_writer_voids
 
 OF_JOURNAL: dict[str, tuple[Scenario, ...]] = {
@@ -56,6 +57,9 @@ OF_JOURNAL: dict[str, tuple[Scenario, ...]] = {
     "cancel without a record": (agreed(contract.test_cancelled),),
     "repair without a record": (kept(journal.test_repaired),),
     "purge without a record": (kept(journal.test_purged),),
+    "dead letters before it is known that they can be recorded": (unable,),
+    "a trim before it is known that it can be recorded": (unable,),
+    "a resume before it is known that it can be recorded": (unable,),
     "trim without a record": (kept(journal.test_dead_letters_trimmed),),
     "pause without a record": (kept(journal.test_paused),),
     "an empty entry": (agreed(contract.test_a_call_that_changes_nothing),),

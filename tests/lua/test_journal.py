@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -332,6 +333,30 @@ async def test_a_journal_that_may_not_be_written(journal: Bench, verb: str) -> N
     finally:
         journal.raw.execute_command("ACL", "SETUSER", "default", "allkeys")
     assert journal.state() == before
+
+
+async def test_a_right_that_only_a_journal_needs(journal: Bench) -> None:
+    """A user from before there were journals: no dead letter, trim or resume goes before the refusal."""
+    journal.put("lapsed", score(DUE), HELD._replace(score=score(DUE), received=1))
+    journal.put("held", DEADLINE, HELD)
+    for name in ("1-0", "2-0"):
+        journal.put_letter(LETTER, name)
+    journal.raw.set(journal.pause, NOW)  # a pause that is over
+    before = journal.state()
+    calls: tuple[Callable[[], Awaitable[object]], ...] = (
+        lambda: journal.claim(N2, limits=KEPT),
+        lambda: journal.settle("held", N1, Verb.REJECT, limits=KEPT),
+        lambda: journal.topics.trim(journal.topic, max_count=1, max_age=0),
+        lambda: journal.topics.resume(journal.topic),
+    )
+    journal.raw.execute_command("ACL", "SETUSER", "default", "-xrevrange")
+    try:
+        for call in calls:
+            with pytest.raises(StoreRefused):
+                await call()
+    finally:
+        journal.raw.execute_command("ACL", "SETUSER", "default", "+xrevrange")
+    assert (journal.state(), await records(journal)) == (before, [])
 
 
 async def test_an_entry_of_somebody_else(journal: Bench) -> None:
