@@ -285,6 +285,27 @@ def test_the_api_is_exposed_to_those_that_the_policy_names(all_docs: dict[str, l
     assert test["spec"]["containers"][1]["args"][-1] == "timers:7451"
 
 
+def test_the_account_of_a_standalone_relay_exists() -> None:
+    """Without one of its own and without a name it is the namespace's, and never one that nobody makes."""
+    asked = load(CI[names(CI).index("standalone")])
+    for account, name in (
+        ({}, "shop-relay"),
+        ({"create": False}, "default"),
+        ({"create": False, "name": "x"}, "x"),
+    ):
+        docs = rendered("helm4", {**asked, "standalone": {"serviceAccount": account}})
+        spec = one(docs, "Deployment")["spec"]["template"]["spec"]
+        assert spec["serviceAccountName"] == name
+        assert ("ServiceAccount" in kinds(docs)) == (account == {})
+
+
+def test_an_exposed_relay_listens_where_its_pod_has_an_address() -> None:
+    """In a cluster with IPv6 only, probes and the API alike."""
+    values = {"mode": "standalone", "standalone": {"grpc": {"expose": True}}, "http": {"address": "[::]"}}
+    found = settings(rendered("helm4", values))
+    assert (found["grpc"]["listen"], found["http"]["listen"]) == ("[::]:7451", "[::]:7452")
+
+
 def test_unless_told_otherwise_the_namespace_may_call() -> None:
     """And never everybody, which is what a rule without peers would mean."""
     docs = rendered("helm4", {"mode": "standalone", "standalone": {"grpc": {"expose": True}}})
@@ -329,6 +350,49 @@ def test_names_stay_within_their_bounds() -> None:
         assert len(doc["metadata"]["name"]) <= 63
         for value in doc["metadata"].get("labels", {}).values():
             assert len(value) <= 63
+
+
+def test_long_names_stay_apart() -> None:
+    """Two relays of one chart, by aliases, whose names differ only where a name is cut short."""
+    release = "a" * 53
+    found = {
+        one(rendered("helm4", {"nameOverride": name}, release=release), "ConfigMap")["metadata"]["name"]
+        for name in ("relay-orders", "relay-mails")
+    }
+    assert len(found | {release}) == 3
+
+
+def test_an_alias_of_any_form_makes_good_names(tmp_path: Path) -> None:
+    """Helm puts an alias in the place of the chart's name, and people write `relayOrders`."""
+    parent = tmp_path / "parent"
+    (parent / "charts").mkdir(parents=True)
+    run("cp", "-r", CHART, parent / "charts" / "relay")
+    aliases = ("relayOrders", "relay_mails")
+    dependencies = [{"name": "relay", "version": "0.1.0", "alias": alias} for alias in aliases]
+    about = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": dependencies}
+    (parent / "Chart.yaml").write_text(yaml.safe_dump(about))
+    for version in HELMS:
+        docs = rendered(version, {}, chart=parent)
+        found = {doc["metadata"]["name"] for doc in docs if doc["kind"] == "ConfigMap"}
+        assert found == {"shop-relayorders", "shop-relay-mails"}
+
+
+def test_resource_attributes_may_hold_any_character() -> None:
+    values = {"telemetry": {"resourceAttributes": {"team": 'a"b', "path": "c:\\d"}}}
+    (container,) = one(rendered("helm4", values), "Pod")["spec"]["containers"]
+    env = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert env["OTEL_RESOURCE_ATTRIBUTES"].split(",")[-2:] == ["path=c:\\d", 'team=a"b']
+
+
+def test_big_numbers_are_whole() -> None:
+    """Helm takes numbers as floats, and writes big ones as 1e+06, which Kubernetes does not take."""
+    values = {**load(CI[names(CI).index("standalone")]), "terminationGracePeriodSeconds": 1_000_000}
+    for version in HELMS:
+        assert "terminationGracePeriodSeconds: 1000000\n" in template(version, values).out
+
+
+def test_a_port_that_is_not_used_differs_from_no_other() -> None:
+    assert template("helm4", {"grpc": {"socket": {"enabled": True}, "port": 7452}}).code == 0
 
 
 def test_the_raw_examples_are_like_the_chart_s() -> None:
