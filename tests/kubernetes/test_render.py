@@ -276,13 +276,13 @@ def test_the_api_is_exposed_to_those_that_the_policy_names(all_docs: dict[str, l
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     (rule,) = [rule for rule in policy["ingress"] if rule["ports"] == [{"port": "relay-grpc"}]]
-    test = one(docs, "Pod")
+    test = one(docs, "Pod", "timers-health")
     assert rule["from"] == [
         {"podSelector": {"matchLabels": {"app": "shop"}}},
         {"podSelector": {"matchLabels": test["metadata"]["labels"]}},
     ]
     assert service["spec"]["ports"][0]["targetPort"] == "relay-grpc"
-    assert test["spec"]["containers"][1]["args"][-1] == "timers:7451"
+    assert test["spec"]["containers"][0]["args"][-1] == "timers:7451"
 
 
 def test_the_account_of_a_standalone_relay_exists() -> None:
@@ -316,10 +316,23 @@ def test_unless_told_otherwise_the_namespace_may_call() -> None:
 
 def test_the_helm_test_runs_in_relay_s_own_image(all_docs: dict[str, list[Doc]]) -> None:
     for name in names(CI):
-        test = one(all_docs[name], "Pod")
-        assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
-        assert test["spec"]["containers"][0]["image"] == "relay:0.1.0"
-        assert "relay-instance" not in test["metadata"]["labels"], "nobody scrapes it"
+        pods = [doc for doc in all_docs[name] if doc["kind"] == "Pod"]
+        assert len(pods) == (2 if name == "exposed" else 1)
+        for test in pods:
+            assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+            (container,) = test["spec"]["containers"]
+            assert container["image"] == "relay:0.1.0"
+            assert "relay-instance" not in test["metadata"]["labels"], "nobody scrapes it"
+
+
+def test_the_logs_of_a_helm_test_can_be_read(all_docs: dict[str, list[Doc]]) -> None:
+    """`helm test --logs` of Helm 3 reads them when the test has ended, and only of pods with one container
+    (helm/helm#9098, helm/helm#9892)."""
+    for name in names(CI):
+        for test in [doc for doc in all_docs[name] if doc["kind"] == "Pod"]:
+            policy = test["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+            assert policy == "before-hook-creation"
+            assert len(containers(test["spec"])) == 1
 
 
 # ------------------------------------------------------------------------------------ monitoring
@@ -345,8 +358,8 @@ def test_a_digest_stands_above_the_tag() -> None:
 
 
 def test_names_stay_within_their_bounds() -> None:
-    docs = rendered("helm4", CI[names(CI).index("standalone")], release="a" * 53)
-    for doc in docs:
+    values = {**load(CI[names(CI).index("exposed")]), "fullnameOverride": ""}
+    for doc in rendered("helm4", values, release="a" * 53):
         assert len(doc["metadata"]["name"]) <= 63
         for value in doc["metadata"].get("labels", {}).values():
             assert len(value) <= 63
