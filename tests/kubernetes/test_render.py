@@ -169,6 +169,13 @@ def test_the_native_sidecar_begins_first_and_ends_last() -> None:
     assert sockets == 2 * [{"name": "relay-socket", "mountPath": "/run/relay"}]
 
 
+def test_the_example_gives_the_time_that_its_relay_was_told() -> None:
+    """The chart holds the drain against it, so the pod must have it."""
+    assert umbrella_pod({})["spec"]["terminationGracePeriodSeconds"] == 30
+    longer = {"relay": {"terminationGracePeriodSeconds": 90, "config": {"drain_timeout": 80}}}
+    assert umbrella_pod(longer)["spec"]["terminationGracePeriodSeconds"] == 90
+
+
 def test_the_classic_container_stands_among_the_others_and_stops_last() -> None:
     docs = rendered("helm4", CLASSIC_UMBRELLA, chart=umbrella())
     spec = one(docs, "Deployment", "shop")["spec"]["template"]["spec"]
