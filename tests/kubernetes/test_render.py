@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from relay import __version__
 from tests.docs import pages
 from tests.kubernetes.tools import (
     CHART,
     CI,
     EXAMPLES,
     HELMS,
+    ROOT,
     Doc,
     containers,
     documents,
@@ -356,6 +358,19 @@ def test_monitoring_stands_back_where_nobody_knows_it(version: str) -> None:
 
 
 # ------------------------------------------------------------------------------------ odds and ends
+
+
+def test_all_name_one_version() -> None:
+    """The chart pulls the image that this package is in, and so do the examples."""
+    about = load(CHART / "Chart.yaml")
+    assert about["appVersion"] == __version__
+    assert f"ARG VERSION={__version__}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert load(EXAMPLES / "umbrella" / "values.yaml")["image"] == f"relay:{__version__}"
+    (dependency,) = load(EXAMPLES / "umbrella" / "Chart.yaml")["dependencies"]
+    assert dependency["version"] == about["version"]
+    for path in RAW:
+        for _, spec in pod_specs(documents(path.read_text(encoding="utf-8"))):
+            assert {container["image"] for container in containers(spec)} == {f"relay:{__version__}"}
 
 
 def test_a_digest_stands_above_the_tag() -> None:

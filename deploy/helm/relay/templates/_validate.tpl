@@ -115,8 +115,12 @@
 {{- end -}}
 {{- end }}
 
-{{/* What may be added takes the place of nothing that the chart makes. */}}
+{{/* What is sent where, and what is added, which takes the place of nothing that the chart makes. */}}
 {{- define "relay.validate.extras" -}}
+{{- $telemetry := .Values.telemetry -}}
+{{- if and $telemetry.endpoint (eq $telemetry.protocol "http/protobuf") (not (regexMatch "^https?://" $telemetry.endpoint)) -}}
+{{- fail (printf "telemetry.endpoint: must begin with http:// or https:// while telemetry.protocol is http/protobuf, got %s" $telemetry.endpoint) -}}
+{{- end -}}
 {{- range $variable := .Values.extraEnv -}}
 {{- if and (hasPrefix "RELAY_" $variable.name) (not $variable.valueFrom) -}}
 {{- fail (printf "extraEnv: %s is a setting; it belongs into config, or into the value that the chart makes it from" $variable.name) -}}
