@@ -38,7 +38,9 @@ demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sampl
 	@$(BIN)/python -m examples.demo
 
 .PHONY: test
-test: check kube-tools ## Everything: check, the suite, and what a wheel may lack on the built wheel
+test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
+	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \
+	  echo "Without these tools tests/kubernetes skips (see above); the rest runs."; }
 	@$(MAKE) --no-print-directory test-core
 	@$(MAKE) --no-print-directory wheel-test
 

@@ -6,8 +6,9 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 
@@ -91,8 +92,10 @@ async def serve(settings: Settings) -> None:
         engine = Engine(store, topics, hints, store.ping, policies, count, tracing=tracing)
         metrics.look = engine.look
         metrics.gauges.suppressed = suppressed
-        server = await fit_server(settings, redis)
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            server = await unless_told_to_stop(signals, partial(fit_server, settings, redis))
+            if server is None:
+                return
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
                 tasks.start_soon(follow_master, redis, hints.renew)
@@ -210,6 +213,31 @@ async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope
     """A second signal ends the wait for applications: what is still leased is released at once."""
     log.warning("drain cut short", extra={"signal": (await anext(signals)).name})
     drain.cancel()
+
+
+async def unless_told_to_stop(
+    signals: AsyncIterator[signal.Signals], start: Callable[[], Awaitable[str]]
+) -> str | None:
+    """What `start` answers; None if a signal came first.
+
+    As the first process of a container a relay has no default action for SIGTERM: one that comes while it
+    waits for Redis would be lost, and the relay serve on until it is killed.
+    """
+    stopped = False
+    answer: str | None = None
+
+    async def listen() -> None:
+        nonlocal stopped
+        told = await anext(signals)
+        stopped = True
+        log.info("told to stop before it served", extra={"signal": told.name})
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        answer = await start()
+        tasks.cancel_scope.cancel()
+    return None if stopped else answer
 
 
 async def fit_server(settings: Settings, redis: Connection) -> str:

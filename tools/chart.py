@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,31 @@ def _plain(node: Any, definitions: dict[str, Any]) -> Any:
 
 def schema() -> str:
     """The whole of values.schema.json."""
-    whole = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    whole = _there(yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
     whole["properties"]["config"] = config_schema()
     return json.dumps(_strict(whole), indent=2, ensure_ascii=False) + "\n"
+
+
+OPTIONAL = ("global", "enabled")
+"""Values that Helm sets, and that values.yaml does not have."""
+
+
+def _there(node: dict[str, Any], root: bool = True) -> dict[str, Any]:
+    """What has a default may be replaced, and not be taken away by `null`, unless it may be empty anyway."""
+    inner = node.get("properties")
+    if not isinstance(inner, dict):
+        return node
+    inner = {name: _there(value, root=False) for name, value in inner.items()}
+    needed = [
+        name for name, value in inner.items() if not (root and name in OPTIONAL) and not _may_be_empty(value)
+    ]
+    return {**node, "properties": inner, "required": [*dict.fromkeys([*node.get("required", ()), *needed])]}
+
+
+def _may_be_empty(node: dict[str, Any]) -> bool:
+    if node.get("type") == "string":
+        return "minLength" not in node and re.search(node.get("pattern", ""), "") is not None
+    return node.get("type") in ("array", "object") and "properties" not in node
 
 
 def _strict(node: Any) -> Any:

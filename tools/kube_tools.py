@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import platform
 import subprocess
 import tarfile
 import venv
@@ -27,7 +28,12 @@ LAYERS = {
 
 
 def install(where: Path) -> None:
-    """A venv at `where`, whose `bin` has all of the tools."""
+    """A venv at `where`, whose `bin` has all of the tools. Refuses machines on which they could not run."""
+    here = f"{platform.system()} {platform.machine()}"
+    if here != "Linux x86_64":
+        raise SystemExit(
+            f"the tools of the Kubernetes tier are programs for Linux x86_64, and this is {here}"
+        )
     venv.create(where, with_pip=True, clear=True)
     pip: list[str | Path] = [
         where / "bin" / "python",

@@ -105,6 +105,22 @@ def test_late_redis(stage: Stage) -> None:
     assert relay.terminate() == 0
 
 
+def test_told_to_stop_while_it_waits(stage: Stage) -> None:
+    """SIGTERM counts before Redis is there, too: the first process of a container has no default action
+    for it, and would serve on until it is killed."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60.0)
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        settings = {"RELAY_REDIS__START_TIMEOUT": "60", "RELAY_REDIS__COMMAND_TIMEOUT": "60"}
+        relay = stage.relay(settings=settings, url=url, start=False)
+        relay.spawn()
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1), "it waits for an answer"
+            assert relay.terminate() == 0
+    assert relay.said("told to stop before it served")
+
+
 class OldRedis(socketserver.BaseRequestHandler):
     """Knows INFO, and answers OK to all else."""
 

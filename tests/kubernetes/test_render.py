@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from relay import __version__
 from tests.docs import pages
 from tests.kubernetes.tools import (
     CHART,
     CI,
     EXAMPLES,
     HELMS,
+    ROOT,
     Doc,
     containers,
     documents,
@@ -169,6 +171,13 @@ def test_the_native_sidecar_begins_first_and_ends_last() -> None:
     assert sockets == 2 * [{"name": "relay-socket", "mountPath": "/run/relay"}]
 
 
+def test_the_example_gives_the_time_that_its_relay_was_told() -> None:
+    """The chart holds the drain against it, so the pod must have it."""
+    assert umbrella_pod({})["spec"]["terminationGracePeriodSeconds"] == 30
+    longer = {"relay": {"terminationGracePeriodSeconds": 90, "config": {"drain_timeout": 80}}}
+    assert umbrella_pod(longer)["spec"]["terminationGracePeriodSeconds"] == 90
+
+
 def test_the_classic_container_stands_among_the_others_and_stops_last() -> None:
     docs = rendered("helm4", CLASSIC_UMBRELLA, chart=umbrella())
     spec = one(docs, "Deployment", "shop")["spec"]["template"]["spec"]
@@ -276,13 +285,34 @@ def test_the_api_is_exposed_to_those_that_the_policy_names(all_docs: dict[str, l
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     (rule,) = [rule for rule in policy["ingress"] if rule["ports"] == [{"port": "relay-grpc"}]]
-    test = one(docs, "Pod")
+    test = one(docs, "Pod", "timers-health")
     assert rule["from"] == [
         {"podSelector": {"matchLabels": {"app": "shop"}}},
         {"podSelector": {"matchLabels": test["metadata"]["labels"]}},
     ]
     assert service["spec"]["ports"][0]["targetPort"] == "relay-grpc"
-    assert test["spec"]["containers"][1]["args"][-1] == "timers:7451"
+    assert test["spec"]["containers"][0]["args"][-1] == "timers:7451"
+
+
+def test_the_account_of_a_standalone_relay_exists() -> None:
+    """Without one of its own and without a name it is the namespace's, and never one that nobody makes."""
+    asked = load(CI[names(CI).index("standalone")])
+    for account, name in (
+        ({}, "shop-relay"),
+        ({"create": False}, "default"),
+        ({"create": False, "name": "x"}, "x"),
+    ):
+        docs = rendered("helm4", {**asked, "standalone": {"serviceAccount": account}})
+        spec = one(docs, "Deployment")["spec"]["template"]["spec"]
+        assert spec["serviceAccountName"] == name
+        assert ("ServiceAccount" in kinds(docs)) == (account == {})
+
+
+def test_an_exposed_relay_listens_where_its_pod_has_an_address() -> None:
+    """In a cluster with IPv6 only, probes and the API alike."""
+    values = {"mode": "standalone", "standalone": {"grpc": {"expose": True}}, "http": {"address": "[::]"}}
+    found = settings(rendered("helm4", values))
+    assert (found["grpc"]["listen"], found["http"]["listen"]) == ("[::]:7451", "[::]:7452")
 
 
 def test_unless_told_otherwise_the_namespace_may_call() -> None:
@@ -295,10 +325,23 @@ def test_unless_told_otherwise_the_namespace_may_call() -> None:
 
 def test_the_helm_test_runs_in_relay_s_own_image(all_docs: dict[str, list[Doc]]) -> None:
     for name in names(CI):
-        test = one(all_docs[name], "Pod")
-        assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
-        assert test["spec"]["containers"][0]["image"] == "relay:0.1.0"
-        assert "relay-instance" not in test["metadata"]["labels"], "nobody scrapes it"
+        pods = [doc for doc in all_docs[name] if doc["kind"] == "Pod"]
+        assert len(pods) == (2 if name == "exposed" else 1)
+        for test in pods:
+            assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+            (container,) = test["spec"]["containers"]
+            assert container["image"] == "relay:0.1.0"
+            assert "relay-instance" not in test["metadata"]["labels"], "nobody scrapes it"
+
+
+def test_the_logs_of_a_helm_test_can_be_read(all_docs: dict[str, list[Doc]]) -> None:
+    """`helm test --logs` of Helm 3 reads them when the test has ended, and only of pods with one container
+    (helm/helm#9098, helm/helm#9892)."""
+    for name in names(CI):
+        for test in [doc for doc in all_docs[name] if doc["kind"] == "Pod"]:
+            policy = test["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+            assert policy == "before-hook-creation"
+            assert len(containers(test["spec"])) == 1
 
 
 # ------------------------------------------------------------------------------------ monitoring
@@ -317,6 +360,19 @@ def test_monitoring_stands_back_where_nobody_knows_it(version: str) -> None:
 # ------------------------------------------------------------------------------------ odds and ends
 
 
+def test_all_name_one_version() -> None:
+    """The chart pulls the image that this package is in, and so do the examples."""
+    about = load(CHART / "Chart.yaml")
+    assert about["appVersion"] == __version__
+    assert f"ARG VERSION={__version__}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert load(EXAMPLES / "umbrella" / "values.yaml")["image"] == f"relay:{__version__}"
+    (dependency,) = load(EXAMPLES / "umbrella" / "Chart.yaml")["dependencies"]
+    assert dependency["version"] == about["version"]
+    for path in RAW:
+        for _, spec in pod_specs(documents(path.read_text(encoding="utf-8"))):
+            assert {container["image"] for container in containers(spec)} == {f"relay:{__version__}"}
+
+
 def test_a_digest_stands_above_the_tag() -> None:
     digest = f"sha256:{'0' * 64}"
     docs = rendered("helm4", {"image": {"repository": "r.example/relay", "digest": digest, "tag": "x"}})
@@ -324,11 +380,54 @@ def test_a_digest_stands_above_the_tag() -> None:
 
 
 def test_names_stay_within_their_bounds() -> None:
-    docs = rendered("helm4", CI[names(CI).index("standalone")], release="a" * 53)
-    for doc in docs:
+    values = {**load(CI[names(CI).index("exposed")]), "fullnameOverride": ""}
+    for doc in rendered("helm4", values, release="a" * 53):
         assert len(doc["metadata"]["name"]) <= 63
         for value in doc["metadata"].get("labels", {}).values():
             assert len(value) <= 63
+
+
+def test_long_names_stay_apart() -> None:
+    """Two relays of one chart, by aliases, whose names differ only where a name is cut short."""
+    release = "a" * 53
+    found = {
+        one(rendered("helm4", {"nameOverride": name}, release=release), "ConfigMap")["metadata"]["name"]
+        for name in ("relay-orders", "relay-mails")
+    }
+    assert len(found | {release}) == 3
+
+
+def test_an_alias_of_any_form_makes_good_names(tmp_path: Path) -> None:
+    """Helm puts an alias in the place of the chart's name, and people write `relayOrders`."""
+    parent = tmp_path / "parent"
+    (parent / "charts").mkdir(parents=True)
+    run("cp", "-r", CHART, parent / "charts" / "relay")
+    aliases = ("relayOrders", "relay_mails")
+    dependencies = [{"name": "relay", "version": "0.1.0", "alias": alias} for alias in aliases]
+    about = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": dependencies}
+    (parent / "Chart.yaml").write_text(yaml.safe_dump(about))
+    for version in HELMS:
+        docs = rendered(version, {}, chart=parent)
+        found = {doc["metadata"]["name"] for doc in docs if doc["kind"] == "ConfigMap"}
+        assert found == {"shop-relayorders", "shop-relay-mails"}
+
+
+def test_resource_attributes_may_hold_any_character() -> None:
+    values = {"telemetry": {"resourceAttributes": {"team": 'a"b', "path": "c:\\d"}}}
+    (container,) = one(rendered("helm4", values), "Pod")["spec"]["containers"]
+    env = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert env["OTEL_RESOURCE_ATTRIBUTES"].split(",")[-2:] == ["path=c:\\d", 'team=a"b']
+
+
+def test_big_numbers_are_whole() -> None:
+    """Helm takes numbers as floats, and writes big ones as 1e+06, which Kubernetes does not take."""
+    values = {**load(CI[names(CI).index("standalone")]), "terminationGracePeriodSeconds": 1_000_000}
+    for version in HELMS:
+        assert "terminationGracePeriodSeconds: 1000000\n" in template(version, values).out
+
+
+def test_a_port_that_is_not_used_differs_from_no_other() -> None:
+    assert template("helm4", {"grpc": {"socket": {"enabled": True}, "port": 7452}}).code == 0
 
 
 def test_the_raw_examples_are_like_the_chart_s() -> None:

@@ -79,9 +79,12 @@ volumeMounts:
 {{- end }}
 - name: OTEL_SERVICE_NAME
   value: {{ .Values.telemetry.serviceName | quote }}
+{{- $attributes := "k8s.pod.name=$(POD_NAME),k8s.pod.uid=$(POD_UID),k8s.namespace.name=$(POD_NAMESPACE),k8s.node.name=$(NODE_NAME),k8s.container.name=relay" }}
+{{- range $name, $value := .Values.telemetry.resourceAttributes }}
+{{- $attributes = printf "%s,%s=%s" $attributes $name $value }}
+{{- end }}
 - name: OTEL_RESOURCE_ATTRIBUTES
-  value: "k8s.pod.name=$(POD_NAME),k8s.pod.uid=$(POD_UID),k8s.namespace.name=$(POD_NAMESPACE),k8s.node.name=$(NODE_NAME),k8s.container.name=relay
-    {{- range $name, $value := .Values.telemetry.resourceAttributes }},{{ $name }}={{ $value }}{{ end }}"
+  value: {{ $attributes | quote }}
 {{- with .Values.telemetry.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ . | quote }}

@@ -1,16 +1,18 @@
 {{/* Names and labels. All of them work in the chart's own scope and in a parent's, as `.Subcharts.relay`. */}}
 
 {{- define "relay.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 53 | trimSuffix "-" -}}
+{{- .Values.nameOverride | default .Chart.Name | lower | replace "_" "-" | trunc 53 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "relay.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride -}}
 {{- else if contains (include "relay.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- .Release.Name -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "relay.name" .) | trunc 53 | trimSuffix "-" -}}
+{{- $name := printf "%s-%s" .Release.Name (include "relay.name" .) -}}
+{{- /* Cut short, two relays of one release, or a relay and its application, would have one name. */ -}}
+{{- ternary $name (printf "%s-%s" (trunc 44 $name | trimSuffix "-") ($name | sha256sum | trunc 8)) (le (len $name) 53) -}}
 {{- end -}}
 {{- end }}
 
@@ -52,7 +54,8 @@ checksum/relay-config: {{ include "relay.config" . | sha256sum }}
 {{- end }}
 
 {{- define "relay.serviceAccountName" -}}
-{{- .Values.standalone.serviceAccount.name | default (include "relay.fullname" .) -}}
+{{- $account := .Values.standalone.serviceAccount -}}
+{{- $account.name | default (ternary (include "relay.fullname" .) "default" $account.create) -}}
 {{- end }}
 
 {{/* Whether the API is to be reached from other pods. */}}

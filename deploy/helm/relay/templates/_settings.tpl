@@ -54,7 +54,8 @@
 {{- $_ := set $grpc "socket_mode" .Values.grpc.socket.mode -}}
 {{- $_ := set $grpc "listen" "unix:/run/relay/relay.sock" -}}
 {{- else -}}
-{{- $host := ternary "0.0.0.0" "127.0.0.1" (eq (include "relay.exposed" .) "true") -}}
+{{- $pod := ternary "[::]" "0.0.0.0" (hasPrefix "[" .Values.http.address) -}}
+{{- $host := ternary $pod "127.0.0.1" (eq (include "relay.exposed" .) "true") -}}
 {{- $_ := set $grpc "listen" (printf "%s:%v" $host .Values.grpc.port) -}}
 {{- end -}}
 {{- $http := dict "listen" (printf "%s:%v" .Values.http.address .Values.http.port) "ready_needs_redis" .Values.readiness.needsRedis -}}

@@ -5,13 +5,14 @@
 {{- include "relay.validate.life" . -}}
 {{- include "relay.validate.redis" . -}}
 {{- include "relay.validate.topics" . -}}
+{{- include "relay.validate.extras" . -}}
 {{- if eq .Values.mode "standalone" -}}
 {{- include "relay.validate.standalone" . -}}
 {{- end -}}
 {{- end }}
 
 {{- define "relay.validate.life" -}}
-{{- $drain := .Values.config.drain_timeout | default 0 -}}
+{{- $drain := dig "drain_timeout" 20 .Values.config -}}
 {{- if ge (float64 $drain) (float64 .Values.terminationGracePeriodSeconds) -}}
 {{- fail (printf "config.drain_timeout: must be less than terminationGracePeriodSeconds, or the relay is killed while it drains; got %s over %s seconds" (toJson $drain) (toJson .Values.terminationGracePeriodSeconds)) -}}
 {{- end -}}
@@ -20,7 +21,7 @@
 {{- if ge (float64 $start) (float64 $probed) -}}
 {{- fail (printf "config.redis.start_timeout: must be less than probes.startup allows (periodSeconds × failureThreshold), or the relay is killed while it waits; got %s over %s seconds" (toJson $start) (toJson $probed)) -}}
 {{- end -}}
-{{- if eq (int .Values.grpc.port) (int .Values.http.port) -}}
+{{- if and (eq (int .Values.grpc.port) (int .Values.http.port)) (not .Values.grpc.socket.enabled) -}}
 {{- fail (printf "http.port: must differ from grpc.port, both are %v" .Values.http.port) -}}
 {{- end -}}
 {{- if and (eq .Values.mode "sidecar") (eq .Values.sidecar.kind "native") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
@@ -31,7 +32,7 @@
 {{- define "relay.validate.redis" -}}
 {{- $redis := .Values.redis -}}
 {{- $secret := $redis.existingSecret -}}
-{{- if regexMatch "://[^/?]*:[^/?]+@|[?&]sentinel_password=" $redis.url -}}
+{{- if regexMatch "://[^@]*:[^@]*@|password=" $redis.url -}}
 {{- fail "redis.url: holds a password; put it into a Secret, and name that in redis.existingSecret" -}}
 {{- end -}}
 {{- range $field := list "urlKey" "passwordKey" "usernameKey" "sentinelPasswordKey" -}}
@@ -54,12 +55,21 @@
 {{- if and $redis.sentinel.hosts (not $redis.sentinel.master) -}}
 {{- fail "redis.sentinel.master: is empty, and redis.sentinel.hosts names Sentinels to ask for it" -}}
 {{- end -}}
+{{- if and $redis.sentinel.master $secret.urlKey -}}
+{{- fail "redis.sentinel.master: is not asked for, since redis.existingSecret.urlKey has the whole URL; give one of the two" -}}
+{{- end -}}
+{{- if and $redis.tls.sentinel (not $redis.sentinel.master) -}}
+{{- fail "redis.tls.sentinel: goes with redis.sentinel.master; without it nothing is encrypted but by a URL with rediss:// or rediss+sentinel://" -}}
+{{- end -}}
 {{- $url := include "relay.redisUrl" . -}}
 {{- if and $secret.sentinelPasswordKey (not $secret.urlKey) (not (contains "+sentinel://" $url)) -}}
 {{- fail "redis.existingSecret.sentinelPasswordKey: goes with Sentinels: redis.sentinel, or a URL with redis+sentinel://" -}}
 {{- end -}}
 {{- if and $redis.tls.existingSecret (not $secret.urlKey) (not (hasPrefix "rediss" $url)) -}}
 {{- fail "redis.tls.existingSecret: goes with a URL that begins with rediss:// (with redis.sentinel: redis.tls.sentinel)" -}}
+{{- end -}}
+{{- if and $redis.tls.certKey (not $redis.tls.existingSecret) -}}
+{{- fail "redis.tls.certKey: goes with redis.tls.existingSecret, which is empty" -}}
 {{- end -}}
 {{- if ne (empty $redis.tls.certKey) (empty $redis.tls.keyKey) -}}
 {{- fail "redis.tls.certKey: goes with redis.tls.keyKey, and the other way round" -}}
@@ -102,6 +112,34 @@
 {{- $bytes := dig "max_payload_bytes" 1048576 $policy -}}
 {{- if gt (int64 $bytes) (int64 .room) -}}
 {{- fail (printf "%s.max_payload_bytes: must be at most %s, which is config.grpc.max_message_bytes less 131072 for headers, got %s" .path (toJson .room) (toJson $bytes)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* What is sent where, and what is added, which takes the place of nothing that the chart makes. */}}
+{{- define "relay.validate.extras" -}}
+{{- $telemetry := .Values.telemetry -}}
+{{- if and $telemetry.endpoint (eq $telemetry.protocol "http/protobuf") (not (regexMatch "^https?://" $telemetry.endpoint)) -}}
+{{- fail (printf "telemetry.endpoint: must begin with http:// or https:// while telemetry.protocol is http/protobuf, got %s" $telemetry.endpoint) -}}
+{{- end -}}
+{{- range $variable := .Values.extraEnv -}}
+{{- if and (hasPrefix "RELAY_" $variable.name) (not $variable.valueFrom) -}}
+{{- fail (printf "extraEnv: %s is a setting; it belongs into config, or into the value that the chart makes it from" $variable.name) -}}
+{{- end -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range $variable := include "relay.env" . | fromYamlArray -}}
+{{- if hasKey $seen $variable.name -}}
+{{- fail (printf "extraEnv: %s is set by another value already (telemetry and redis set variables, too)" $variable.name) -}}
+{{- end -}}
+{{- $_ := set $seen $variable.name true -}}
+{{- end -}}
+{{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" "relay-instance" -}}
+{{- range $path, $labels := dict "commonLabels" .Values.commonLabels "standalone.podLabels" .Values.standalone.podLabels -}}
+{{- range $label := $own -}}
+{{- if hasKey ($labels | default dict) $label -}}
+{{- fail (printf "%s: %s is the chart's own label, by which pods are found" $path $label) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
