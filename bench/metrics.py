@@ -40,7 +40,8 @@ def calls() -> float:
     """Microseconds a timer of the calls alone, and of what is gathered for them."""
     count, clock = Metrics().instruments, SystemClock()
     leases = [
-        Lease("t", ClaimedTimer(str(n), b"", {}, "", n, 1, ""), b"", b"", 0.0, 0, 0.0) for n in range(BATCH)
+        Lease("t", ClaimedTimer(str(n), b"", {}, "", n, 1, ""), b"", b"", 0.0, 0, 0.0, 0.0)
+        for n in range(BATCH)
     ]
 
     def once() -> None:

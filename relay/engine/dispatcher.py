@@ -50,7 +50,7 @@ class Dispatcher:
         fresh = [topic for topic in session.topics if topic not in self._sessions]
         for topic in session.topics:
             self._sessions.setdefault(topic, []).append(session)
-        session.changed = self._changed
+        session.changed, session.sending = self._changed, self._sending
         self._changed(session)
         return fresh
 
@@ -133,11 +133,15 @@ class Dispatcher:
         Sessions may have gone or filled up while the claim was under way: what finds no place is
         released without an attempt.
         """
-        deadline, silent_until = sent + policy.lease_ttl, self._clock.now() + policy.lifetime
+        here = self._clock.now()
+        deadline, silent_until = sent + policy.lease_ttl, here + policy.lifetime
+        # The server read its clock somewhere between; the middle halves the error.
+        epoch = (sent + here) / 2 - claim.now / 1e6
         leases = []
         for index, timer in enumerate(claim.timers):
             token = nonce + index.to_bytes(2, "big")
-            lease = Lease(topic, timer, nonce, token, deadline, claim.deadline, silent_until)
+            due = epoch + timer.due / 1e6
+            lease = Lease(topic, timer, nonce, token, deadline, claim.deadline, silent_until, due)
             if timer.readable:
                 leases.append(lease)
             else:
@@ -147,13 +151,19 @@ class Dispatcher:
         for lease in leases[placed:]:
             self.release(lease, suspect=lease.timer.suspect)
         self._instruments.claimed(topic, len(claim.timers))
-        self._instruments.delivered(topic, placed)
-        timers = [lease.timer for lease in leases[:placed]]
-        firsts = [timer for timer in timers if timer.attempt == 1]
-        self._instruments.retried(topic, placed - len(firsts))
-        self._instruments.lateness(
-            topic, [(claim.now - timer.due) / 1e6 for timer in firsts if not timer.approximate]
-        )
+
+    def _sending(self, leases: list[Lease]) -> None:
+        """These deliveries go out."""
+        by_topic: dict[str, list[Lease]] = {}
+        for lease in leases:
+            by_topic.setdefault(lease.topic, []).append(lease)
+        for topic, sent in by_topic.items():
+            firsts = [lease for lease in sent if lease.timer.attempt == 1]
+            self._instruments.delivered(topic, len(sent))
+            self._instruments.retried(topic, len(sent) - len(firsts))
+            self._instruments.lateness(
+                topic, [lease.sent_at - lease.due for lease in firsts if not lease.timer.approximate]
+            )
 
     def _place(self, topic: str, leases: list[Lease]) -> int:
         """Spread leases over the sessions with room, in even shares; answers how many found one."""

@@ -15,7 +15,8 @@ class Lease:
 
     `deadline` and `silent_until` are instants of the engine's clock (seconds): the end of the
     lease as far as the relay knows, and when a delivery without a sign of life is given up.
-    `deadline_time` is the deadline as the server told it (microseconds). `lost` says that the
+    `deadline_time` is the deadline as the server told it (microseconds). `due` is the timer's due time by the
+    engine's clock, as well as the claim's round trip tells. `lost` says that the
     store called the token stale or the timer gone while the delivery was under way. `trace` is its
     span, if it has one. `sent_at` and `ended_at` are instants of the engine's clock, 0.0 until then: when it
     went out, and when the application said how it ended.
@@ -24,6 +25,7 @@ class Lease:
     __slots__ = (
         "deadline",
         "deadline_time",
+        "due",
         "ended_at",
         "lost",
         "nonce",
@@ -46,6 +48,7 @@ class Lease:
         deadline: float,
         deadline_time: int,
         silent_until: float,
+        due: float,
     ) -> None:
         self.topic = topic
         self.timer = timer
@@ -54,6 +57,7 @@ class Lease:
         self.deadline = deadline
         self.deadline_time = deadline_time
         self.silent_until = silent_until
+        self.due = due
         self.received = False
         self.sent = False
         self.sent_at = 0.0

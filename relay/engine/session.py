@@ -72,6 +72,8 @@ class Session:
         """Settlements of this session that are not in Redis yet; kept by the settler."""
         self.draining = False
         self.changed: Callable[[Session], None] = lambda _: None
+        self.sending: Callable[[list[Lease]], None] = lambda _: None
+        """Told of what goes out next; both are the dispatcher's."""
         self.turns = list(self.topics)
         """The topics, the one that was served longest ago first; kept by the dispatcher."""
         self._clock = clock
@@ -226,8 +228,10 @@ class Session:
         now = self._clock.now()
         for lease in frame:
             lease.sent, lease.sent_at = True, now
+        self.sending(frame)
+        for lease in frame:
             if lease.trace is not None:
-                lease.trace.start(lease.timer)
+                lease.trace.start(lease.timer, now - lease.due)
         return frame
 
     def _may_send(self) -> bool:

@@ -54,7 +54,6 @@ class DeliveryTrace:
         "_attributes",
         "_ids",
         "_note",
-        "_seconds",
         "_tracer",
         "context",
         "links",
@@ -96,7 +95,6 @@ class DeliveryTrace:
         self.reason = ""
         """The application's words for its outcome."""
         self.span: Span | None = None
-        self._seconds = 0.0
         self._note: Callable[[str, float, SpanContext], None] | None = None
 
     @property
@@ -112,10 +110,9 @@ class DeliveryTrace:
             return {}
         return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
-    def late(self, seconds: float, note: Callable[[str, float, SpanContext], None]) -> None:
-        """It is a first delivery, late by so much; `note` hears of its span once there is one."""
-        self._attributes[LATENESS] = round(seconds, 6)
-        self._seconds, self._note = seconds, note
+    def first(self, note: Callable[[str, float, SpanContext], None]) -> None:
+        """It is a first delivery; once there is a span, `note` hears of it, and how late it was."""
+        self._note = note
 
     def part(self, claim: SpanContext | None = None) -> None:
         """Leave the producer's trace for a new one, or for that of `claim`, with a link back."""
@@ -128,8 +125,12 @@ class DeliveryTrace:
             return nullcontext()
         return self._ids.using(self.own)
 
-    def start(self, timer: ClaimedTimer) -> None:
-        """The delivery goes out: from now on the timer's headers name this span."""
+    def start(self, timer: ClaimedTimer, late: float) -> None:
+        """The delivery goes out, so many seconds after its due time: from now on the timer's headers name
+        this span."""
+        late = max(late, 0.0)
+        if self._note is not None:
+            self._attributes[LATENESS] = round(late, 6)
         links = [Link(self.producer), *self.links] if self.parted else self.links
         with self.named():
             span = self._tracer.start_span(
@@ -138,7 +139,7 @@ class DeliveryTrace:
         if span.is_recording():
             self.span = span
             if self._note is not None:
-                self._note(self.topic, self._seconds, span.get_span_context())
+                self._note(self.topic, late, span.get_span_context())
             timer.headers = renamed(timer.headers, carrier(span.get_span_context()))
 
     def end(self, error: str = "", verb: Verb | None = None, verdict: Verdict = Verdict.OK) -> None:

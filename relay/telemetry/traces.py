@@ -184,7 +184,7 @@ class Tracing:
         if self._ids is not None:
             trace.links = before(topic, timer, producer, now, self._long)
         if timer.attempt == 1 and not timer.approximate:
-            trace.late(max(claim.now - timer.due, 0) / 1e6, self.late)
+            trace.first(self.late)
         return trace
 
     def _in_trace_of(self, trace: DeliveryTrace) -> AbstractContextManager[None]:

@@ -112,3 +112,18 @@ async def test_lateness_counts_first_attempts_only(world: World) -> None:
     await world.advance(6.0)
     assert app.one().timer.attempt == 2
     assert world.counts.latenesses == [2.0]
+
+
+async def test_a_delivery_begins_when_it_is_sent(world: World) -> None:
+    """What waits for a slow stream is late by that, too; what is never sent there was never delivered."""
+    await world.put("a", "b")
+    slow = await world.app()
+    await world.advance(3.0)
+    assert world.counts.total["claimed"] == 2
+    assert world.counts.total["delivered"] == 0
+    slow.engine.quiesce(slow.session)
+    other = await world.app()
+    await world.advance(2.0)
+    assert other.names() == ["a", "b"]
+    assert world.counts.total["delivered"] == 2
+    assert world.counts.latenesses == pytest.approx([5.0, 5.0])

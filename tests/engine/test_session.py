@@ -22,7 +22,7 @@ from tests.engine.fake_clock import FakeClock, settle
 
 def lease(name: str, *, size: int = 1, suspect: bool = False, headers: dict[str, str] | None = None) -> Lease:
     timer = ClaimedTimer(name, bytes(size), headers or {}, "", 0, 1, name, suspect=suspect)
-    return Lease("t", timer, b"n" * 16, name.encode(), 1e9, 10**15, 1e9)
+    return Lease("t", timer, b"n" * 16, name.encode(), 1e9, 10**15, 1e9, 0.0)
 
 
 @pytest.fixture

@@ -322,10 +322,10 @@ def test_calls_have_their_true_start(spans: Spans) -> None:
     """Their spans are made when they have come back."""
     tracing = Tracing(spans.provider)
     timer = ClaimedTimer("1", b"", SAMPLED, "", due=0, attempt=1, occurrence_id="o")
-    lease = Lease(TOPIC, timer, b"", b"", 0.0, 0, 0.0)
+    lease = Lease(TOPIC, timer, b"", b"", 0.0, 0, 0.0, 0.0)
     tracing.claimed(TOPIC, Claim([timer], 1, None, 2), [lease], began=1_000)
     assert lease.trace is not None
-    lease.trace.start(timer)
+    lease.trace.start(timer, 0.0)
     end = lease.trace, Settlement("1", b"", Verb.ACK), Verdict.OK
     tracing.settled(TOPIC, 2_000, [end], count=1)
     assert (spans.one("claim").start_time, spans.one("commit").start_time) == (1_000, 2_000)

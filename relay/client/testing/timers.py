@@ -112,7 +112,7 @@ class MemoryTimers:
         if not claim.timers:
             return None
         (timer,) = claim.timers
-        frame = translate.deliveries([Claimed(topic, timer, nonce, nonce, 0.0, claim.deadline, 0.0)])
+        frame = translate.deliveries([Claimed(topic, timer, nonce, nonce, 0.0, claim.deadline, 0.0, 0.0)])
         book = self._books.setdefault(topic, TokenBook(topic))
         held = Held(self, timer, frame.deliveries.deliveries[0], book, claim.deadline, pushed=pushed)
         held.renew()  # the receipt: a renewal with a flag, after which a lapse counts
