@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -79,6 +80,10 @@ async def _tail(
                 async for batch in _behind(reader, topic, start):
                     lines.add(batch)
                     lines.end()
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    # By Ctrl-C: redis-py waits by `wait_for`, which in Python 3.11 may swallow that.
+                    raise asyncio.CancelledError
                 await anyio.sleep(pause)
 
 
