@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import grpc
@@ -200,3 +201,28 @@ def _points(metric: metrics_pb2.Metric, resource: dict[str, Any]) -> Iterator[Po
 def _plain(attributes: Any) -> dict[str, Any]:
     pairs: list[KeyValue] = list(attributes)
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "") for pair in pairs}
+
+
+@contextmanager
+def posted() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """A server that takes OTLP over HTTP: its endpoint, and the path and body of each POST."""
+    came: list[tuple[str, bytes]] = []
+
+    class Post(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            came.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Not to standard error."""
+
+    server = HTTPServer(("127.0.0.1", 0), Post)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", came
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()

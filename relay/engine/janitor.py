@@ -74,7 +74,7 @@ class Janitor:
                         await self._repair(topic, orphans)
         except StoreError as failure:
             log.info("a round of the janitor was cut short", extra={"reason": str(failure)})
-        except Exception:
+        except Exception:  # whatever it is, it must not end the loop
             log.exception("a round of the janitor failed")
 
     async def _trim(self, topic: str) -> None:

@@ -69,7 +69,7 @@ class Lookout:
         except StoreError as failure:
             self._seen = ()
             log.debug("topics could not be looked at", extra={"reason": str(failure)})
-        except Exception:
+        except Exception:  # whatever it is, it must not end the loop
             self._seen = ()
             log.exception("topics could not be looked at")
         self._seen_at = self._clock.now()

@@ -62,7 +62,7 @@ async def step(metrics: Metrics) -> None:
     for reader in metrics.pushers:
         try:
             await anyio.to_thread.run_sync(reader.collect, abandon_on_cancel=True)
-        except Exception:
+        except Exception:  # whatever it is, it must not end the loop
             log.exception("metrics could not be exported")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from relay.telemetry.catalogue import ALL, LATENESS, Kind
 from relay.telemetry.gauges import Vitals
 from relay.telemetry.provider import Metrics
 from relay.telemetry.variables import METRICS, WrongVariable, exporters, interval, protocol
-from tests.collector import Collector, collecting
+from tests.collector import Collector, collecting, posted
 from tests.servers import free_port
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -142,31 +140,13 @@ async def test_differences_for_who_wants_them(collector: Collector, monkeypatch:
 
 async def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other protocol, to a server that takes POST."""
-    came: list[tuple[str, bytes]] = []
-
-    class Post(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            came.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Not to standard error."""
-
-    server = HTTPServer(("127.0.0.1", 0), Post)
-    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    serving.start()
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf")
-    try:
+    with posted() as (endpoint, came):
+        monkeypatch.setenv(ENDPOINT, endpoint)
         metrics = Metrics(pushing.pushers(["otlp"]))
         metrics.instruments.scheduled("orders", 5)
         await pushing.close(metrics)
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
     ((path, body),) = came
     assert path == "/v1/metrics"
     collector = Collector()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.context import Context
@@ -24,7 +21,7 @@ from relay.telemetry.logs import set_up_logs
 from relay.telemetry.otlp import Exporting, LinksDecide
 from relay.telemetry.storms import SELDOM
 from relay.telemetry.variables import WrongVariable, exporters, protocol
-from tests.collector import Collector, collecting
+from tests.collector import Collector, collecting, posted
 from tests.servers import free_port
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -237,31 +234,13 @@ async def test_variables_reach_the_collector(collector: Collector, monkeypatch: 
 
 async def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other protocol, to a server that takes POST."""
-    came: list[tuple[str, bytes]] = []
-
-    class Post(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            came.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Not to standard error."""
-
-    server = HTTPServer(("127.0.0.1", 0), Post)
-    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    serving.start()
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-    try:
+    with posted() as (endpoint, came):
+        monkeypatch.setenv(ENDPOINT, endpoint)
         exporting = Exporting(["otlp"])
         one_span(exporting)
         await exporting.close()
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
     ((path, body),) = came
     assert path == "/v1/traces"
     request = ExportTraceServiceRequest.FromString(body)
