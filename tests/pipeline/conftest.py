@@ -1,0 +1,40 @@
+"""One Spark session for the suite, two cores; without Spark (in .venv) there is nothing to collect here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]  # `make test-pipeline` runs them in a venv of their own
+
+SMALL_AND_QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The suite's session, `local[2]`, with the driver memory that the jobs have by default."""
+    from relay.pipeline.session import session
+
+    place: Path = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
+    started = session(
+        "tests",
+        master="local[2]",
+        conf={**SMALL_AND_QUICK, "spark.sql.warehouse.dir": str(place / "warehouse")},
+    )
+    yield started
+    started.stop()
