@@ -28,8 +28,9 @@ local forgotten, moved, kept, reply = {}, {}, {}, { number(deadline) }
 
 for n, id in ipairs(ids) do
   local nonce, received = ARGV[3 * n], ARGV[3 * n + 1] ~= ''
-  local r = scores[n] and understand(tonumber(scores[n]), records[n]) or nil
-  if r and holds(r, nonce) then
+  local score = tonumber(scores[n] or nil)
+  if score and holds(score, records[n], nonce) then
+    local r = unpack_record(records[n])
     reply[n + 1] = 'OK'
     if received then r.received = 1 end
     r.score = math.max(r.score, deadline)
@@ -37,11 +38,11 @@ for n, id in ipairs(ids) do
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
     if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end
   else
-    reply[n + 1] = r and 'STALE' or 'GONE'
-    if not r then forgotten[#forgotten + 1] = id end
+    reply[n + 1] = score and 'STALE' or 'GONE'
+    if not score then forgotten[#forgotten + 1] = id end
     if JOURNAL then
-      if not r then note_taken(id, records[n]) end
-      note_refusal(id, nonce, received and RECEIVED or EXTENDED, r)
+      if not score then note_taken(id, records[n]) end
+      note_refusal(id, nonce, received and RECEIVED or EXTENDED, score and understand(score, records[n]))
     end
   end
 end

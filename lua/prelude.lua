@@ -18,6 +18,7 @@ local KINDS = { 'zset', 'hash', 'hash', 'stream', 'string' }
 local RECORD = '<BBBBBI4I4dddc16c16'
 local VERSION, RECORD_SIZE = 2, 69
 local PENDING, LEASED, PARKED = 0, 1, 2
+local LEASED_RECORD = string.char(VERSION, LEASED) -- how one begins
 local INTENT, LEASE = 1, 2 -- what a foreign writer meant
 local NO_NONCE = string.rep('\0', 16)
 local OFF_GRID = 2 ^ -21
@@ -91,9 +92,11 @@ local function understand(score, raw)
   return r
 end
 
--- The fence: the lease is the one taken under this nonce, and nobody has written a score since.
-local function holds(r, nonce)
-  return r.state == LEASED and r.nonce == nonce
+-- The fence: the lease is the one taken under this nonce, and nobody has written a score since. A record that does
+-- not explain the score is no lease of ours, whatever `understand` makes of it; so nothing more of it is read here.
+local function holds(score, raw, nonce)
+  return raw and #raw == RECORD_SIZE and string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce
+    and struct.unpack('<d', raw, 14) == score
 end
 
 -- A text up to the first semicolon, and what follows it.

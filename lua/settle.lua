@@ -3,15 +3,17 @@
 -- KEYS    timeline, payloads, leases, dead
 -- ARGV[1] channel of wake hints
 -- ARGV[2] to ARGV[6] the policy's limits, see `read_limits`
--- ARGV    then four for each timer, each timer once: timer_id, nonce, verb, detail
+-- ARGV    then groups of timers whose leases end alike: nonce, verb, detail, how many, and their ids; each
+--         timer once. The details:
 --           'ack'         ''
 --           'nack'        microseconds until it is due again, or '' (when its lease ends); ';'; the error
 --           'release'     any of 'r' (it was received: count the attempt), 's' (deliver it alone), 'u' (it
 --                         was never sent: the claim does not count); ';'; microseconds until it is due again
 --           'reject'      the reason of its death, a word; ';'; the error
 --           'reschedule'  'at' | 'in'; ';'; score | delay in microseconds; ';'; envelope, or '' to keep it
--- Returns { score of the next timer or '', then for each timer 'OK' | 'STALE' | 'GONE', or the reason of
---           its death: that of 'reject', 'attempts' | 'claims' | 'age' }
+-- Returns { score of the next timer or '', then for each timer that is no simple success its place among
+--           the ids, from 1, and a word: 'STALE' | 'GONE', or the reason of its death: that of 'reject',
+--           'attempts' | 'claims' | 'age' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error BADVERB <verb>
 -- Race    a late ACK after another relay took over, or after a publisher, foreign ones too, gave
 --         the timer a new due time: the fence compares nonce and score before any write.
@@ -23,12 +25,17 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local ids, at, seen = {}, {}, {}
-for i = 7, #ARGV, 4 do
-  local id = ARGV[i]
-  if seen[id] then return fail('DUPLICATE', id) end
-  seen[id] = i
-  ids[#ids + 1], at[#at + 1] = id, i
+local ids, seen = {}, {} -- and where in ARGV a timer's group begins
+local from, n = 7, 0
+while from <= #ARGV do
+  local last = from + 3 + ARGV[from + 3]
+  for i = from + 4, last do
+    local id = ARGV[i]
+    if seen[id] then return fail('DUPLICATE', id) end
+    n = n + 1
+    ids[n], seen[id] = id, from
+  end
+  from = last + 1
 end
 
 local now_us = time_us()
@@ -36,25 +43,26 @@ local before = head()
 local limits = read_limits(2)
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local records = redis.call('HMGET', KEYS[3], unpack(ids))
-local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, {}
+local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, { '' }
 
 -- Note how a lease ended, and what is left of the timer.
 local function note_end(id, fields)
-  note(BY_VERB[ARGV[seen[id] + 2]], id, nonce_is(ARGV[seen[id] + 1]) .. fields)
+  note(BY_VERB[ARGV[seen[id] + 1]], id, nonce_is(ARGV[seen[id]]) .. fields)
 end
 
 local function finish(id)
   ended[#ended + 1] = id
   forgotten[#forgotten + 1] = id
-  return 'OK'
 end
+
+-- The ends of a lease answer a word where more has happened than was asked for.
 
 local function die(id, r, reason, text)
   finish(id)
   r.received = reason == 'unreadable' and 0 or 1
   local keep = limits.keep
   local envelope = keep and redis.call('HGET', KEYS[2], id)
-  dead[#dead + 1] = { id, r, envelope, reason, text, ARGV[seen[id] + 1], keep }
+  dead[#dead + 1] = { id, r, envelope, reason, text, ARGV[seen[id]], keep }
   return reason
 end
 
@@ -66,14 +74,13 @@ local function again(id, r, text)
   moved[#moved + 1], moved[#moved + 2] = r.score, id
   kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   if JOURNAL then note_end(id, standing_is(r) .. score_is(r.score) .. received_is(text and 1)) end
-  return 'OK'
 end
 
 local verbs = {}
 
 function verbs.ack(id)
   if JOURNAL then note_end(id, '') end
-  return finish(id)
+  finish(id)
 end
 
 function verbs.nack(id, r, detail)
@@ -111,23 +118,29 @@ function verbs.reschedule(id, r, detail)
   moved[#moved + 1], moved[#moved + 2] = score, id
   if JOURNAL then note_end(id, due_is(score) .. previous_due_is(r.due)) end
   if envelope ~= '' then rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope end
-  return 'OK'
+end
+
+local function say(n, word)
+  reply[#reply + 1], reply[#reply + 2] = n, word
 end
 
 for n, id in ipairs(ids) do
-  local nonce, verb, detail = ARGV[at[n] + 1], ARGV[at[n] + 2], ARGV[at[n] + 3]
+  local from, score = seen[id], tonumber(scores[n] or nil)
+  local nonce, verb, detail = ARGV[from], ARGV[from + 1], ARGV[from + 2]
   if not verbs[verb] then return fail('BADVERB', verb) end
-  if not scores[n] then
-    reply[n + 1] = 'GONE'
+  if not score then
+    say(n, 'GONE')
     forgotten[#forgotten + 1] = id -- a record without a timer is nobody's
     if JOURNAL then
       note_taken(id, records[n])
       note_refusal(id, nonce, BY_VERB[verb])
     end
+  elseif holds(score, records[n], nonce) then
+    local word = verbs[verb](id, verb ~= 'ack' and unpack_record(records[n]), detail)
+    if word then say(n, word) end
   else
-    local r = understand(tonumber(scores[n]), records[n])
-    reply[n + 1] = holds(r, nonce) and verbs[verb](id, r, detail) or 'STALE'
-    if JOURNAL and reply[n + 1] == 'STALE' then note_refusal(id, nonce, BY_VERB[verb], r) end
+    say(n, 'STALE')
+    if JOURNAL then note_refusal(id, nonce, BY_VERB[verb], understand(score, records[n])) end
   end
 end
 

@@ -48,10 +48,9 @@ class Loop:
 
     async def settle(self, ids: list[bytes], nonce: bytes) -> None:
         """Acknowledge them."""
-        args: list[Argument] = [self._channel, *LIMITS]
-        for timer_id in ids:
-            args += (timer_id, nonce, "ack", "")
-        await self._scripts.run("settle", self._topic, *args)
+        await self._scripts.run(
+            "settle", self._topic, self._channel, *LIMITS, nonce, "ack", "", len(ids), *ids
+        )
 
     async def schedule(self, first: int) -> None:
         """Store a batch, due in an hour."""

@@ -148,20 +148,22 @@ class RedisStore:
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = [self._keys.channel(topic), *_limits(limits)]
-        ack = Verb.ACK
+        alike: tuple[bytes, str, str | bytes] | None = None
+        ids: list[str] = []
         for settlement in settlements:
-            if settlement.verb is ack:
-                args += (settlement.timer_id, settlement.nonce, "ack", "")
-                continue
-            try:
-                words = settlement.verb.value, _detail(settlement)
-            except struct.error:
-                # A foreign writer's headers may be longer than an envelope of ours can hold. What goes with
-                # it in this call is not to suffer; it comes again, and dies with these words in the end.
-                words = Verb.NACK.value, ";the new payload can't be stored: a header is over 65,535 bytes"
-            args += (settlement.timer_id, settlement.nonce, *words)
-        reply = await self._run("settle", topic, *args)
-        return [_SETTLED[word] for word in reply[1:]]
+            end = settlement.nonce, *_words(settlement)
+            if end != alike:
+                if alike is not None:
+                    args += (*alike, len(ids), *ids)
+                alike, ids = end, []
+            ids.append(settlement.timer_id)
+        if alike is not None:
+            args += (*alike, len(ids), *ids)
+        _, *others = await self._run("settle", topic, *args)
+        results: list[Settled] = [Verdict.OK] * len(settlements)
+        for place, word in zip(others[::2], others[1::2], strict=True):
+            results[place - 1] = _SETTLED[word]
+        return results
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`. One script call."""
@@ -184,6 +186,7 @@ class RedisStore:
         return Page(timers, _write_cursor(entries[-2], entries[-3]) if more else "")
 
 
+_ACK = Verb.ACK
 _VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
 _SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
 _CHANGES = {change.value.encode(): change for change in Change}
@@ -218,6 +221,18 @@ def _condition(condition: Condition) -> str:
     """As the scripts' `refuses` takes it."""
     due = "" if condition.due is None else f"d{to_score(condition.due)!r}"
     return ("p" if condition.only_pending else "") + due
+
+
+def _words(settlement: Settlement) -> tuple[str, str | bytes]:
+    """The verb and the detail of a settlement; see `settle.lua`."""
+    if settlement.verb is _ACK:
+        return "ack", ""
+    try:
+        return settlement.verb.value, _detail(settlement)
+    except struct.error:
+        # A foreign writer's headers may be longer than an envelope of ours can hold. What goes with
+        # it in this call is not to suffer; it comes again, and dies with these words in the end.
+        return Verb.NACK.value, ";the new payload can't be stored: a header is over 65,535 bytes"
 
 
 def _detail(settlement: Settlement) -> str | bytes:

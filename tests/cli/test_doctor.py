@@ -243,7 +243,7 @@ def user(healthy: RunningServer, *rules: str) -> str:
         ("-evalsha", "schedule"),
         ("-set", "pause"),
         ("-sadd", "register topics"),
-        ("-hstrlen", "claim"),
+        ("-zrangebyscore", "claim"),
     ],
 )
 def test_missing_permissions(doctor: Any, healthy: RunningServer, rule: str, what: str) -> None:

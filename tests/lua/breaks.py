@@ -8,12 +8,17 @@ from tests.lua.breaks_journal import THE_JOURNAL
 
 THE_FENCE = {
     "nonce not compared": Break(
-        "prelude", "return r.state == LEASED and r.nonce == nonce", "return r.state == LEASED"
+        "prelude",
+        "string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce",
+        "string.sub(raw, 1, 2) == LEASED_RECORD",
     ),
     "state not compared": Break(
-        "prelude", "return r.state == LEASED and r.nonce == nonce", "return r.nonce == nonce"
+        "prelude",
+        "string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce",
+        "string.sub(raw, 38, 53) == nonce",
     ),
-    "score not compared": Break(
+    "score not compared": Break("prelude", "    and struct.unpack('<d', raw, 14) == score\n", "\n"),
+    "a foreign score taken for ours": Break(
         "prelude", "if r and r.score == score then return r end", "if r then return r end"
     ),
     "record kept on schedule": Break("schedule", "redis.call('HDEL', KEYS[3], unpack(written))\n", "\n"),
@@ -74,7 +79,7 @@ THE_TIME = {
         "own_score(now_us + (received and tonumber(delay) or 0), 0)",
     ),
     "due time lost on claim": Break(
-        "claim", "      r.received = 0\n", "      r.received, r.due = 0, scores[n]\n"
+        "claim", "  r.received = 0\n  local expired", "  r.received, r.due = 0, r.score\n  local expired"
     ),
     "due time lost after a foreign lease": Break(
         "prelude", "r.approximate, r.score, r.nonce = PENDING", "r.approximate, r.due, r.nonce = PENDING"
@@ -119,7 +124,7 @@ THE_COUNT = {
         "settle", "  r.attempts = r.attempts + 1\n  r.suspect = 0\n", "  r.suspect = 0\n"
     ),
     "receipt not recorded": Break("extend", "if received then r.received = 1 end", ""),
-    "receipt outlives its lease": Break("claim", "      r.received = 0\n", "\n"),
+    "receipt outlives its lease": Break("claim", "  r.received = 0\n  local expired", "  local expired"),
     "occurrence not kept": Break(
         "claim", "if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end", "r.occurrence = ARGV[3]"
     ),
@@ -137,10 +142,10 @@ THE_COUNT = {
 
 THE_KEYS = {
     "parked timer removed at once": Break(
-        "claim", "if not envelopes[n] and r.state == PARKED then", "if not envelopes[n] then"
+        "claim", "if not envelope and r.state == PARKED then", "if not envelope then"
     ),
     "parked timer never removed": Break(
-        "claim", "if not envelopes[n] and r.state == PARKED then", "if false then"
+        "claim", "if not envelope and r.state == PARKED then", "if false then"
     ),
     "ack leaves the payload": Break("settle", "redis.call('HDEL', KEYS[2], unpack(ended))\n", "\n"),
     "ack leaves the record": Break(
@@ -169,8 +174,23 @@ THE_KEYS = {
     ),
     "scores compared as strings": Break("prelude", "tonumber(after) < tonumber(before)", "after < before"),
     "limit ignored": Break("claim", "'LIMIT', 0, ARGV[1]", "'LIMIT', 0, 500"),
-    "byte bound ignored": Break("claim", "if i > 1 and bytes > tonumber(ARGV[4]) then break end", ""),
-    "a big timer never taken": Break("claim", "if i > 1 and bytes >", "if bytes >"),
+    "byte bound ignored": Break("claim", "if taken > 0 and bytes > enough then return taken end", ""),
+    "a big timer never taken": Break("claim", "if taken > 0 and bytes >", "if bytes >"),
+    "payloads read without measure": Break(
+        "claim", "some = math.max(1, math.min(READ, math.floor((enough - bytes) / largest)))", "some = #ids"
+    ),
+    "the first payload not read alone": Break(
+        "claim", "taken, bytes, largest, some = 0, 0, 1, 1", "taken, bytes, largest, some = 0, 0, 1, READ"
+    ),
+    "a new timer's due time lost": Break(
+        "claim", "before_due .. struct.pack('<d', score)", "before_due .. struct.pack('<d', deadline)"
+    ),
+    "a foreign lease taken for a new timer": Break(
+        "claim", "and score >= 0 and whole_us(score)", "and score >= 0"
+    ),
+    "a new timer due before 1970": Break(
+        "claim", "and score >= 0 and whole_us(score)", "and whole_us(score)"
+    ),
     "delay past 9999 taken": Break("schedule", "if score > LATEST then", "if false then"),
     "pages by score alone": Break(
         "list", "if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end", "first = last"

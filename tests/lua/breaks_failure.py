@@ -37,10 +37,10 @@ THE_DEAD = {
     "what was not received is backed off": Break(
         "settle", "(received and tonumber(delay) or 0)", "tonumber(delay)"
     ),
-    "dead letters of claims lost": Break("claim", "keep = limits.keep and (", "keep = false and ("),
+    "dead letters of claims lost": Break("claim", "limits.keep and (reason", "false and (reason"),
     "dead letters of outcomes lost": Break("settle", "local keep = limits.keep", "local keep = false"),
     "the dead kept against the policy": Break("settle", "local keep = limits.keep", "local keep = true"),
-    "the expired kept like the dead": Break("claim", "(not expired or limits.keep_expired)", "true"),
+    "the expired kept like the dead": Break("claim", "(reason ~= 'expired' or limits.keep_expired)", "true"),
     "removed before they are buried": Break(
         "settle",
         "local names = bury(dead, now_us)",
@@ -55,7 +55,7 @@ THE_DEAD = {
     ),
     "content of the dead lost": Break("prelude", "'envelope', envelope or '')", "'envelope', '')"),
     "occurrence of the dead lost": Break("prelude", "'occurrence', r.occurrence,", "'occurrence', NO_NONCE,"),
-    "a timer without payload dies": Break("claim", "if envelopes[n] and reason then", "if reason then"),
+    "a timer without payload dies": Break("claim", "if envelope and reason then", "if reason then"),
     "redriven over a living timer": Break(
         "redrive", "if taken[id] or redis.call('ZSCORE', KEYS[1], id) then", "if taken[id] then"
     ),
@@ -159,8 +159,8 @@ THE_TERMS = {
     ),
     "reschedule without the fence": Break(
         "settle",
-        "holds(r, nonce) and verbs[verb](id, r, detail)",
-        "(verb == 'reschedule' or holds(r, nonce)) and verbs[verb](id, r, detail)",
+        "elseif holds(score, records[n], nonce) then",
+        "elseif verb == 'reschedule' or holds(score, records[n], nonce) then",
     ),
     "reschedule takes a delay for an instant": Break(
         "settle", "if word == 'in' then score", "if false then score"

@@ -44,7 +44,9 @@ THE_JOURNAL = {
     ),
     "an ack leaves no record": Break("settle", "if JOURNAL then note_end(id, '') end", ""),
     "the stale leave no record": Break(
-        "settle", "if JOURNAL and reply[n + 1] == 'STALE' then", "if false then"
+        "settle",
+        "if JOURNAL then note_refusal(id, nonce, BY_VERB[verb], understand",
+        "if false then note_refusal(id, nonce, BY_VERB[verb], understand",
     ),
     "a refusal names no lease": Break("journal", "nonce_is(nonce) .. refused_is(kind)", "refused_is(kind)"),
     "an adoption is not told": Break("prelude", "    new.adopted = r and INTENT\n", "\n"),

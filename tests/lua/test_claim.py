@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from relay.core.instants import SECOND
 from relay.store import envelope
 from relay.store.records import LEASED, PENDING
@@ -68,6 +70,30 @@ async def test_the_byte_bound(bench: Bench) -> None:
     assert await bench.claimed(N1, max_bytes=2 * len(big)) == ["t0", "t1"]
     assert bench.state().timeline["t2"] == score(NOW - 2)
     assert await bench.claimed(N2, max_bytes=10) == ["t2"]
+
+
+async def test_few_payloads_are_read_in_vain(bench: Bench) -> None:
+    """However many timers are due, only as many as fit, and one more: the server copies what is read."""
+    big = envelope.encode(b"x" * 1000, {}, "")
+    for n in range(40):
+        bench.put(f"t{n:02}", score(NOW - 40 + n), stored=big)
+    with bench.raw.monitor() as monitor:
+        assert len(await bench.claimed(N1, max_bytes=2 * len(big))) == 2
+        bench.raw.echo("that was it")
+        commands = takewhile(lambda told: "that was it" not in told["command"], monitor.listen())
+        reads = [told["command"].split() for told in commands if bench.payloads in told["command"]]
+    assert sum(len(words) - 2 for words in reads if words[0] == "HMGET") == 3
+
+
+async def test_large_payloads_behind_small_ones(bench: Bench) -> None:
+    """What was read and does not fit stays where it is."""
+    for n in range(40):
+        bench.put(
+            f"t{n:02}", score(NOW - 40 + n), stored=envelope.encode(b"x" * (1000 if n > 3 else 1), {}, "")
+        )
+    assert len(await bench.claimed(N1, max_bytes=5000)) == 8
+    assert len(bench.state().leases) == 8
+    assert len(await bench.claimed(N2, max_bytes=50_000)) == 32
 
 
 async def test_five_hundred_in_one_call(bench: Bench) -> None:

@@ -248,6 +248,9 @@ async def test_a_lapse_that_nobody_received(bench: Bench) -> None:
 async def test_too_old_for_a_further_attempt(bench: Bench) -> None:
     """Age ends what has failed before, and never a first delivery, however late it is."""
     limits = Limits(max_age=SECOND - 1, keep=True)
+    bench.put("returned", LAPSED, record(PENDING, LAPSED, due=DUE))
+    assert await bench.claimed(N1, limits=limits) == ["returned"]
+    await bench.settle("returned", N1, Verb.ACK)
     bench.put("new", DUE)
     bench.put("old", LAPSED, record(PENDING, LAPSED, due=DUE, attempts=1))
     claim = await bench.claim(N1, limits=limits)

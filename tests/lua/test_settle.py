@@ -112,8 +112,8 @@ async def test_one_call_for_many(bench: Bench) -> None:
             "stale": HELD,
         },
     )
-    reply = await bench.run("settle", *HEAD, "stale", N1, "ack", "")
-    assert (float(reply[0]), reply[1]) == (own(NOW), b"OK")
+    reply = await bench.run("settle", *HEAD, N1, "ack", "", 2, "stale", "gone")
+    assert (float(reply[0]), reply[1:]) == (own(NOW), [2, b"GONE"])
 
 
 async def test_five_hundred_in_one_call(bench: Bench) -> None:
@@ -151,7 +151,7 @@ async def test_an_unknown_verb(bench: Bench) -> None:
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
     with pytest.raises(StoreRefused, match="BADVERB keep"):
-        await bench.run("settle", *HEAD, "a", N1, "ack", "", "b", N1, "keep", "")
+        await bench.run("settle", *HEAD, N1, "ack", "", 1, "a", N1, "keep", "", 1, "b")
     assert bench.state() == before
 
 
@@ -161,5 +161,5 @@ async def test_a_delay_that_is_no_number(bench: Bench) -> None:
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
     with pytest.raises(StoreRefused):
-        await bench.run("settle", *HEAD, "a", N1, "ack", "", "b", N1, "nack", "soon;")
+        await bench.run("settle", *HEAD, N1, "ack", "", 1, "a", N1, "nack", "soon;", 1, "b")
     assert bench.state() == before

@@ -23,7 +23,7 @@ local valid = {}
 for i = 1, #ARGV, 2 do
   local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
   local raw = redis.call('HGET', KEYS[3], ARGV[i])
-  valid[#valid + 1] = score and holds(understand(tonumber(score), raw), ARGV[i + 1]) and 1 or 0
+  valid[#valid + 1] = score and holds(tonumber(score), raw, ARGV[i + 1]) and 1 or 0
 end
 return valid
 """
