@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from relay import __version__
-from relay.cli import audit_commands, dead_commands, journal_commands, topic_commands
+from relay.cli import audit_commands, dead_commands, journal_commands, pipeline_commands, topic_commands
 from relay.cli.exits import EPILOG
 from relay.cli.options import (
     DAEMON,
@@ -243,3 +243,7 @@ app.add_typer(topic_commands.app)
 app.add_typer(dead_commands.group)
 app.add_typer(journal_commands.group)
 app.add_typer(audit_commands.app)
+
+# ------------------------------------------------------------------------------------------- in bulk
+
+app.add_typer(pipeline_commands.group, name="pipeline", rich_help_panel=pipeline_commands.PIPELINE)

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from relay.cli.exits import FAILURE, fail
+from relay.cli.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail, settings_errors
+
+if TYPE_CHECKING:
+    from relay.settings import Settings
 
 PIPELINE = "Timers in bulk"
 
 NEEDS_PIPELINE = "this needs Spark; install it with: pip install 'relay-timers[pipeline]'"
 
 group = typer.Typer(help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True)
+
+Master = Annotated[
+    Optional[str],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--master", help="Spark's master. Default: that of spark-submit, else local[*]."),
+]
+Conf = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's configuration; may be repeated."),
+]
+TimeZone = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--time-zone", help="Of times without one, such as Europe/Berlin. Default: the machine's."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")]
+MaxRate = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--max-rate", min=0.001, help="Timers a second at most, of all loads that name a rate."),
+]
+Rejects = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--rejects", metavar="PATH", help="Where invalid rows go, with the reason, as Parquet."),
+]
 
 
 @contextmanager
@@ -25,3 +52,72 @@ def spark_installed() -> Generator[None, None, None]:
         if (error.name or "").partition(".")[0] == "relay":
             raise
         fail(NEEDS_PIPELINE, FAILURE)
+
+
+def settings(config: Path | None) -> Settings:
+    """As the daemon would see them; wrong ones end the command."""
+    from relay.settings import load
+
+    with settings_errors():
+        return load(config)
+
+
+def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` options by name; anything else ends the command."""
+    found: dict[str, str] = {}
+    for each in given or ():
+        name, separator, value = each.partition("=")
+        if not separator or not name or name in found:
+            fail(f"{option} {each}: give NAME=VALUE, each name once", BAD_INPUT)
+        found[name] = value
+    return found
+
+
+def run_job(
+    name: str,
+    work: Callable[..., Any],
+    *,
+    as_json: bool,
+    master: str | None = None,
+    conf: list[str] | None = None,
+    time_zone: str | None = None,
+) -> None:
+    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to."""
+    from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+
+    with spark_installed():
+        from relay.pipeline import job
+        from relay.pipeline.java import NoJava
+    running = job.Running(master, pairs("--conf", conf), time_zone)
+    try:
+        summary = job.run(name, work, running)
+    except job.JobFailed as failure:
+        wrong = failure.kind is InvalidField
+        fail(str(failure), UNAVAILABLE if failure.unavailable else BAD_INPUT if wrong else FAILURE)
+    except InvalidField as problem:
+        fail(str(problem), BAD_INPUT)
+    except StoreUnavailable as failure:
+        fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
+    except (RelayError, NoJava) as failure:
+        fail(str(failure), FAILURE)
+    show(summary.document(), as_json)
+    raise typer.Exit(FAILURE if summary.problems else 0)
+
+
+def show(document: dict[str, Any], as_json: bool) -> None:
+    """A job's summary: JSON on one line, or a line for each thing."""
+    from relay.cli import output
+
+    if as_json:
+        output.document(document)
+        return
+    left_out = ("ok", "problems", "job", "dry_run")
+    rows = [
+        (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+        for key, value in document.items()
+        if key not in left_out
+    ]
+    done = "would do" if document["dry_run"] else "done" if document["ok"] else "failed"
+    typer.echo(output.block([(document["job"], done), *rows]))
+    for problem in document["problems"]:
+        typer.echo(f"relay: {output.safe(problem)}", err=True)

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from redis.asyncio import Redis
@@ -32,6 +32,47 @@ Connection = Redis
 """What `connect` answers; only the store speaks through it."""
 
 
+class Kinds(NamedTuple):
+    """redis-py's classes of connections, and ours through Sentinel."""
+
+    tcp: type
+    tls: type
+    unix: type
+    master: type
+    master_tls: type
+    sentinels: Callable[..., Any]
+    retry: Callable[..., Any]
+
+
+ASYNC = Kinds(
+    TcpConnection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    MasterConnection,
+    MasterTlsConnection,
+    Sentinels,
+    Retry,
+)
+
+
+def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[str, Any]:
+    """redis-py's options of a connection to there, `connection_class` among them; it never retries by itself.
+
+    Raises `UnfitServer` where a file that it names is of no use.
+    """
+    if where.tls is not None:
+        _check_files(where.tls)
+    return {
+        "socket_timeout": timeout,
+        "db": where.db,
+        "protocol": 2,
+        "retry": kinds.retry(NoBackoff(), 0),
+        "encoding_errors": "surrogateescape",
+        **_login(where.login),
+        **_place(where, kinds, timeout),
+    }
+
+
 def connect(url: str, *, connections: int, timeout: float) -> Redis:
     """A client with at most `connections` connections; further calls wait for a free one.
 
@@ -39,19 +80,8 @@ def connect(url: str, *, connections: int, timeout: float) -> Redis:
     happened already is for the caller to judge. Names that are not UTF-8 come and go unharmed.
     Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use.
     """
-    where = parse(url)
-    if where.tls is not None:
-        _check_files(where.tls)
-    options: dict[str, Any] = {
-        "max_connections": connections,
-        "timeout": timeout,
-        "socket_timeout": timeout,
-        "db": where.db,
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "encoding_errors": "surrogateescape",
-    }
-    options |= _login(where.login) | _place(where, timeout)
+    options = options_of(parse(url), ASYNC, timeout=timeout)
+    options |= {"max_connections": connections, "timeout": timeout}
     pool = MasterPool(**options)
     if "sentinels" in options:
         options["sentinels"].moved = pool.renew
@@ -81,27 +111,25 @@ def _login(login: Credentials) -> dict[str, Any]:
     return {name: value for name, value in asdict(login).items() if value is not None}
 
 
-def _place(where: RedisLocation, timeout: float) -> dict[str, Any]:
+def _place(where: RedisLocation, kinds: Kinds, timeout: float) -> dict[str, Any]:
     """redis-py's options that say which server it is, and how to get there."""
     if where.path:
-        return {"connection_class": UnixDomainSocketConnection, "path": where.path}
+        return {"connection_class": kinds.unix, "path": where.path}
+    direct = kinds.tls if where.tls else kinds.tcp
     tcp = {"socket_connect_timeout": timeout, "socket_keepalive": True} | _tls(where.tls)
     if not where.master:
         ((host, port),) = where.hosts
-        return {"connection_class": SSLConnection if where.tls else TcpConnection, **tcp} | {
-            "host": host,
-            "port": port,
-        }
+        return {"connection_class": direct, **tcp} | {"host": host, "port": port}
     to_sentinel = {
-        "connection_class": SSLConnection if where.tls else TcpConnection,
+        "connection_class": direct,
         "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
+        "retry": kinds.retry(NoBackoff(), 0),
         **_login(where.sentinel_login),
         **_tls(where.tls),
     }
     return {
-        "connection_class": MasterTlsConnection if where.tls else MasterConnection,
-        "sentinels": Sentinels(where.hosts, where.master, to_sentinel),
+        "connection_class": kinds.master_tls if where.tls else kinds.master,
+        "sentinels": kinds.sentinels(where.hosts, where.master, to_sentinel),
         **tcp,
     }
 

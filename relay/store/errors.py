@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 from redis.exceptions import (
     AuthenticationError,
@@ -38,6 +38,13 @@ _PASSING_WORDS = re.compile(r"(?:^|\s-?|-)(?:READONLY|NOREPLICAS|MISCONF)\b")
 @asynccontextmanager
 async def translated_errors() -> AsyncIterator[None]:
     """redis-py's errors as Relay's; see `relay.core.errors`."""
+    with translated():
+        yield
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The same for those who block."""
     try:
         yield
     except OutOfMemoryError as failure:

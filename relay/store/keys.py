@@ -40,5 +40,10 @@ class KeyNames:
         """The pub/sub channel of the topic's wake hints."""
         return f"{self.wake}:{self._tag(topic)}"
 
+    @property
+    def pace(self) -> str:
+        """The key by which bulk loads take turns."""
+        return f"{self.topics}:pace"
+
     def _tag(self, topic: str) -> str:
         return f"{{{topic}}}" if self.hash_tags else topic

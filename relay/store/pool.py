@@ -33,9 +33,14 @@ async def greet(connection: AbstractConnection) -> None:
     await connection.send_command("INFO", "replication", check_health=False)
     with suppress(ResponseError):  # the name is for people; a user may do without the permission
         await connection.read_response()
-    role = _ROLE.search(await connection.read_response())
-    if role is not None and role[1] != b"master":
+    if role_of(await connection.read_response()) not in ("", "master"):
         raise NotMaster("the server is a replica; Relay needs the master")
+
+
+def role_of(told: bytes) -> str:
+    """The role that INFO tells; empty if it tells none."""
+    role = _ROLE.search(told)
+    return role[1].decode() if role else ""
 
 
 def pack(slowly: Callable[..., list[bytes]], *args: Any) -> list[bytes]:

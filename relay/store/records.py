@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from struct import Struct
 from typing import NamedTuple
 
+from relay.core.instants import from_score
+
 _RECORD = Struct("<BBBBBIIddd16s16s")
+VERSION = 2
 NONCE_SIZE = 16
 NO_NONCE = bytes(NONCE_SIZE)
 PENDING, LEASED, PARKED = 0, 1, 2
@@ -40,6 +44,26 @@ def read_claimed(raw: bytes) -> tuple[int, int, int, int, float, bytes]:
 def read(raw: bytes) -> Record:
     """Unpack a record that a script returned."""
     return Record._make(_RECORD.unpack(raw))
+
+
+def due_of(raw: bytes) -> int | None:
+    """A record's due time in microseconds; None for what is no record of ours."""
+    if len(raw) != _RECORD.size or raw[0] != VERSION:
+        return None
+    return from_score(read(raw).due)
+
+
+OFF_GRID = 2.0**-21
+"""Seconds past a whole microsecond at which every score lies that a script writes beside a record."""
+
+
+def fresh(due: float, expires: float) -> tuple[float, bytes]:
+    """The score and the record of a timer that expires and that nothing has happened to: as `schedule.lua`
+    writes them. Both arguments in unix seconds."""
+    score = math.ceil(due * 1e6) / 1e6 + OFF_GRID  # no publisher's: the record must not explain theirs
+    expires = max(expires, 1e-6)  # 0 is never
+    record = _RECORD.pack(VERSION, PENDING, 0, 0, 0, 0, 0, score, due, expires, NO_NONCE, NO_NONCE)
+    return score, record
 
 
 def text_of(raw: bytes) -> tuple[str, bool]:

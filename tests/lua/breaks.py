@@ -195,6 +195,7 @@ THE_KEYS = {
     "pages by score alone": Break(
         "list", "if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end", "first = last"
     ),
+    "pages of any size": Break("list", "if size > tonumber(ARGV[4]) and n > 1 then", "if false then"),
     "pages skip what moved up": Break("list", "return #a <= #b", "return #a < #b"),
 }
 

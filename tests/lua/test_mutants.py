@@ -122,6 +122,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a new timer due before 1970": (claim.test_scores_that_no_clock_shows,),
     "delay past 9999 taken": (schedule.test_a_delay_past_9999,),
     "pages by score alone": (read.test_pages_over_any_scores,),
+    "pages of any size": (read.test_pages_with_envelopes,),
     "pages skip what moved up": (read.test_pages_over_any_scores,),
     **OF_FAILURE,
     **OF_JOURNAL,

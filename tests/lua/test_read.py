@@ -6,6 +6,7 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.timers import StoredTimer, TimerState
 from relay.store import envelope
 from relay.store.records import LEASED
+from relay.store.scripts import Script
 from tests.lua.bench import LEASE, N1, NOW, Bench, own, record, score
 
 DUE = score(NOW - SECOND)
@@ -74,6 +75,26 @@ async def test_pages_over_any_scores(bench: Bench) -> None:
         assert [timer_id for page in found for timer_id in page] == everything
         assert all(len(page) == limit for page in found[:-1])
         assert found[-1], "the last page is not an empty one"
+
+
+async def test_pages_with_envelopes(bench: Bench) -> None:
+    """A page with its envelopes ends before the one that would be too much, and has one at least."""
+    big, small = envelope.encode(b"x" * 500, {}, ""), envelope.encode(b"y", {}, "")
+    stored = {"a": small, "b": small, "c": big, "d": None, "e": small}
+    for timer_id, held in stored.items():
+        bench.put(timer_id, DUE, stored=held)
+    script = Script("list", bench.texts["list"])
+    found: list[list[bytes]] = []
+    cursor: tuple[str, bytes] = ("", b"")
+    while True:
+        more, *flat = await script(bench.redis, bench.keys, (500, *cursor, 100))
+        found.append(flat[0::4])
+        assert all(held == stored[name.decode()] for name, held in zip(flat[0::4], flat[3::4], strict=True))
+        if not more:
+            break
+        assert cursor[1] != flat[-4], "the same page for ever"
+        cursor = flat[-3].decode(), flat[-4]
+    assert found == [[b"a", b"b"], [b"c"], [b"d", b"e"]]
 
 
 async def test_pages_over_ids_that_are_not_utf8(bench: Bench) -> None:

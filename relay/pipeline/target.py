@@ -1,0 +1,153 @@
+"""Which Redis a job works on, and what its topics' settings say: all as options, for the workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.journal import Journals
+from relay.core.policy import TopicPolicy
+from relay.core.redis_url import parse
+from relay.settings import Settings, load
+from relay.store.bulk import TIMEOUT, BulkStore
+from relay.store.keys import KeyNames
+
+_PREFIXES = tuple(each.name for each in fields(KeyNames) if each.name != "hash_tags")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a topic's settings say of timers that are written to it."""
+
+    journal_keeps: int = 0
+    max_payload_bytes: int = TopicPolicy().max_payload_bytes
+
+    @classmethod
+    def of(cls, policy: TopicPolicy) -> Self:
+        """Of a policy what is needed here."""
+        return cls(policy.journal_keeps, policy.max_payload_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A Redis, the names of its keys, and the topics' rules. The URL is a secret, and never shown."""
+
+    url: str = field(repr=False)
+    keys: KeyNames = field(default_factory=KeyNames)
+    timeout: float = TIMEOUT
+    default: Rules = field(default_factory=Rules)
+    own: Mapping[str, Rules] = field(default_factory=dict)
+    closed: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """By the daemon's settings."""
+        redis, policies = settings.redis, settings.policies()
+        return cls(
+            redis.location,
+            KeyNames(
+                timeline=redis.timeline_key,
+                payloads=redis.payloads_key,
+                leases=redis.leases_key,
+                dead=redis.dead_key,
+                pause=redis.pause_key,
+                journal=redis.journal_key,
+                topics=redis.topics_key,
+                wake=redis.wake_channel,
+                hash_tags=redis.hash_tags,
+            ),
+            max(redis.command_timeout, TIMEOUT),
+            Rules.of(policies.default),
+            {topic: Rules.of(policy) for topic, policy in policies.own.items()},
+            policies.closed,
+        )
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Out of a data source's options; without `redis_url` by the settings that the driver's environment
+        has. Raises `InvalidField`, and what `relay.settings.load` raises."""
+        url = options.get("redis_url")
+        if url is None:
+            return cls.of(load())
+        try:
+            parse(url)
+        except ValueError as problem:
+            raise InvalidField("redis_url", str(problem)) from None
+        names: dict[str, Any] = {
+            name: options[f"{name}_key"] for name in _PREFIXES if f"{name}_key" in options
+        }
+        names["hash_tags"] = flag(options, "hash_tags", default=False)
+        rules = json.loads(options.get("rules", "{}"))
+        default = Rules(**rules.get("default", {}))
+        if "max_payload_bytes" in options:
+            default = Rules(default.journal_keeps, whole(options, "max_payload_bytes"))
+        own = {topic: Rules(**each) for topic, each in rules.get("own", {}).items()}
+        timeout = float(options.get("timeout", TIMEOUT))
+        return cls(url, KeyNames(**names), timeout, default, own, rules.get("closed", False))
+
+    def options(self) -> dict[str, str]:
+        """As `from_options` takes them. They hold the URL: Spark redacts options whose name has `url`."""
+        rules = {
+            "default": _document(self.default),
+            "own": {topic: _document(each) for topic, each in self.own.items()},
+            "closed": self.closed,
+        }
+        return {
+            "redis_url": self.url,
+            "timeout": str(self.timeout),
+            "hash_tags": str(self.keys.hash_tags).lower(),
+            "rules": json.dumps(rules),
+            **{f"{name}_key": getattr(self.keys, name) for name in _PREFIXES},
+        }
+
+    def rules(self, topic: str) -> Rules:
+        """The topic's."""
+        return self.own.get(topic, self.default)
+
+    def admit(self, topic: str) -> str:
+        """The topic, if it is one and admitted; raises `InvalidField`."""
+        if self.closed and topic not in self.own:
+            raise InvalidField("topic", f"{topic!r} is not configured, and topics_closed is set")
+        return validate.name("topic", topic)
+
+    def open(self) -> BulkStore:
+        """A connection of the caller's own."""
+        journals = Journals(lambda topic: self.rules(topic).journal_keeps)
+        return BulkStore(self.url, self.keys, timeout=self.timeout, journals=journals)
+
+
+def _document(rules: Rules) -> dict[str, int]:
+    return {each.name: getattr(rules, each.name) for each in fields(rules)}
+
+
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option that is true or false; raises `InvalidField`."""
+    text = str(options.get(name, default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidField(name, f"is {text!r}; give true or false")
+    return text == "true"
+
+
+def whole(options: Mapping[str, str], name: str, default: int = 0, *, least: int = 0) -> int:
+    """An option that is a whole number; raises `InvalidField`."""
+    text = options.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise InvalidField(name, f"is {text!r}; give a whole number, {least} or more")
+    return int(text)
+
+
+def rate(options: Mapping[str, str], name: str = "max_rate") -> float | None:
+    """An option that is a number of timers a second; None if it is not there. Raises `InvalidField`."""
+    if name not in options:
+        return None
+    try:
+        value = float(options[name])
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise InvalidField(name, f"is {options[name]!r}; give a number of timers a second, more than 0")
+    return value
