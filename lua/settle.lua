@@ -55,8 +55,7 @@ local function finish(id)
   forgotten[#forgotten + 1] = id
 end
 
--- The ends of a lease answer a word where more has happened than was asked for.
-
+-- This, and each of `verbs`, answers a word where the end became another than was asked for.
 local function die(id, r, reason, text)
   finish(id)
   r.received = reason == 'unreadable' and 0 or 1

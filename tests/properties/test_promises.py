@@ -77,6 +77,7 @@ def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace, keep: int)
 CAUGHT = [
     "nonce not compared",
     "score not compared",
+    "a foreign score taken for ours",
     "record kept on cancel",
     "renewal changes the nonce",
     "end of a lease keeps the state",
