@@ -9,12 +9,12 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
+from relay.api import translate
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.outcomes import ACKED
 from relay.engine.engine import Engine
 from relay.engine.session import Outgoing, Problem, Session
-from relay.rpc import translate
 from relay.rpc.errors import abort
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc as base

@@ -14,15 +14,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 from grpc.aio import ServicerContext
 
-from relay.core.errors import (
-    InvalidField,
-    RelayError,
-    StoreFull,
-    StoreUnavailable,
-    TimerNotFound,
-    TopicFull,
-    WrongKeyType,
-)
+from relay.api.errors import KINDS, kind
+from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 
 Service = TypeVar("Service")
 Request = TypeVar("Request")
@@ -31,21 +24,14 @@ Context = ServicerContext[Any, Any]
 
 log = logging.getLogger(__name__)
 
-RETRY_AFTER = Duration(seconds=1)
+RETRY_AFTER = Duration(seconds=KINDS[StoreUnavailable].retry_after)
 
-CODES: dict[type[RelayError], StatusCode] = {
-    InvalidField: StatusCode.INVALID_ARGUMENT,
-    TimerNotFound: StatusCode.NOT_FOUND,
-    TopicFull: StatusCode.RESOURCE_EXHAUSTED,
-    StoreUnavailable: StatusCode.UNAVAILABLE,
-    StoreFull: StatusCode.RESOURCE_EXHAUSTED,
-    WrongKeyType: StatusCode.FAILED_PRECONDITION,
-}
+CODES = {status.value[0]: status for status in StatusCode}
 
 
 def code(failure: RelayError) -> StatusCode:
     """The status code of an error; INTERNAL for those that no caller can mend."""
-    return CODES.get(type(failure), StatusCode.INTERNAL)
+    return CODES[kind(failure).code]
 
 
 def details(failure: RelayError) -> list[Message]:

@@ -17,6 +17,7 @@ from random import random
 import anyio
 import grpc
 
+from relay.api import translate
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.outcomes import Ending, Verb
@@ -24,7 +25,6 @@ from relay.core.pacing import Backoff, Jitter
 from relay.core.wakeup import Wakeup
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
-from relay.rpc import translate
 from relay.rpc.application import Application
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb

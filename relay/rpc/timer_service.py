@@ -1,173 +1,58 @@
-"""`TimerService`: schedule, cancel, get, list."""
+"""`TimerService`: schedule, cancel, run, get, list."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpc.aio import ServicerContext
 
-from relay.core import validate
-from relay.core.errors import InvalidField, RelayError, TimerNotFound
-from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, TimerState
+from relay.api.timers import Timers, trace_context
 from relay.engine.engine import Engine
-from relay.rpc import translate
-from relay.rpc.errors import answering_errors, code
-from relay.v1 import timer_pb2 as pb
-from relay.v1 import timer_service_pb2 as service
+from relay.rpc.errors import answering_errors
+from relay.v1 import timer_service_pb2 as pb
 from relay.v1 import timer_service_pb2_grpc as base
 
-MAX_BATCH = 10_000
-DEFAULT_PAGE = 100
-TRACE_CONTEXT = ("traceparent", "tracestate")
-
 Context = ServicerContext[Any, Any]
-
-FILTERS = {
-    pb.TIMER_STATE_UNSPECIFIED: None,
-    pb.TIMER_STATE_PENDING: TimerState.PENDING,
-    pb.TIMER_STATE_LEASED: TimerState.LEASED,
-}
 
 
 class TimerService(base.TimerServiceServicer):
     """See `proto/relay/v1/timer_service.proto`."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._timers = Timers(engine)
 
     @answering_errors
-    async def Schedule(self, request: service.ScheduleRequest, context: Context) -> service.ScheduleResponse:
+    async def Schedule(self, request: pb.ScheduleRequest, context: Context) -> pb.ScheduleResponse:
         """Store one timer."""
-        create = _create(request.mode)
-        condition = translate.condition(request.condition)
-        if create and condition != NO_CONDITION:
-            raise InvalidField("condition", "is set with CREATE, where there is no timer to hold it against")
-        topic, timer = self._new_timer(
-            request.timer, _trace_context(context), create=create, condition=condition
-        )
-        result = await self._engine.schedule(topic, timer)
-        if result.change is Change.GONE:
-            raise TimerNotFound.of(topic, timer.timer_id)
-        return service.ScheduleResponse(**translate.scheduled(topic, timer.timer_id, result))
+        return await self._timers.schedule(request, _trace(context))
 
     @answering_errors
     async def ScheduleBatch(
-        self, request: service.ScheduleBatchRequest, context: Context
-    ) -> service.ScheduleBatchResponse:
+        self, request: pb.ScheduleBatchRequest, context: Context
+    ) -> pb.ScheduleBatchResponse:
         """Store many; bad ones fail by themselves."""
-        if len(request.timers) > MAX_BATCH:
-            raise InvalidField(
-                "timers", f"has {len(request.timers)} entries; at most {MAX_BATCH} are allowed in a call"
-            )
-        create = _create(request.mode)
-        return await self._schedule_batch(request.timers, _trace_context(context), create=create)
-
-    async def _schedule_batch(
-        self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str], *, create: bool
-    ) -> service.ScheduleBatchResponse:
-        outcomes: list[tuple[str, NewTimer] | RelayError] = []
-        for spec in specs:
-            try:
-                outcomes.append(self._new_timer(spec, trace, create=create))
-            except InvalidField as failure:
-                outcomes.append(failure)
-        good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
-        stored = iter(await self._engine.schedule_many(good))
-        response = service.ScheduleBatchResponse()
-        for outcome in outcomes:
-            if isinstance(outcome, RelayError):
-                response.results.append(_error(outcome))
-                continue
-            (topic, timer), result = outcome, next(stored)
-            if isinstance(result, RelayError):
-                response.results.append(_error(result))
-            else:
-                response.results.add(scheduled=translate.scheduled(topic, timer.timer_id, result))
-        return response
+        return await self._timers.schedule_batch(request, _trace(context))
 
     @answering_errors
-    async def Cancel(self, request: service.CancelRequest, context: Context) -> service.CancelResponse:
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         """Remove a timer."""
-        topic, timer_id = self._names(request.topic, request.timer_id)
-        change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
-        return service.CancelResponse(cancelled=change is Change.CANCELLED, result=translate.RESULTS[change])
+        return await self._timers.cancel(request)
 
     @answering_errors
-    async def RunTimer(self, request: service.RunTimerRequest, context: Context) -> service.RunTimerResponse:
+    async def RunTimer(self, request: pb.RunTimerRequest, context: Context) -> pb.RunTimerResponse:
         """Make one timer due now."""
-        topic, timer_id = self._names(request.topic, request.timer_id)
-        change = await self._engine.run_timer(topic, timer_id)
-        if change is Change.GONE:
-            raise TimerNotFound.of(topic, timer_id)
-        return service.RunTimerResponse(result=translate.RESULTS[change])
+        return await self._timers.run_timer(request)
 
     @answering_errors
-    async def GetTimer(self, request: service.GetTimerRequest, context: Context) -> service.GetTimerResponse:
+    async def GetTimer(self, request: pb.GetTimerRequest, context: Context) -> pb.GetTimerResponse:
         """Read one timer."""
-        topic, timer_id = self._names(request.topic, request.timer_id)
-        stored = await self._engine.get(topic, timer_id)
-        if stored is None:
-            raise TimerNotFound.of(topic, timer_id)
-        return service.GetTimerResponse(timer=translate.timer(topic, stored))
+        return await self._timers.get(request)
 
     @answering_errors
-    async def ListTimers(
-        self, request: service.ListTimersRequest, context: Context
-    ) -> service.ListTimersResponse:
+    async def ListTimers(self, request: pb.ListTimersRequest, context: Context) -> pb.ListTimersResponse:
         """Read one page."""
-        topic = self._engine.admit("topic", request.topic)
-        if request.state not in FILTERS:
-            raise InvalidField("state", f"{request.state} is not a state")
-        if not 0 <= request.page_size <= MAX_PER_CALL:
-            raise InvalidField("page_size", f"is {request.page_size}; give 0 to {MAX_PER_CALL}")
-        page = await self._engine.page(
-            topic,
-            state=FILTERS[request.state],
-            limit=request.page_size or DEFAULT_PAGE,
-            cursor=request.page_token,
-        )
-        return service.ListTimersResponse(
-            timers=[translate.timer(topic, stored) for stored in page.timers],
-            next_page_token=page.cursor,
-        )
-
-    def _new_timer(
-        self,
-        spec: pb.TimerSpec,
-        trace: Mapping[str, str],
-        *,
-        create: bool = False,
-        condition: Condition = NO_CONDITION,
-    ) -> tuple[str, NewTimer]:
-        topic = self._engine.admit("topic", spec.topic)
-        timer_id = spec.timer_id or uuid.uuid4().hex
-        limit = self._engine.max_payload_bytes(topic)
-        return topic, translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
-
-    def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
-        return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
+        return await self._timers.list(request)
 
 
-def _create(mode: service.ScheduleMode) -> bool:
-    if mode not in (
-        service.SCHEDULE_MODE_UNSPECIFIED,
-        service.SCHEDULE_MODE_REPLACE,
-        service.SCHEDULE_MODE_CREATE,
-    ):
-        raise InvalidField("mode", f"{mode} is not a mode; send REPLACE or CREATE")
-    return mode == service.SCHEDULE_MODE_CREATE
-
-
-def _error(failure: RelayError) -> service.ScheduleResult:
-    field = failure.field if isinstance(failure, InvalidField) else ""
-    number: int = code(failure).value[0]
-    return service.ScheduleResult(error=service.ItemError(code=number, message=str(failure), field=field))
-
-
-def _trace_context(context: Context) -> dict[str, str]:
-    """The caller's W3C trace context, to be kept in the timer's headers."""
-    metadata = context.invocation_metadata() or ()
-    return {key: value for key, value in metadata if key in TRACE_CONTEXT and isinstance(value, str)}
+def _trace(context: Context) -> dict[str, str]:
+    return trace_context(context.invocation_metadata() or ())

@@ -2,196 +2,69 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpc.aio import ServicerContext
 
-from relay.core import validate
-from relay.core.errors import InvalidField, StoreRefused, TimerNotFound, WrongKeyType
-from relay.core.instants import LATEST
-from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import Change, DeadLetter, TopicStats
+from relay.api.topics import Topics
 from relay.engine.engine import Engine
-from relay.rpc import translate
 from relay.rpc.errors import answering_errors
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1 import topic_service_pb2_grpc as base
 
-DEFAULT_PAGE = 100
-MAX_TOPICS = 1_000
-
 Context = ServicerContext[Any, Any]
-
-REDRIVEN = {
-    Change.RUN: pb.REDRIVE_RESULT_REDRIVEN,
-    Change.GONE: pb.REDRIVE_RESULT_NOT_FOUND,
-    Change.UNCHANGED: pb.REDRIVE_RESULT_CONFLICT,
-}
 
 
 class TopicService(base.TopicServiceServicer):
     """See `proto/relay/v1/topic_service.proto`."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._topics = engine.topics
+        self._topics = Topics(engine)
 
     @answering_errors
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Read one page. Each topic on it costs a script call."""
-        limit = _page_size(request.page_size, MAX_TOPICS)
-        names = await self._topics.topics()
-        start = bisect_right(names, request.page_token) if request.page_token else 0
-        page = names[start : start + limit]
-        return pb.ListTopicsResponse(
-            topics=[await self._listed(name) for name in page],
-            next_page_token=page[-1] if len(names) > start + limit else "",
-        )
+        return await self._topics.list(request)
 
     @answering_errors
     async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
         """Read one topic."""
-        return pb.GetTopicResponse(topic=await self._stats(self._name(request.topic)))
+        return await self._topics.get(request)
 
     @answering_errors
     async def PauseTopic(self, request: pb.PauseTopicRequest, context: Context) -> pb.PauseTopicResponse:
         """Pause one."""
-        topic = self._name(request.topic)
-        end = request.WhichOneof("end")
-        until = duration = None
-        if end == "until":
-            until = validate.due(translate.instant("until", request.until), "until")
-        elif end == "duration":
-            duration = validate.delay(translate.length("duration", request.duration), "duration")
-        if await self._topics.pause(topic, until=until, duration=duration) is None:
-            raise InvalidField(end or "until", "is past; give a later end, or none")
-        return pb.PauseTopicResponse(topic=await self._stats(topic))
+        return await self._topics.pause(request)
 
     @answering_errors
     async def ResumeTopic(self, request: pb.ResumeTopicRequest, context: Context) -> pb.ResumeTopicResponse:
         """End a pause."""
-        topic = self._name(request.topic)
-        await self._topics.resume(topic)
-        return pb.ResumeTopicResponse(topic=await self._stats(topic))
+        return await self._topics.resume(request)
 
     @answering_errors
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:
         """Read one page."""
-        topic = self._name(request.topic)
-        limit = _page_size(request.page_size, MAX_PER_CALL)
-        page = await self._topics.dead_page(topic, limit=limit, cursor=request.page_token)
-        wanted = _filter(request.filter)
-        return pb.ListDeadLettersResponse(
-            dead_letters=[_dead_letter(topic, letter) for letter in page.letters if wanted(letter)],
-            next_page_token=page.cursor,
-        )
+        return await self._topics.list_dead(request)
 
     @answering_errors
     async def GetDeadLetter(
         self, request: pb.GetDeadLetterRequest, context: Context
     ) -> pb.GetDeadLetterResponse:
         """Read one."""
-        topic = self._name(request.topic)
-        letter = await self._topics.dead_letter(topic, request.dead_id)
-        if letter is None:
-            raise TimerNotFound(f"topic {topic!r} has no dead letter {request.dead_id!r}")
-        return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter))
+        return await self._topics.get_dead(request)
 
     @answering_errors
     async def RedriveDeadLetters(
         self, request: pb.RedriveDeadLettersRequest, context: Context
     ) -> pb.RedriveDeadLettersResponse:
         """Bring some back to life."""
-        topic = self._name(request.topic)
-        changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
-        return pb.RedriveDeadLettersResponse(results=[REDRIVEN[change] for change in changes])
+        return await self._topics.redrive(request)
 
     @answering_errors
     async def PurgeDeadLetters(
         self, request: pb.PurgeDeadLettersRequest, context: Context
     ) -> pb.PurgeDeadLettersResponse:
         """Remove some for good."""
-        topic = self._name(request.topic)
-        return pb.PurgeDeadLettersResponse(
-            purged=await self._topics.purge(topic, _dead_ids(request.dead_ids))
-        )
-
-    def _name(self, topic: str) -> str:
-        # Whatever is in Redis may be looked after, also what is admitted no more.
-        return validate.name("topic", topic)
-
-    async def _listed(self, topic: str) -> pb.Topic:
-        """One of a listing; what is wrong with it must not hide the others."""
-        try:
-            return await self._stats(topic)
-        except (WrongKeyType, StoreRefused) as failure:
-            return pb.Topic(topic=topic, error=str(failure))
-
-    async def _stats(self, topic: str) -> pb.Topic:
-        return _topic(await self._topics.stats(topic))
-
-
-def _page_size(size: int, most: int) -> int:
-    if not 0 <= size <= most:
-        raise InvalidField("page_size", f"is {size}; give 0 to {most}")
-    return size or DEFAULT_PAGE
-
-
-def _dead_ids(dead_ids: Sequence[str]) -> Sequence[str]:
-    if not 1 <= len(dead_ids) <= MAX_PER_CALL:
-        raise InvalidField("dead_ids", f"has {len(dead_ids)} entries; give 1 to {MAX_PER_CALL}")
-    if len(set(dead_ids)) < len(dead_ids):
-        raise InvalidField("dead_ids", "has one twice; give each once")
-    return dead_ids
-
-
-def _filter(message: pb.DeadLetterFilter) -> Callable[[DeadLetter], bool]:
-    since, before = 0, LATEST
-    if message.HasField("died_since"):
-        since = translate.instant("filter.died_since", message.died_since)
-    if message.HasField("died_before"):
-        before = translate.instant("filter.died_before", message.died_before)
-
-    def wanted(letter: DeadLetter) -> bool:
-        return (
-            message.timer_id in ("", letter.timer_id)
-            and message.reason in ("", letter.reason)
-            and since <= letter.died < before
-        )
-
-    return wanted
-
-
-def _topic(stats: TopicStats) -> pb.Topic:
-    paused = stats.paused_until
-    return pb.Topic(
-        topic=stats.topic,
-        timers=stats.timers,
-        due=stats.due,
-        next_claim_time=None if stats.first is None else translate.timestamp(stats.first),
-        dead=stats.dead,
-        oldest_death_time=None if stats.oldest_death is None else translate.timestamp(stats.oldest_death),
-        paused=paused is not None,
-        paused_until=None if paused in (None, LATEST) else translate.timestamp(paused or 0),
-    )
-
-
-def _dead_letter(topic: str, letter: DeadLetter) -> pb.DeadLetter:
-    return pb.DeadLetter(
-        topic=topic,
-        timer_id=translate.text(letter.timer_id),
-        dead_id=letter.dead_id,
-        reason=letter.reason,
-        attempts=letter.attempts,
-        last_error=letter.error,
-        due_time=translate.timestamp(letter.due),
-        death_time=translate.timestamp(letter.died),
-        occurrence_id=translate.text(letter.occurrence_id),
-        payload=letter.payload,
-        headers=letter.headers,
-        content_type=letter.content_type,
-    )
+        return await self._topics.purge(request)

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from relay.api import translate
 from relay.core.errors import StoreUnavailable
 from relay.core.timers import NewTimer
 from relay.engine.session import FRAME_PROBLEMS, MAX_PROBLEMS
-from relay.rpc import translate
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_service_pb2 import GetTimerRequest, ScheduleBatchRequest, ScheduleRequest
 from tests.keyspace import Keyspace

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from relay.api import translate
 from relay.client import arguments, outcomes
 from relay.client.errors import UsageError
 from relay.client.lease import Lease
@@ -15,7 +16,6 @@ from relay.core.errors import InvalidField
 from relay.core.instants import micros
 from relay.core.outcomes import Ending, Extension, Reason, Verb, Verdict
 from relay.core.timers import ClaimedTimer
-from relay.rpc import translate
 from relay.v1 import delivery_service_pb2 as pb
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from grpc import StatusCode
 
+from relay.api import translate
 from relay.client import errors, tracing
 from relay.client.timers import STATES_ON_THE_WIRE, TimerState
 from relay.client.wire import CANCEL, GET, LIST, RUN, SCHEDULE, SCHEDULE_BATCH, Method
@@ -18,7 +19,6 @@ from relay.core.errors import InvalidField, RelayError, TimerNotFound, TopicFull
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Scheduled
 from relay.core.timers import TimerState as StoredState
-from relay.rpc import translate
 from relay.store.memory import MemoryStore
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb

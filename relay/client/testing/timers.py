@@ -6,6 +6,7 @@ import threading
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime, timedelta
 
+from relay.api import translate
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handlers import Registration
@@ -18,7 +19,6 @@ from relay.core.nonce import nonces
 from relay.core.policy import TopicPolicy
 from relay.core.timers import TimerState
 from relay.engine.lease import Lease as Claimed
-from relay.rpc import translate
 from relay.store.memory import MemoryStore
 
 MAX_DELIVERIES = 10_000

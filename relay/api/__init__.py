@@ -1,0 +1,1 @@
+"""What callers may ask for, in the messages of `relay.v1`, whichever way they came: gRPC or HTTP."""

@@ -1,0 +1,54 @@
+"""Relay's errors as callers see them: one table for gRPC's statuses and HTTP's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.rpc import code_pb2
+
+from relay.core.errors import (
+    InvalidField,
+    RelayError,
+    StoreFull,
+    StoreUnavailable,
+    TimerNotFound,
+    TopicFull,
+    WrongKeyType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a kind of error is called.
+
+    `code` is the number of a gRPC status, `status` that of HTTP. `name` and `title` are those of a problem's
+    details (RFC 9457). `retry_after`: seconds after which it may be better; None if waiting mends nothing.
+    """
+
+    code: int
+    status: int
+    name: str
+    title: str
+    retry_after: int | None = None
+
+
+KINDS: dict[type[RelayError], Kind] = {
+    InvalidField: Kind(code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"),
+    TimerNotFound: Kind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
+    TopicFull: Kind(
+        code_pb2.RESOURCE_EXHAUSTED, 429, "topic-full", "The topic holds as many timers as it may", 5
+    ),
+    StoreFull: Kind(code_pb2.RESOURCE_EXHAUSTED, 507, "store-full", "Redis is full", 5),
+    StoreUnavailable: Kind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1),
+    WrongKeyType: Kind(
+        code_pb2.FAILED_PRECONDITION, 409, "wrong-key-type", "A key in Redis holds something else"
+    ),
+}
+
+INTERNAL = Kind(code_pb2.INTERNAL, 500, "internal", "The relay could not do it")
+"""For those that no caller can mend."""
+
+
+def kind(failure: RelayError) -> Kind:
+    """The kind of an error."""
+    return KINDS.get(type(failure), INTERNAL)
