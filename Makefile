@@ -107,6 +107,7 @@ check: .venv/stamp-test ## ruff, mypy, import-linter, buf, and that nothing that
 	@$(BIN)/python tools/settings_docs.py --check
 	@$(BIN)/python tools/metrics_docs.py --check
 	@$(BIN)/python tools/chart.py --check
+	@$(BIN)/python tools/openapi.py --check
 
 .PHONY: format
 format: .venv/stamp-test ## Put code and protos in order

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
+from anyio.abc import TaskGroup
 
 from relay import __version__
 from relay.core.errors import RelayError, StoreUnavailable, UnfitServer
@@ -21,19 +22,21 @@ from relay.engine.engine import Engine
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import RedisSettings, Settings
+from relay.settings import ApiSettings, RedisSettings, Settings
 from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
+from relay.telemetry.instruments import Instruments
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.provider import Metrics
 from relay.telemetry.storms import suppressed
 from relay.telemetry.traces import Tracing
 from relay.telemetry.variables import METRICS, exporters
+from relay.web.api import JsonApi
 from relay.web.probes import probes
-from relay.web.server import serve_http
+from relay.web.server import HttpServer, serve_http, start_http
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +107,7 @@ async def serve(settings: Settings) -> None:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
                 http = await tasks.start(serve_http, answers, settings.http.listen)
+                json_api = await start_api(tasks, engine, count, settings.api)
                 api = await rpc.start(
                     engine,
                     listen=settings.grpc.listen,
@@ -117,18 +121,24 @@ async def serve(settings: Settings) -> None:
                 gc.freeze()
                 log.info(
                     "relay is serving",
-                    extra={"version": __version__, "grpc": api.address, "http": http, "redis": server},
+                    extra={
+                        "version": __version__,
+                        "grpc": api.address,
+                        "http": http,
+                        "api": json_api.address if json_api else "off",
+                        "redis": server,
+                    },
                 )
                 told = "outlasting the applications" if settings.stop_last else "draining"
                 log.info(told, extra={"signal": (await anext(signals)).name})
                 cut_short = True
                 async with anyio.create_task_group() as draining:
                     draining.start_soon(hurry, signals, draining.cancel_scope)
-                    await stop(engine, api, settings.drain_timeout, last=settings.stop_last)
+                    await stop(engine, api, json_api, settings.drain_timeout, last=settings.stop_last)
                     cut_short = False
                     draining.cancel_scope.cancel()
                 if cut_short:
-                    await stop(engine, api, 0.0)
+                    await stop(engine, api, json_api, 0.0)
                 tasks.cancel_scope.cancel()
     log.info("relay has stopped")
 
@@ -194,7 +204,26 @@ def key_names(redis: RedisSettings) -> KeyNames:
     )
 
 
-async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float, *, last: bool = False) -> None:
+async def start_api(
+    tasks: TaskGroup, engine: Engine, count: Instruments, settings: ApiSettings
+) -> HttpServer | None:
+    """Serve the JSON API; None if it is switched off. Raises `ListenError`."""
+    if not settings.enabled:
+        return None
+    app = JsonApi(
+        engine, count.http_request, max_body_bytes=settings.max_body_bytes, allowed_hosts=settings.hosts
+    )
+    return await start_http(tasks, app, settings.listen, setting="api.listen")
+
+
+async def stop(
+    engine: Engine,
+    api: rpc.RpcServer,
+    json_api: HttpServer | None,
+    drain_timeout: float,
+    *,
+    last: bool = False,
+) -> None:
     """In this order: say so, claim nothing more, let applications finish, release, close.
 
     `last`: before all that, go on until the applications have drained; the time for both is one.
@@ -206,7 +235,10 @@ async def stop(engine: Engine, api: rpc.RpcServer, drain_timeout: float, *, last
     await api.say_healthy(False)
     await engine.drain(max(end - anyio.current_time(), 0.0))
     with anyio.move_on_after(STOP_TIMEOUT):  # a call that hangs must not keep the process
-        await api.stop(grace=1.0)
+        async with anyio.create_task_group() as stopping:
+            stopping.start_soon(partial(api.stop, grace=1.0))
+            if json_api is not None:
+                stopping.start_soon(json_api.stop)
 
 
 async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope) -> None:

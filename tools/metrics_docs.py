@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from relay.telemetry.catalogue import COUNTERS, HISTOGRAMS, OF_RELAY, OF_TOPICS, InstrumentSpec, Kind
+from relay.telemetry.catalogue import COUNTERS, HISTOGRAMS, OF_HTTP, OF_RELAY, OF_TOPICS, InstrumentSpec, Kind
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 BEGIN, END = "<!-- metrics: written by tools/metrics_docs.py -->", "<!-- end of metrics -->"
 TITLES = {
     "Counters": COUNTERS,
     "Histograms": HISTOGRAMS,
+    "The JSON API": OF_HTTP,
     "How topics stand, the same from each relay": OF_TOPICS,
     "How a relay stands": OF_RELAY,
 }

@@ -78,6 +78,7 @@ async def relay(push_target: str) -> AsyncIterator[tuple[asyncio.subprocess.Proc
     settings = {
         "RELAY_GRPC__LISTEN": "127.0.0.1:0",
         "RELAY_HTTP__LISTEN": "127.0.0.1:0",
+        "RELAY_API__ENABLED": "false",
         "RELAY_LOG__FORMAT": "json",
         "RELAY_DEFAULTS__RETRY__INITIAL": "0",  # no dice: what fails comes again at once
         "RELAY_TOPICS__mails__DELIVERY__MODE": "push",

@@ -75,6 +75,7 @@ class World:
             "RELAY_REDIS__URL": self.server.url,
             "RELAY_GRPC__LISTEN": target,
             "RELAY_HTTP__LISTEN": f"127.0.0.1:{free_port()}",
+            "RELAY_API__ENABLED": "false",
             "RELAY_LOG__LEVEL": "error",
             **more,
         }

@@ -43,6 +43,7 @@ async def daemon(redis_url: str, **more: str) -> AsyncIterator[str]:
         "RELAY_REDIS__URL": redis_url,
         "RELAY_GRPC__LISTEN": target,
         "RELAY_HTTP__LISTEN": f"127.0.0.1:{free_port()}",
+        "RELAY_API__ENABLED": "false",
         "RELAY_LOG__LEVEL": "error",
         **more,
     }

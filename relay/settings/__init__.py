@@ -9,6 +9,7 @@
 from relay.settings.load import load
 from relay.settings.problems import SettingsError
 from relay.settings.tree import (
+    ApiSettings,
     GrpcSettings,
     HttpSettings,
     LogSettings,
@@ -19,6 +20,7 @@ from relay.settings.tree import (
 )
 
 __all__ = [
+    "ApiSettings",
     "GrpcSettings",
     "HttpSettings",
     "LogSettings",

@@ -20,6 +20,8 @@ class Misfit(ValueError):
         self.problem = problem
 
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+
 MAX_SOCKET_PATH = 107
 """Bytes of a Unix socket's path, a limit of the operating system (108 with the closing zero)."""
 
@@ -107,6 +109,14 @@ def listen_or_socket(value: str) -> str:
         raise ValueError(f"must name an absolute path, as in unix:/run/relay.sock, got {value!r}")
     if len(path.encode()) > MAX_SOCKET_PATH:
         raise ValueError(f"must name a path of at most {MAX_SOCKET_PATH} bytes, got {len(path.encode())}")
+    return value
+
+
+def host_names(value: str) -> str:
+    """Host names with commas between them, without ports; there may be none."""
+    for name in value.split(",") if value.strip() else ():
+        if not _HOST_NAME.fullmatch(name.strip()):
+            raise ValueError(f"must be host names with commas between them, without ports, got {name!r}")
     return value
 
 

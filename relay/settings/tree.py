@@ -169,6 +169,31 @@ class HttpSettings(Section):
     )
 
 
+class ApiSettings(Section):
+    """The API in JSON over HTTP, for those without a gRPC client."""
+
+    enabled: bool = field(True, "", "Whether there is one.")
+    listen: Annotated[str, AfterValidator(rules.listen)] = field(
+        "127.0.0.1:7453",
+        "",
+        "`host:port`. The API asks for no credentials: keep it on loopback. Port 0 takes any free one.",
+    )
+    allowed_hosts: Annotated[str, AfterValidator(rules.host_names)] = field(
+        "",
+        "",
+        "Names, with commas between them, that callers may use beside loopback and the address itself. A "
+        "request with another `Host` is refused: it may come from a page in somebody's browser.",
+    )
+    max_body_bytes: Whole = field(
+        16 * MIB, "bytes", "The largest body that a caller may send.", ge=1024, le=256 * MIB
+    )
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """`allowed_hosts`, each by itself, in lower case."""
+        return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+
+
 class LogSettings(Section):
     """The log, on standard error."""
 
@@ -339,6 +364,7 @@ class Settings(BaseSettings):
     redis: RedisSettings = RedisSettings()
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
+    api: ApiSettings = ApiSettings()
     log: LogSettings = LogSettings()
     drain_timeout: Number = field(
         20.0, "seconds", "How long a stop waits for deliveries to be settled.", ge=0, le=3600

@@ -146,6 +146,19 @@ ROUND_TRIP = InstrumentSpec(
 
 HISTOGRAMS = (LATENESS, HANDLER, SCHEDULE, ROUND_TRIP)
 
+# The JSON API, by the semantic conventions for HTTP
+
+HTTP_REQUESTS = InstrumentSpec(
+    "http.server.request.duration",
+    "s",
+    "Requests to the JSON API; without a route those to no path that there is.",
+    ("http.request.method", "http.route", "http.response.status_code", "error.type", "url.scheme"),
+    Kind.HISTOGRAM,
+    (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+)
+
+OF_HTTP = (HTTP_REQUESTS,)
+
 # Gauges: of a topic, read in Redis, so that each relay tells the same
 
 WAITING = InstrumentSpec(
@@ -254,4 +267,4 @@ OF_RELAY = (
     MEMORY,
 )
 
-ALL = (*COUNTERS, *HISTOGRAMS, *OF_TOPICS, *OF_RELAY)
+ALL = (*COUNTERS, *HISTOGRAMS, *OF_HTTP, *OF_TOPICS, *OF_RELAY)

@@ -15,6 +15,7 @@ from relay.telemetry.catalogue import (
     DELIVERED,
     EXPIRED,
     HANDLER,
+    HTTP_REQUESTS,
     JOURNAL_TRIMMED,
     LATENESS,
     ORPHANS,
@@ -40,6 +41,7 @@ OTHER = "other"
 
 RELEASE = "release"
 EXPIRY = "expired"
+GONE = "client_gone"
 
 MAX_TOPICS = 100
 """So many topics are told apart: each costs a time series an instrument."""
@@ -79,6 +81,12 @@ class Instruments:
         histograms = histograms or Histograms()
         self._lateness, self._handler = histograms[LATENESS], histograms[HANDLER]
         self._schedule, self._round_trip = histograms[SCHEDULE], histograms[ROUND_TRIP]
+        self._http = meter.create_histogram(
+            HTTP_REQUESTS.name,
+            unit=HTTP_REQUESTS.unit,
+            description=HTTP_REQUESTS.description,
+            explicit_bucket_boundaries_advisory=HTTP_REQUESTS.bounds,
+        )
         self.topic = TopicNames(max_topics)
         """The value of the attribute `topic`; one for all instruments, so that they agree."""
 
@@ -177,6 +185,19 @@ class Instruments:
     def round_trip(self, verb: str, seconds: float) -> None:
         """A script call was answered after so many seconds; `verb` is one of few."""
         self._round_trip.record(verb, (seconds,))
+
+    def http_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request to the JSON API was answered; `route` is a template, "" if there is none for it. Not by
+        batches, since a request is dear anyway."""
+        attributes: dict[str, str | int] = {
+            "http.request.method": method,
+            "http.response.status_code": status,
+        }
+        if route:
+            attributes["http.route"] = route
+        if status >= 500:
+            attributes["error.type"] = str(status)
+        self._http.record(seconds, {**attributes, "url.scheme": "http"})
 
     def _add(self, spec: InstrumentSpec, count: int, topic: str, **attributes: str) -> None:
         if count:

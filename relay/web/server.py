@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
 import socket
 from collections.abc import Generator
+from dataclasses import dataclass
 
 import anyio
 import uvicorn
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from relay.core import addresses
@@ -41,13 +43,18 @@ class _Server(uvicorn.Server):
     """uvicorn without its signal handlers, since the daemon has its own, and without its ten looks a second
     at `should_exit`: they were half of what an idle relay woke up for."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
+        self._listener = listener
         self._ended = anyio.Event()
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
         await self._ended.wait()
+        # First take no more connections, and read what those say that have just been made: uvicorn's shutdown
+        # closes both at once, and what a caller has sent by then would end without an answer. The listener
+        # stays open until then, since asyncio can't close it while it makes a connection.
+        asyncio.get_running_loop().remove_reader(self._listener)
         await anyio.sleep(LAST_TICK)
 
     def end(self) -> None:
@@ -60,15 +67,47 @@ class _Server(uvicorn.Server):
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """A started server. `address` has the port that was chosen."""
+
+    address: str
+    _scope: anyio.CancelScope
+    _ended: anyio.Event
+
+    async def stop(self) -> None:
+        """Take no new requests; those under way have `GRACE` seconds."""
+        self._scope.cancel()
+        await self._ended.wait()
+
+
+async def start_http(tasks: TaskGroup, app: ASGIApp, listen: str, *, setting: str) -> HttpServer:
+    """Serve within `tasks`, but to be stopped before them. As `serve_http` otherwise."""
+    scope, ended = anyio.CancelScope(), anyio.Event()
+
+    async def run(*, task_status: TaskStatus[str]) -> None:
+        try:
+            with scope:
+                await serve_http(app, listen, setting=setting, task_status=task_status)
+        finally:
+            ended.set()
+
+    return HttpServer(await tasks.start(run), scope, ended)
+
+
 async def serve_http(
-    app: ASGIApp, listen: str, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED
+    app: ASGIApp,
+    listen: str,
+    *,
+    setting: str = "http.listen",
+    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on `listen` (`host:port`) until cancelled, then close in order: `GRACE` and a tick at most.
 
     Started with the address that it has, with the real port where 0 was asked for. Raises
-    `ListenError` if the address can't be had.
+    `ListenError`, which names `setting`, if the address can't be had.
     """
-    listener = _bind(listen)
+    listener = _bind(listen, setting)
     address = addresses.join(*listener.getsockname()[:2])
     server = _Server(
         uvicorn.Config(
@@ -82,7 +121,8 @@ async def serve_http(
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=GRACE,
-        )
+        ),
+        listener,
     )
     with listener:
         async with anyio.create_task_group() as tasks:
@@ -102,7 +142,7 @@ async def _run_to_the_end(server: uvicorn.Server, listener: socket.socket) -> No
         await server.serve([listener])
 
 
-def _bind(listen: str) -> socket.socket:
+def _bind(listen: str, setting: str) -> socket.socket:
     try:
         host, port = addresses.split(listen)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -111,7 +151,7 @@ def _bind(listen: str) -> socket.socket:
         return socket.create_server(where, family=family, backlog=128, dualstack_ipv6=both)
     except (OSError, ValueError) as error:
         raise ListenError(
-            f"can't listen on {listen} for HTTP: {_reason(error)}; http.listen sets the address"
+            f"can't listen on {listen} for HTTP: {_reason(error)}; {setting} sets the address"
         ) from None
 
 

@@ -22,7 +22,7 @@ START = 90
 
 def relay(*arguments: str, timeout: float = START) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "relay.cli", *arguments]
-    environ = {**os.environ, "RELAY_HTTP__LISTEN": "127.0.0.1:0"}
+    environ = {**os.environ, "RELAY_HTTP__LISTEN": "127.0.0.1:0", "RELAY_API__LISTEN": "127.0.0.1:0"}
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=timeout, check=False)
 
 
@@ -55,7 +55,12 @@ def dev(temporary: Path, *arguments: str) -> Iterator[Dev]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "relay.cli", "dev", "-p", target.split(":")[1], *arguments],
-        env={**environ, "RELAY_HTTP__LISTEN": "127.0.0.1:0", "TMPDIR": str(temporary)},
+        env={
+            **environ,
+            "RELAY_HTTP__LISTEN": "127.0.0.1:0",
+            "RELAY_API__LISTEN": "127.0.0.1:0",
+            "TMPDIR": str(temporary),
+        },
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -127,12 +127,14 @@ class Relay(Process):
             "RELAY_REDIS__URL": redis_url,
             "RELAY_GRPC__LISTEN": listen,
             "RELAY_HTTP__LISTEN": "127.0.0.1:0",
+            "RELAY_API__LISTEN": "127.0.0.1:0",
             "RELAY_LOG__FORMAT": "json",
         }
         super().__init__(["relay.cli", "serve"], directory / f"{name}.log", {**defaults, **settings})
         self.name = name
         self.target = listen
         self.http = ""
+        self.api = ""
 
     def start(self) -> None:
         """Start, and return when grpc.health.v1 says SERVING."""
@@ -141,8 +143,10 @@ class Relay(Process):
         serving = eventually(
             lambda: self._serving(skip), f"{self.name} serves: {self.output()[-2000:]}", START_TIMEOUT
         )
-        self.target, self.http = serving["grpc"], serving["http"]
+        self.target, self.http, self.api = serving["grpc"], serving["http"], serving["api"]
         self._settings |= {"RELAY_GRPC__LISTEN": self.target, "RELAY_HTTP__LISTEN": self.http}
+        if self.api != "off":
+            self._settings["RELAY_API__LISTEN"] = self.api
         eventually(lambda: self.health() == "SERVING", f"{self.name} is SERVING")
 
     def _serving(self, skip: int) -> dict[str, Any]:

@@ -161,15 +161,15 @@ def test_too_old(stage: Stage) -> None:
 # -------------------------------------------------------------------------------- addresses
 
 
-@pytest.mark.parametrize("which", ["grpc.listen", "http.listen"])
+@pytest.mark.parametrize("which", ["grpc.listen", "http.listen", "api.listen"])
 def test_port_in_use(stage: Stage, which: str) -> None:
-    """A port that another process has is named together with its setting; the other one is unharmed."""
+    """A port that another process has is named together with its setting; the other relay is unharmed."""
     first = stage.relay()
-    address = first.target if which == "grpc.listen" else first.http
+    address = {"grpc.listen": first.target, "http.listen": first.http, "api.listen": first.api}[which]
     if which == "grpc.listen":
         said = refusal(stage, listen=address)
     else:
-        said = refusal(stage, {"RELAY_HTTP__LISTEN": address})
+        said = refusal(stage, {f"RELAY_{which.replace('.', '__').upper()}": address})
     assert address in said
     assert which in said
     assert first.health() == "SERVING"

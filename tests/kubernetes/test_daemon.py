@@ -121,6 +121,7 @@ def ports() -> dict[str, Any]:
     return {
         "grpc": {"port": free_port()},
         "http": {"port": free_port(), "address": "127.0.0.1"},
+        "config": {"api": {"listen": f"127.0.0.1:{free_port()}"}},
         "image": {"repository": "registry.example.org/relay"},
     }
 

@@ -131,7 +131,7 @@ def test_two_daemons_in_one_process_do_not_meet(metrics: Metrics) -> None:
 def test_every_instrument_is_described() -> None:
     assert len({spec.name for spec in ALL}) == len(ALL)
     for spec in ALL:
-        assert spec.name.startswith(("relay.", "process."))
+        assert spec.name.startswith(("relay.", "process.", "http.server."))
         assert spec.unit.startswith("{") or spec.unit in ("s", "By")
         assert spec.description.endswith(".")
         assert bool(spec.bounds) == (spec.kind is Kind.HISTOGRAM)

@@ -55,6 +55,7 @@ def traffic(metrics: Metrics) -> None:
         count.schedule_took(topic, 0.002)
     count.store_error("StoreUnavailable")
     count.round_trip("claim", 0.0003)
+    count.http_request("GET", "/v1/topics", 503, 0.003)
 
 
 async def shown(gauges: Any) -> None:

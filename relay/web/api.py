@@ -1,0 +1,149 @@
+"""The JSON API as an ASGI application: routes, guards, errors, and one measurement a request."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from relay.api.errors import INTERNAL, kind
+from relay.api.timers import Timers, trace_context
+from relay.api.topics import Topics
+from relay.core.errors import RelayError
+from relay.engine.engine import Engine
+from relay.web import document, forms, guard, problems, timers, topics
+from relay.web.operations import Call, Calls, Operation, decoded, queried
+from relay.web.problems import Refused
+
+OPERATIONS: tuple[Operation, ...] = (*document.OPERATIONS, *topics.OPERATIONS, *timers.OPERATIONS)
+
+HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
+OTHER_METHOD = "_OTHER"
+"""What OpenTelemetry calls a method that it does not know."""
+
+Measure = Callable[[str, str, int, float], None]
+"""Told of each request: method, route ("" if there is none), status (0 if the caller has
+gone), seconds."""
+
+log = logging.getLogger(__name__)
+
+
+class JsonApi:
+    """Answers requests. `allowed_hosts`: names beside loopback that may stand in `Host`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        measure: Measure,
+        *,
+        max_body_bytes: int,
+        allowed_hosts: Collection[str] = (),
+    ) -> None:
+        self._calls = Calls(Timers(engine), Topics(engine))
+        self._measure = measure
+        self._max_body_bytes = max_body_bytes
+        self._allowed_hosts = allowed_hosts
+        self._routes = [(operation.pattern, operation) for operation in OPERATIONS]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        path = scope["raw_path"].decode("ascii", errors="replace")
+        began = time.perf_counter()
+        operations, segments = self._find(request.method, path)
+        status = 0  # for a caller who has gone
+        try:
+            response = await self._answer(request, path, operations, segments)
+            response.headers.update(HEADERS)
+            status = response.status_code
+            await response(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        finally:
+            method = request.method if request.method in METHODS else OTHER_METHOD
+            route = operations[0].path if operations else ""
+            self._measure(method, route, status, time.perf_counter() - began)
+
+    def _find(self, method: str, path: str) -> tuple[list[Operation], Mapping[str, str]]:
+        """The operations that the path allows, or the one that is meant, with the segments of its path.
+
+        By the path as it was sent: decoded, the slashes of ids would look like others. `…/x:run` may be a
+        timer's name as well as what is to be done with `x`: the method tells.
+        """
+        found = [(route, match) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
+        for operation, match in found:
+            if operation.method == _served_as(method):
+                return [operation], match.groupdict()
+        return [operation for operation, _ in found], {}
+
+    async def _answer(
+        self, request: Request, path: str, operations: Sequence[Operation], segments: Mapping[str, str]
+    ) -> Response:
+        call = Call({}, {}, {}, trace_context(request.headers.items()))
+        try:
+            guard.check_host(request, self._allowed_hosts)
+            operation = _operation(request.method, operations)
+            return await self._perform(operation, call, request, path, segments)
+        except Refused as refused:
+            return problems.of_refusal(refused, path)
+        except RelayError as failure:
+            if kind(failure) is INTERNAL:
+                log.error("a call failed", extra={"reason": str(failure)})
+            return problems.of_error(failure, path, call.given)
+        except ClientDisconnect:
+            raise
+        except Exception:
+            log.exception("a call failed")
+            return problems.of_error(RelayError(), path, {})
+
+    async def _perform(
+        self,
+        operation: Operation,
+        call: Call,
+        request: Request,
+        path: str,
+        segments: Mapping[str, str],
+    ) -> Response:
+        call.path = decoded(segments)
+        call.query = queried(request.scope["query_string"], operation.query)
+        if operation.body is not None:
+            guard.check_content_type(request)
+            call.body = _parsed(await guard.body(request, self._max_body_bytes))
+        answer = await operation.handle(self._calls, call)
+        if not answer.held:
+            return problems.not_held(path, answer.value["result"], answer.value)
+        headers = {"content-type": guard.JSON}
+        if answer.location:
+            headers["location"] = answer.location
+        return Response(forms.dump(answer.value), answer.status, headers)
+
+
+def _served_as(method: str) -> str:
+    return "GET" if method == "HEAD" else method  # the server leaves the content out
+
+
+def _operation(method: str, operations: Sequence[Operation]) -> Operation:
+    """The one that is meant; raises `Refused` if there is none."""
+    if not operations:
+        raise Refused(
+            404, "no-such-path", "There is no such path", f"see {document.PATH} for those there are"
+        )
+    if operations[0].method == _served_as(method):
+        return operations[0]
+    methods = [operation.method for operation in operations]
+    allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+    raise Refused(405, "method-not-allowed", "There is no such method here", f"use {allowed}", allow=allowed)
+
+
+def _parsed(content: bytes) -> Any:
+    if not content.strip():
+        return {}
+    try:
+        return forms.parse(content)
+    except forms.NotJson as failure:
+        raise Refused(400, "not-json", "The body is no JSON", f"body: {failure}") from None

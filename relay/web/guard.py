@@ -1,0 +1,95 @@
+"""What a request must be before anything is done for it.
+
+The API asks for no credentials, since it listens on loopback; but a browser on that machine runs what any
+page says. Two rules keep pages out. A page can send a body as `application/json` to another origin only
+after the browser has asked for leave (CORS), which is never given: so whatever changes something wants that
+content type. And a page whose own host name was made to point here (DNS rebinding) still sends that name as
+`Host`: so only names that can't be a stranger's are taken.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+
+import anyio
+from starlette.requests import Request
+
+from relay.core import addresses
+from relay.web.problems import Refused
+
+JSON = "application/json"
+LOCAL = ("localhost", "localhost.")
+
+BODY_TIMEOUT = 30.0
+"""Seconds in which the body of a request must have come."""
+
+
+def check_host(request: Request, allowed: Collection[str]) -> None:
+    """Raise `Refused` unless the `Host` is loopback, the address that was called, or one of `allowed`."""
+    host = _name(request.headers.get("host", ""))
+    server = request.scope.get("server") or ("", None)
+    if host in LOCAL or host in allowed or host == server[0] or _is_loopback(host):
+        return
+    raise Refused(
+        403,
+        "host-not-allowed",
+        "The Host is not one of this relay's",
+        f"host: {host!r} is neither loopback nor in api.allowed_hosts; call 127.0.0.1, or add it there",
+    )
+
+
+def _name(header: str) -> str:
+    """The host of a `Host` header, without port and brackets, in lower case."""
+    host = header.strip().lower()
+    try:
+        return addresses.split(host)[0]
+    except ValueError:
+        return host.removeprefix("[").removesuffix("]")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_content_type(request: Request) -> None:
+    """Raise `Refused` unless the body is said to be JSON, in UTF-8."""
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    charset = rest.strip().lower().removeprefix("charset=").strip('"')
+    if kind.strip().lower() == JSON and charset in ("", "utf-8"):
+        return
+    raise Refused(
+        415,
+        "content-type",
+        "The body must be JSON",
+        f"content-type: send {JSON}, in UTF-8, also with an empty body",
+        accept=JSON,
+    )
+
+
+async def body(request: Request, limit: int) -> bytes:
+    """The whole body; raises `Refused` if it is too large or too slow."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    content = bytearray()
+    with anyio.move_on_after(BODY_TIMEOUT):
+        async for part in request.stream():
+            content += part
+            if len(content) > limit:
+                raise _too_large(limit)
+        return bytes(content)
+    raise Refused(408, "too-slow", "The body did not come", f"body: did not come within {BODY_TIMEOUT:g} s")
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(
+        413,
+        "body-too-large",
+        "The body is too large",
+        f"body: has more than {limit} bytes, which is api.max_body_bytes",
+        connection="close",
+    )

@@ -1,0 +1,155 @@
+"""What an operation of the JSON API is. Of the tables of these the OpenAPI document is made, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, quote, unquote
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from relay.api.timers import Timers
+from relay.api.topics import Topics
+from relay.core.errors import InvalidField
+from relay.web import forms
+
+BOOL, BOOLEANS = FieldDescriptor.TYPE_BOOL, ("true", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What the operations call."""
+
+    timers: Timers
+    topics: Topics
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, taken apart."""
+
+    path: Mapping[str, str]
+    """What stands in the places of the template, decoded."""
+    query: Mapping[str, str]
+    body: Any
+    trace: Mapping[str, str]
+    """The caller's W3C trace context."""
+    given: dict[str, str] = field(default_factory=dict)
+    """By which other names fields were given; see `forms.read`."""
+
+    def read(
+        self,
+        message: Message,
+        body: Any = None,
+        *,
+        path: str = "",
+        without: tuple[str, ...] = (),
+        also: tuple[str, ...] = (),
+    ) -> None:
+        """Fill `message` from the body, or from a part of it; see `forms.read`."""
+        body = self.body if body is None else body
+        self.given |= forms.read(message, body, path=path, without=without, also=also)
+
+    def read_query(self, message: Message) -> bool:
+        """Fill `message` from what of the query is meant for it; whether anything was."""
+        fields = message.DESCRIPTOR.fields_by_name
+        mine = {
+            name: text == "true" if fields[name].type == BOOL and text in BOOLEANS else text
+            for name, text in self.query.items()
+            if name in fields
+        }
+        forms.read(message, mine)
+        return bool(mine)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What goes back, with 200 unless it says otherwise. `held` is false where a condition did not hold."""
+
+    value: dict[str, Any]
+    status: int = 200
+    location: str = ""
+    held: bool = True
+
+
+class Handle(Protocol):
+    """Performs an operation; a function, so that it has a name."""
+
+    __name__: str
+    __module__: str
+
+    def __call__(self, calls: Calls, call: Call, /) -> Awaitable[Answer]:
+        """Raises `RelayError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path. `query` names the fields of the messages that may stand in the query.
+
+    `body` and `answer` are the messages of `relay.v1` that go in and out; `statuses` says which successes
+    there are, and `problems` which errors beside those that every operation has.
+    """
+
+    method: str
+    path: str
+    handle: Handle
+    summary: str
+    answer: type[Message] | None
+    body: type[Message] | None = None
+    query: Mapping[str, type[Message]] = field(default_factory=dict)
+    statuses: Mapping[int, str] = field(default_factory=lambda: {200: "Done."})
+    problems: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What it is called, as in `timers_get`."""
+        return f"{self.handle.__module__.rpartition('.')[2]}_{self.handle.__name__}"
+
+    @property
+    def places(self) -> list[str]:
+        """What the path's template leaves open."""
+        return re.findall(r"\{(\w+)\}", self.path)
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What undecoded paths match; an id may hold a %2F."""
+        parts = re.split(r"\{(\w+)\}", self.path)
+        named = [f"(?P<{part}>[^/]*)" if index % 2 else re.escape(part) for index, part in enumerate(parts)]
+        return re.compile("".join(named))
+
+
+def decoded(segments: Mapping[str, str]) -> dict[str, str]:
+    """Segments of a path without percent-encoding."""
+    found = {}
+    for name, segment in segments.items():
+        try:
+            found[name] = unquote(segment, errors="strict")
+        except UnicodeDecodeError:
+            raise InvalidField(name, "is not UTF-8; give valid Unicode text, percent-encoded") from None
+    return found
+
+
+def queried(raw: bytes, known: Collection[str]) -> dict[str, str]:
+    """The parameters of a query, each of which may come once."""
+    try:
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise InvalidField("query", "is not UTF-8; give valid Unicode text, percent-encoded") from None
+    found: dict[str, str] = {}
+    for key, text in pairs:
+        if key not in known:
+            there = f"there are {', '.join(known)}" if known else "there is none"
+            raise InvalidField(key, f"is no parameter of this query; {there}")
+        if key in found:
+            raise InvalidField(key, "is in the query twice; give it once")
+        found[key] = text
+    return found
+
+
+def timer_path(topic: str, timer_id: str) -> str:
+    """Where a timer is."""
+    return f"/v1/topics/{quote(topic, safe='')}/timers/{quote(timer_id, safe='')}"

@@ -1,0 +1,73 @@
+"""What goes wrong, as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from relay.api.errors import INTERNAL, KINDS, kind
+from relay.core.errors import InvalidField, RelayError
+from relay.web import forms
+
+MEDIA_TYPE = "application/problem+json"
+TYPE = "urn:relay:problem:"
+"""Begins the `type` of every problem."""
+
+REFUSALS = (
+    *("not-json", "host-not-allowed", "no-such-path", "method-not-allowed", "too-slow", "body-too-large"),
+    *("content-type", "condition-failed"),
+)
+"""The names of problems that are not errors of the relay."""
+
+NAMES = {TYPE + name for name in (INTERNAL.name, *(each.name for each in KINDS.values()), *REFUSALS)}
+"""All that `type` may be."""
+
+
+class Refused(Exception):
+    """A request that HTTP alone says is wrong."""
+
+    def __init__(self, status: int, name: str, title: str, detail: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.name = name
+        self.title = title
+        self.headers = {key.replace("_", "-"): value for key, value in headers.items()}
+
+
+def of_error(failure: RelayError, instance: str, given: Mapping[str, str]) -> Response:
+    """The answer for an error of the relay. `given`: by which other names fields were given."""
+    what = kind(failure)
+    detail = str(failure) if what is not INTERNAL else "the relay's log says more"
+    more: dict[str, Any] = {}
+    if isinstance(failure, InvalidField):
+        field = given.get(failure.field, failure.field)
+        detail, more = f"{field}: {failure.problem}", {"field": field}
+    headers = {} if what.retry_after is None else {"retry-after": str(what.retry_after)}
+    return _answer(what.status, what.name, what.title, detail, instance, headers, more)
+
+
+def of_refusal(refused: Refused, instance: str) -> Response:
+    """The answer for a request that HTTP says is wrong."""
+    return _answer(refused.status, refused.name, refused.title, str(refused), instance, refused.headers, {})
+
+
+def not_held(instance: str, result: str, answer: Mapping[str, Any]) -> Response:
+    """The answer where a condition did not hold, with what the call answered."""
+    detail = f"nothing was changed, since the condition does not hold: {result}"
+    name, title = "condition-failed", "The timer is not as the condition wants it"
+    return _answer(412, name, title, detail, instance, {}, {"answer": answer})
+
+
+def _answer(
+    status: int,
+    name: str,
+    title: str,
+    detail: str,
+    instance: str,
+    headers: Mapping[str, str],
+    more: Mapping[str, Any],
+) -> Response:
+    problem = {"type": TYPE + name, "title": title, "status": status, "detail": detail, "instance": instance}
+    return Response(forms.dump({**problem, **more}), status, {"content-type": MEDIA_TYPE, **headers})

@@ -1,0 +1,145 @@
+"""Topics and dead letters over HTTP: `TopicService` in JSON."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from relay.v1 import topic_service_pb2 as pb
+from relay.web import forms
+from relay.web.operations import Answer, Call, Calls, Operation
+
+CONTENT = ("payload", "headers", "content_type")
+"""Fields of a DeadLetter that a listing leaves out."""
+
+
+async def page(calls: Calls, call: Call) -> Answer:
+    """How topics stand."""
+    request = pb.ListTopicsRequest()
+    call.read_query(request)
+    return Answer(forms.write(await calls.topics.list(request)))
+
+
+async def get(calls: Calls, call: Call) -> Answer:
+    """How one stands."""
+    return Answer(forms.write(await calls.topics.get(pb.GetTopicRequest(**call.path))))
+
+
+async def pause(calls: Calls, call: Call) -> Answer:
+    """Nothing more is claimed."""
+    request = pb.PauseTopicRequest()
+    _read(call, request)
+    return Answer(forms.write(await calls.topics.pause(request)))
+
+
+async def resume(calls: Calls, call: Call) -> Answer:
+    """The end of a pause."""
+    request = pb.ResumeTopicRequest()
+    _read(call, request)
+    return Answer(forms.write(await calls.topics.resume(request)))
+
+
+async def dead_page(calls: Calls, call: Call) -> Answer:
+    """One page of dead letters."""
+    request = pb.ListDeadLettersRequest(topic=call.path["topic"])
+    call.read_query(request)
+    call.read_query(request.filter)
+    value = forms.write(await calls.topics.list_dead(request))
+    for letter in value["dead_letters"]:
+        for name in CONTENT:
+            del letter[name]
+    return Answer(value)
+
+
+async def dead_letter(calls: Calls, call: Call) -> Answer:
+    """One, with its payload."""
+    answer = await calls.topics.get_dead(pb.GetDeadLetterRequest(**call.path))
+    value = forms.write(answer)
+    return Answer({"dead_letter": forms.with_message(value["dead_letter"], answer.dead_letter.payload)})
+
+
+async def redrive(calls: Calls, call: Call) -> Answer:
+    """Back to life."""
+    request = pb.RedriveDeadLettersRequest()
+    _read(call, request)
+    return Answer(forms.write(await calls.topics.redrive(request)))
+
+
+async def purge(calls: Calls, call: Call) -> Answer:
+    """Gone for good."""
+    request = pb.PurgeDeadLettersRequest()
+    _read(call, request)
+    return Answer(forms.write(await calls.topics.purge(request)))
+
+
+def _read(call: Call, request: Message) -> None:
+    call.read(request, without=("topic",))
+    request.topic = call.path["topic"]  # type: ignore[attr-defined]
+
+
+TOPICS = "/v1/topics"
+ONE = f"{TOPICS}/{{topic}}"
+DEAD = f"{ONE}/dead-letters"
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        TOPICS,
+        page,
+        "How topics stand, in the order of their names.",
+        pb.ListTopicsResponse,
+        query=dict.fromkeys(("page_size", "page_token"), pb.ListTopicsRequest),
+    ),
+    Operation("GET", ONE, get, "How a topic stands.", pb.GetTopicResponse),
+    Operation(
+        "POST",
+        f"{ONE}:pause",
+        pause,
+        "Let nothing more of a topic be claimed, by any relay.",
+        pb.PauseTopicResponse,
+        pb.PauseTopicRequest,
+    ),
+    Operation(
+        "POST",
+        f"{ONE}:resume",
+        resume,
+        "End a pause.",
+        pb.ResumeTopicResponse,
+        pb.ResumeTopicRequest,
+    ),
+    Operation(
+        "GET",
+        DEAD,
+        dead_page,
+        "Page through a topic's dead letters, the oldest death first, without payloads.",
+        pb.ListDeadLettersResponse,
+        query={
+            **dict.fromkeys(("page_size", "page_token"), pb.ListDeadLettersRequest),
+            **dict.fromkeys(("timer_id", "reason", "died_since", "died_before"), pb.DeadLetterFilter),
+        },
+    ),
+    Operation(
+        "GET",
+        f"{DEAD}/{{dead_id}}",
+        dead_letter,
+        "Read a dead letter with its payload.",
+        pb.GetDeadLetterResponse,
+        problems=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{DEAD}:redrive",
+        redrive,
+        "Bring dead letters back to life: due now, with attempts from 1.",
+        pb.RedriveDeadLettersResponse,
+        pb.RedriveDeadLettersRequest,
+        problems=(507,),
+    ),
+    Operation(
+        "POST",
+        f"{DEAD}:purge",
+        purge,
+        "Remove dead letters for good.",
+        pb.PurgeDeadLettersResponse,
+        pb.PurgeDeadLettersRequest,
+    ),
+)

@@ -1,0 +1,161 @@
+"""The JSON API of the real daemon, called by curl."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+
+from relay.v1 import timer_service_pb2 as service
+from relay.v1 import timer_service_pb2_grpc
+from tests.e2e.conftest import Stage
+from tests.e2e.processes import CHANNEL, Relay, eventually
+from tests.web.described import Reply, reply
+
+TOPIC = "letters"
+TIMERS = f"/v1/topics/{TOPIC}/timers"
+
+UNHEARD = (7, 56)
+"""What curl says of a connection that was refused, or that waited for its turn when the port was closed."""
+
+
+@dataclass(frozen=True)
+class Curl:
+    """curl with the API of a relay."""
+
+    relay: Relay
+
+    def start(self, method: str, path: str, body: Any = None) -> subprocess.Popen[bytes]:
+        curl = shutil.which("curl")
+        if curl is None:
+            pytest.skip("curl is not on PATH")
+        command = [curl, "--silent", "--show-error", "--include", "--max-time", "60", "--noproxy", "*"]
+        command += ["--request", method] if method != "HEAD" else ["--head"]
+        if body is not None:
+            command += ["--header", "content-type: application/json", "--data", json.dumps(body)]
+        return subprocess.Popen(
+            [*command, f"http://{self.relay.api}{path}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Reply:
+        """The answer, which is as the OpenAPI document says."""
+        return self.answer(self.start(method, path, body), method, path)
+
+    def answer(self, process: subprocess.Popen[bytes], method: str, path: str) -> Reply:
+        output, trouble = process.communicate(timeout=90)
+        assert process.returncode == 0, trouble
+        head, _, content = output.partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        return reply(method, path, int(status.split()[1]), headers, content)
+
+
+def test_the_life_of_timers(stage: Stage) -> None:
+    """Stored through HTTP, read through gRPC, delivered on time, and gone."""
+    relay = stage.relay()
+    curl = Curl(relay)
+    late = curl("POST", TIMERS, {"message": {"dear": "you"}, "delay_sec": 3600, "timer_id": "later"})
+    assert late.status == 201
+    assert curl("HEAD", late.headers["location"]).status == 200
+    with grpc.insecure_channel(relay.target, options=CHANNEL) as channel:
+        stub = timer_service_pb2_grpc.TimerServiceStub(channel)
+        got = stub.GetTimer(service.GetTimerRequest(topic=TOPIC, timer_id="later")).timer
+    assert (got.payload, got.content_type) == (b'{"dear":"you"}', "application/json")
+    assert got.due_time.ToJsonString() == late.value["timer"]["due_time"]
+    soon = curl("PUT", f"{TIMERS}/soon", {"message": "hello", "delay_sec": 0.5})
+    assert soon.status == 201
+    stage.application(relay, TOPIC)
+    assert curl("POST", f"{TIMERS}/later:run", {}).value["result"] == "CHANGE_RESULT_RUN"
+    stage.wait_empty(TOPIC)
+    assert {event.timer_id for event in stage.journal.events("start")} == {"soon", "later"}
+    assert curl("GET", f"{TIMERS}/soon").status == 404
+    stage.judged(TOPIC)
+
+
+def test_while_redis_is_away(stage: Stage) -> None:
+    """503 with Retry-After, and the same call is fine when Redis is back; probes are another listener."""
+    relay = stage.relay(settings={"RELAY_REDIS__COMMAND_TIMEOUT": "1"})
+    curl = Curl(relay)
+    stage.server.shut_down()
+    refused = curl("PUT", f"{TIMERS}/a", {"message": 1, "delay_sec": 60})
+    assert (refused.status, refused.value["type"]) == (503, "urn:relay:problem:store-unavailable")
+    assert int(refused.headers["retry-after"]) > 0
+    assert curl("GET", TIMERS).status == 503
+    assert relay.probe("/healthz/live") == 200
+    stage.server.start()
+    eventually(
+        lambda: curl("PUT", f"{TIMERS}/a", {"message": 1, "delay_sec": 60}).status in (200, 201),
+        "it is stored",
+    )
+    assert curl("DELETE", f"{TIMERS}/a").value["cancelled"]
+
+
+def test_a_stop_leaves_no_caller_without_an_answer(stage: Stage) -> None:
+    """Many callers while the relay gets SIGTERM: each is answered, or finds nobody there; what was answered
+    is stored."""
+    relay = stage.relay()
+    curl = Curl(relay)
+    stored: list[str] = []
+    broken: list[str] = []
+    begun = threading.Barrier(5)
+
+    def produce(worker: int) -> None:
+        for index in range(10_000):
+            timer_id = f"{worker}-{index}"
+            process = curl.start("PUT", f"{TIMERS}/{timer_id}", {"message": 1, "delay_sec": 3600})
+            try:
+                answer = curl.answer(process, "PUT", f"{TIMERS}/{timer_id}")
+            except AssertionError:
+                if process.returncode not in UNHEARD:
+                    broken.append(f"{timer_id}: {process.returncode}")
+                return
+            if answer.status == 201:
+                stored.append(timer_id)
+            if index == 2:
+                begun.wait(60)
+
+    threads = [threading.Thread(target=produce, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    begun.wait(60)
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0
+    for thread in threads:
+        thread.join(60)
+    assert not broken
+    there = {name.decode() for name in stage.client.zrange(f"timers_timeline:{TOPIC}", 0, -1)}  # type: ignore[union-attr]
+    assert len(stored) >= 12
+    assert set(stored) <= there
+    stage.client.delete(f"timers_timeline:{TOPIC}", f"timers_payloads:{TOPIC}", f"timers_journal:{TOPIC}")
+
+
+def test_it_can_be_switched_off(stage: Stage) -> None:
+    relay = stage.relay(settings={"RELAY_API__ENABLED": "false"})
+    assert relay.api == "off"
+    assert relay.probe("/healthz/ready") == 200
+
+
+def test_requests_are_counted(stage: Stage) -> None:
+    """By method, route and status, as OpenTelemetry names them."""
+    relay = stage.relay()
+    curl = Curl(relay)
+    assert curl("GET", f"{TIMERS}/nobody").status == 404
+    (line,) = [
+        line
+        for line in relay.metrics().splitlines()
+        if line.startswith("http_server_request_duration_seconds_count")
+    ]
+    for label in (
+        'http_request_method="GET"',
+        'http_route="/v1/topics/{topic}/timers/{timer_id}"',
+        'http_response_status_code="404"',
+    ):
+        assert label in line
+    assert line.endswith(" 1.0")
