@@ -195,29 +195,31 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
 
 
 def deliveries(leases: list[Lease]) -> delivery.DeliverResponse:
-    """A frame of deliveries."""
+    """A frame of deliveries. One message is filled again and again, and copied: most of it stays the same."""
     response = delivery.DeliverResponse()
-    add = response.deliveries.deliveries.add
+    messages = response.deliveries.deliveries
+    message = delivery.Delivery()
+    due_time, deadline_time = message.due_time, None
     for lease in leases:
         item = lease.timer
-        due, due_rest = divmod(item.due, SECOND)
-        deadline, deadline_rest = divmod(lease.deadline_time, SECOND)
-        message = add(
-            topic=lease.topic,
-            timer_id=item.timer_id,
-            payload=item.payload,
-            due_time={"seconds": due, "nanos": due_rest * 1000},
-            attempt=item.attempt,
-            lease_deadline={"seconds": deadline, "nanos": deadline_rest * 1000},
-            occurrence_id=item.occurrence_id,
-            token=lease.token,
-        )
+        if lease.deadline_time != deadline_time:
+            deadline_time = lease.deadline_time
+            message.lease_deadline.CopyFrom(timestamp(deadline_time))
+        message.topic = lease.topic
+        message.timer_id = item.timer_id
+        message.payload = item.payload
+        due_time.seconds, rest = divmod(item.due, SECOND)
+        due_time.nanos = rest * 1000
+        message.attempt = item.attempt
+        message.occurrence_id = item.occurrence_id
+        message.token = lease.token
+        messages.append(message)
         if item.headers:
-            message.headers.update(item.headers)
+            messages[-1].headers.update(item.headers)
         if item.content_type:
-            message.content_type = item.content_type
+            messages[-1].content_type = item.content_type
         if item.approximate:
-            message.due_time_approximate = True
+            messages[-1].due_time_approximate = True
     return response
 
 

@@ -40,13 +40,13 @@ def from_score(score: float) -> int:
 
     Foreign writers may have stored anything, infinities too.
     """
+    if 0 < score < _QUICK:
+        instant = round(score * SECOND)
+        return instant - 1 if instant / SECOND > score else instant
     if not score > 0:  # also NaN
         return 0
     if score >= LATEST / SECOND:
         return LATEST
-    if score < _QUICK:
-        instant = round(score * SECOND)
-        return instant - 1 if instant / SECOND > score else instant
     numerator, denominator = score.as_integer_ratio()
     instant = numerator * SECOND // denominator
     # Where no microsecond is lost, the nearest double stands for it, even if it lies just before.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
 from random import random
 
 from relay.core.outcomes import Reason, Settlement, Verb
@@ -154,10 +156,8 @@ class Dispatcher:
 
     def _sending(self, leases: list[Lease]) -> None:
         """These deliveries go out."""
-        by_topic: dict[str, list[Lease]] = {}
-        for lease in leases:
-            by_topic.setdefault(lease.topic, []).append(lease)
-        for topic, sent in by_topic.items():
+        for topic, together in groupby(leases, attrgetter("topic")):  # most often, all of them
+            sent = list(together)
             firsts = [lease for lease in sent if lease.timer.attempt == 1]
             self._instruments.delivered(topic, len(sent))
             self._instruments.retried(topic, len(sent) - len(firsts))

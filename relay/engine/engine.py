@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import anyio
@@ -274,8 +274,7 @@ class Engine:
         what broke the connection, so that it goes alone the next time. `began` is false where the
         application could not be called at all.
         """
-        lease = session.end(token)
-        if lease is not None:
+        for lease in session.end((token,)):
             lease.received |= received
             self._dispatcher.release(lease, suspect=suspect, began=began)
 
@@ -283,16 +282,13 @@ class Engine:
         """The application wants nothing new: release at once what has not been sent to it."""
         self._dispatcher.drain(session, say=False)
 
-    def received(self, session: Session, token: bytes) -> None:
-        """A handler has started."""
-        lease = session.received(token)
-        if lease is not None:
-            self._settler.receipt(lease, session)
+    def received(self, session: Session, tokens: Iterable[bytes]) -> None:
+        """Handlers have started."""
+        self._settler.receipts(session.received(tokens), session)
 
     def extend(self, session: Session, token: bytes) -> None:
         """A handler is still at work."""
-        lease = session.received(token)
-        if lease is not None:
+        for lease in session.received((token,)):
             self._keeper.extend(lease)
 
     def payload_limit(self, session: Session, token: bytes) -> int:
@@ -300,16 +296,25 @@ class Engine:
         lease = session.leases.get(token)
         return 0 if lease is None else self.max_payload_bytes(lease.topic)
 
+    def acknowledged(self, session: Session, tokens: Sequence[bytes]) -> None:
+        """Handlers are done, and nothing is to be said of it."""
+        leases = session.end(tokens)
+        now = self._clock.now()
+        for lease in leases:
+            lease.ended_at = now
+        self._settler.acknowledge(leases, session)
+
     def end(self, session: Session, token: bytes, ending: Ending) -> None:
         """A handler is done."""
-        lease = session.end(token)
-        if lease is None:
+        if ending is ACKED:
+            self.acknowledged(session, (token,))
             return
-        lease.ended_at = self._clock.now()
-        if ending is not ACKED and ending.verb in (Verb.NACK, Verb.REJECT):
-            self._tell(lease, ending)
-        settlement = ending.settlement(lease.timer, lease.nonce, lambda: self._dispatcher.wait(lease))
-        self._settler.settle(lease, settlement, session)
+        for lease in session.end((token,)):
+            lease.ended_at = self._clock.now()
+            if ending.verb in (Verb.NACK, Verb.REJECT):
+                self._tell(lease, ending)
+            settlement = ending.settlement(lease.timer, lease.nonce, partial(self._dispatcher.wait, lease))
+            self._settler.settle(lease, settlement, session)
 
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
@@ -54,6 +55,31 @@ class Outgoing:
     drain: bool = False
 
 
+class Ended:
+    """Of the deliveries that ended last, what a second outcome is. In two generations: to forget each by
+    itself would take as long as all else that ends one."""
+
+    def __init__(self) -> None:
+        self._young: dict[bytes, Problem] = {}
+        self._old: dict[bytes, Problem] = {}
+
+    def add(self, token: bytes, problem: Problem) -> None:
+        """One more."""
+        self._young[token] = problem
+
+    def trim(self, enough: int) -> None:
+        """Keep at least the last so many, and at most about twice as many."""
+        if len(self._young) > enough:
+            self._old, self._young = self._young, {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, token: bytes) -> Problem | None:
+        """What it is, if it is known."""
+        return self._young.get(token) or self._old.get(token)
+
+
 class Session:
     """What one stream asked for, and what it holds.
 
@@ -79,7 +105,7 @@ class Session:
         self._clock = clock
         self._outbox: deque[Lease] = deque()
         self._problems: list[tuple[bytes, Problem]] = []
-        self._ended: OrderedDict[bytes, Problem] = OrderedDict()
+        self._ended = Ended()
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
@@ -109,27 +135,35 @@ class Session:
             self._outbox.append(lease)
         self._wakeup.set()
 
-    def received(self, token: bytes) -> Lease | None:
-        """Note a receipt; None, and a problem said, if the token is of no use."""
-        lease = self.leases.get(token)
-        if lease is None:
-            self._unusable(token)
-        else:
-            lease.received = True
-        return lease
+    def received(self, tokens: Iterable[bytes]) -> list[Lease]:
+        """Note receipts, and answer of which deliveries; of a token that is of no use a problem is said."""
+        received = []
+        for token in tokens:
+            lease = self.leases.get(token)
+            if lease is None:
+                self._unusable(token)
+            else:
+                lease.received = True
+                received.append(lease)
+        return received
 
-    def end(self, token: bytes) -> Lease | None:
-        """Take a delivery out; None, and a problem said, if the token is of no use."""
-        lease = self.leases.pop(token, None)
-        if lease is None:
-            self._unusable(token)
-            return None
-        self._remember(token, DUPLICATE)
-        if self.free == 1:  # else there was room before, and nobody waits for some
+    def end(self, tokens: Sequence[bytes]) -> list[Lease]:
+        """Take deliveries out, and answer them; of a token that is of no use a problem is said."""
+        ended = []
+        was_free = self.free
+        for token in tokens:
+            lease = self.leases.pop(token, None)
+            if lease is None:
+                self._unusable(token)
+            else:
+                self._ended.add(token, DUPLICATE)
+                ended.append(lease)
+        self._ended.trim(2 * self.max_outstanding)
+        if was_free <= 0 < self.free:  # else there was room before, and nobody waits for some
             self.changed(self)
         if self._alone is not None or self._outbox:
             self._wakeup.set()
-        return lease
+        return ended
 
     def give_up(self, lease: Lease) -> None:
         """Forget a delivery whose lease has run out; what is said about it later is stale."""
@@ -138,7 +172,8 @@ class Session:
                 if self._alone is None and lease is self._outbox[0]:
                     self._hold_until = 0.0
                 self._outbox.remove(lease)
-            self._remember(lease.token, Problem.STALE)
+            self._ended.add(lease.token, Problem.STALE)
+            self._ended.trim(2 * self.max_outstanding)
             self.changed(self)
             self._wakeup.set()
 
@@ -213,18 +248,19 @@ class Session:
             return []
         frame: list[Lease] = []
         size = 0
-        while self._outbox and len(frame) < FRAME_TIMERS:
-            lease = self._outbox[0]
+        for lease in islice(self._outbox, FRAME_TIMERS):
             if lease.timer.suspect:
                 if not frame:
-                    self._alone = self._outbox.popleft()
+                    self._alone = lease
                     self._hold_until = self._clock.now() + HOLD
-                    frame.append(self._alone)
+                    frame.append(lease)
                 break
             size += _size(lease)
             if frame and size > FRAME_BYTES:
                 break
-            frame.append(self._outbox.popleft())
+            frame.append(lease)
+        for _ in frame:
+            self._outbox.popleft()
         now = self._clock.now()
         for lease in frame:
             lease.sent, lease.sent_at = True, now
@@ -260,12 +296,7 @@ class Session:
         return unsent
 
     def _unusable(self, token: bytes) -> None:
-        self.complain(token, self._ended.get(token, Problem.UNKNOWN_TOKEN))
-
-    def _remember(self, token: bytes, problem: Problem) -> None:
-        self._ended[token] = problem
-        if len(self._ended) > 2 * self.max_outstanding:
-            self._ended.popitem(last=False)
+        self.complain(token, self._ended.get(token) or Problem.UNKNOWN_TOKEN)
 
 
 def _size(lease: Lease) -> int:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -82,22 +82,41 @@ class Settler:
 
     def settle(self, lease: Lease, settlement: Settlement, session: Session | None = None) -> None:
         """End a lease; `session` hears of it if that changes nothing."""
-        receipts = self._receipts.get(lease.topic)
-        if receipts is not None:
-            receipts.pop(lease.token, None)
-            if not receipts:
-                del self._receipts[lease.topic]
+        self._gather([_Waiting(lease, settlement, session)], session)
+
+    def acknowledge(self, leases: Sequence[Lease], session: Session) -> None:
+        """End leases by an ACK; `session` hears of those for which that changes nothing."""
+        ack = Verb.ACK
+        self._gather(
+            [
+                _Waiting(lease, Settlement(lease.timer.timer_id, lease.nonce, ack), session)
+                for lease in leases
+            ],
+            session,
+        )
+
+    def _gather(self, ends: Sequence[_Waiting], session: Session | None) -> None:
+        if not ends:
+            return
+        for waiting in ends:
+            lease = waiting.lease
+            receipts = self._receipts.get(lease.topic)
+            if receipts is not None:
+                receipts.pop(lease.token, None)
+                if not receipts:
+                    del self._receipts[lease.topic]
+            self._ends.setdefault(lease.topic, {})[lease.token] = waiting
         if session is not None:
-            session.unwritten += 1
-        self._ends.setdefault(lease.topic, {})[lease.token] = _Waiting(lease, settlement, session)
+            session.unwritten += len(ends)
         self._wakeup.set()
 
-    def receipt(self, lease: Lease, session: Session) -> None:
-        """Write down that the application received a delivery; `session` hears if its lease is lost."""
-        if not self._receipts:
-            self._receipts_at = self._clock.now() + RECEIPT_DELAY
-            self._wakeup.set()
-        self._receipts.setdefault(lease.topic, {})[lease.token] = (lease, session)
+    def receipts(self, leases: Iterable[Lease], session: Session) -> None:
+        """Write down that the application received deliveries; `session` hears if a lease is lost."""
+        for lease in leases:
+            if not self._receipts:
+                self._receipts_at = self._clock.now() + RECEIPT_DELAY
+                self._wakeup.set()
+            self._receipts.setdefault(lease.topic, {})[lease.token] = (lease, session)
 
     @property
     def idle(self) -> bool:
@@ -168,12 +187,13 @@ class Settler:
         ends = self._ends[topic]
         batch: dict[str, _Waiting] = {}
         size, ack = 0, Verb.ACK
-        for waiting in ends.values():
-            if waiting.settlement.verb is not ack:
+        for waiting in islice(ends.values(), MAX_PER_CALL):
+            settlement = waiting.settlement
+            if settlement.verb is not ack:
                 size += _moved_bytes(waiting)
-            if len(batch) == MAX_PER_CALL or (batch and size > MAX_BYTES):
-                break
-            batch.setdefault(waiting.settlement.timer_id, waiting)
+                if batch and size > MAX_BYTES:
+                    break
+            batch.setdefault(settlement.timer_id, waiting)
         for waiting in batch.values():
             del ends[waiting.lease.token]
         if not ends:
@@ -183,10 +203,14 @@ class Settler:
 
     def _report(self, topic: str, batch: list[_Waiting], results: list[Settled]) -> None:
         counts: Counter[Verb] = Counter()
+        acknowledged = 0
         deaths: list[tuple[str, str]] = []
-        ok = Verdict.OK
+        ok, ack = Verdict.OK, Verb.ACK
         self._count_handled(topic, batch)
         for waiting, result in zip(batch, results, strict=True):
+            if result is ok and waiting.settlement.verb is ack:  # by far the most
+                acknowledged += 1
+                continue
             # After a try whose reply was lost, "gone" or "stale" may be its own doing.
             if result is ok or waiting.tried or isinstance(result, Reason):
                 counts[waiting.settlement.verb] += 1
@@ -194,21 +218,21 @@ class Settler:
                 waiting.session.complain(waiting.lease.token, PROBLEMS[result])
             if isinstance(result, Reason):
                 deaths.append((waiting.settlement.timer_id, result.value))
+        counts[ack] += acknowledged
         for outcome, count in counts.items():
             self._instruments.settled(topic, outcome.value, count)
         self._instruments.stale(topic, len(batch) - counts.total())
         report_deaths(topic, deaths, self._instruments)
 
     def _count_handled(self, topic: str, batch: list[_Waiting]) -> None:
-        leases = [waiting.lease for waiting in batch if waiting.lease.ended_at]
-        traced = [lease for lease in leases if lease.trace is not None]
+        leases = [lease for waiting in batch if (lease := waiting.lease).ended_at]
         self._instruments.handled(
             topic,
             [lease.ended_at - lease.sent_at for lease in leases],
             [
                 (lease.ended_at - lease.sent_at, span)
-                for lease in traced
-                if lease.trace and (span := lease.trace.span_context)
+                for lease in leases
+                if lease.trace is not None and (span := lease.trace.span_context)
             ],
         )
 

@@ -12,7 +12,6 @@ from grpc.aio import ServicerContext
 from relay.api import translate
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.outcomes import ACKED
 from relay.engine.engine import Engine
 from relay.engine.session import Outgoing, Problem, Session
 from relay.rpc.errors import abort
@@ -118,16 +117,22 @@ class DeliveryService(base.DeliveryServiceServicer):
                 raise InvalidField("message", "is empty or unknown; send settle or drain")
 
     def _settle(self, session: Session, settle: pb.Settle) -> None:
-        for token in settle.received:
-            self._engine.received(session, token)
+        if settle.received:
+            self._engine.received(session, settle.received)
+        acknowledged: list[bytes] = []
         for settlement in settle.settlements:
+            if settlement.outcome == ACK and not settlement.HasField("reschedule"):
+                acknowledged.append(settlement.token)
+                continue
+            # What came first counts first, should two be about one delivery.
+            self._engine.acknowledged(session, acknowledged)
+            acknowledged = []
             self._settle_one(session, settlement)
+        self._engine.acknowledged(session, acknowledged)
 
     def _settle_one(self, session: Session, settlement: pb.Settlement) -> None:
         token = settlement.token
-        if settlement.outcome == ACK and not settlement.HasField("reschedule"):
-            self._engine.end(session, token, ACKED)
-        elif settlement.outcome == EXTEND:
+        if settlement.outcome == EXTEND:
             self._engine.extend(session, token)
         else:
             try:

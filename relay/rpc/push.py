@@ -157,7 +157,7 @@ class Pusher:
 
     def _received(self, lease: Lease, connection: int) -> None:
         if lease.token in self._session.leases:
-            self._engine.received(self._session, lease.token)
+            self._engine.received(self._session, (lease.token,))
             self._lives(connection)
 
     def _lives(self, connection: int) -> None:

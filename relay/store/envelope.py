@@ -22,7 +22,11 @@ CONTENT_TYPE = "content-type"
 _PREFIX = Struct(">8sHIIH")
 _HEADERS_START = 18
 _SHORT = Struct(">H")
-_NO_HEADERS = _PREFIX.pack(MAGIC, 1, _HEADERS_START, _PREFIX.size, 0)
+
+NO_HEADERS = _PREFIX.pack(MAGIC, 1, _HEADERS_START, _PREFIX.size, 0)
+"""How an envelope begins that holds nothing but a payload."""
+BODY = len(NO_HEADERS)
+"""Where the payload begins, then."""
 
 
 class Content(NamedTuple):
@@ -36,7 +40,7 @@ class Content(NamedTuple):
 def encode(payload: bytes, headers: Mapping[str, str], content_type: str) -> bytes:
     """The envelope. Names and values are at most 65,535 bytes each."""
     if not headers and not content_type:
-        return _NO_HEADERS + payload
+        return NO_HEADERS + payload
     items = dict(headers)
     if content_type:
         items[CONTENT_TYPE] = content_type
@@ -50,8 +54,8 @@ def encode(payload: bytes, headers: Mapping[str, str], content_type: str) -> byt
 
 def decode(data: bytes) -> Content:
     """What `data` holds, in whichever of the forms it is."""
-    if data.startswith(_NO_HEADERS):
-        return Content(data[_PREFIX.size :], {}, "")
+    if data.startswith(NO_HEADERS):
+        return Content(data[BODY:], {}, "")
     if data.startswith(MAGIC):
         try:
             return _decode_binary(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -35,10 +36,9 @@ class Record(NamedTuple):
 _CLAIMED = Struct("<3xBBII8xd8x16x16s")
 
 
-def read_claimed(raw: bytes) -> tuple[int, int, int, int, float, bytes]:
-    """Of a claimed timer's record only what a delivery needs, since there are many of them: `suspect`,
-    `approximate`, `attempts`, `claims`, `due` and `occurrence`."""
-    return _CLAIMED.unpack(raw)
+read_claimed: Callable[[bytes], tuple[int, int, int, int, float, bytes]] = _CLAIMED.unpack
+"""Of a claimed timer's record only what a delivery needs, since there are many of them: `suspect`,
+`approximate`, `attempts`, `claims`, `due` and `occurrence`."""
 
 
 def read(raw: bytes) -> Record:

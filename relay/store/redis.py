@@ -28,6 +28,7 @@ from relay.core.outcomes import (
 )
 from relay.core.timers import (
     NO_CONDITION,
+    NO_HEADERS,
     Change,
     Claim,
     ClaimedTimer,
@@ -39,9 +40,10 @@ from relay.core.timers import (
     TimerState,
 )
 from relay.store import envelope, records
+from relay.store.envelope import decode
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
-from relay.store.records import text_of
+from relay.store.records import read_claimed, text_of
 from relay.store.scripts import Observe, Scripts, unobserved
 
 PARK_GRACE = 60 * SECOND
@@ -133,7 +135,7 @@ class RedisStore:
         )
         now, following, deadline, parked, orphans, flat, deaths, paused = reply
         return Claim(
-            timers=[_claimed(*flat[i : i + 3]) for i in range(0, len(flat), 3)],
+            timers=_claimed(flat),
             now=int(now),
             next=from_score(float(following)) if following else None,
             deadline=from_score(float(deadline)),
@@ -252,20 +254,36 @@ def _detail(settlement: Settlement) -> str | bytes:
     return ""
 
 
-def _claimed(raw_id: bytes, raw_record: bytes, stored: bytes) -> ClaimedTimer:
-    timer_id, readable = text_of(raw_id)
-    suspect, approximate, attempts, claims, due, occurrence = records.read_claimed(raw_record)
-    return ClaimedTimer(
-        timer_id,
-        *envelope.decode(stored),
-        from_score(due),
-        attempts + 1 if attempts < 0xFFFFFFFF else attempts,  # foreign writers reach this record, too
-        f"{timer_id}/{occurrence.hex()}",
-        approximate == 1,
-        suspect == 1,
-        readable,
-        claims,
-    )
+def _claimed(flat: Sequence[bytes]) -> list[ClaimedTimer]:
+    """The timers of a claim, each of them timer_id, record, envelope. There are many, most of them bare, and
+    each further call for one of them is dear."""
+    timers = []
+    bare, body = envelope.NO_HEADERS, envelope.BODY
+    last, occurred = b"", ""
+    for raw_id, raw_record, stored in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        timer_id, readable = text_of(raw_id)
+        suspect, approximate, attempts, claims, due, occurrence = read_claimed(raw_record)
+        if occurrence != last:  # those that are claimed for the first time share theirs
+            last, occurred = occurrence, occurrence.hex()
+        payload, headers, content_type = (
+            (stored[body:], NO_HEADERS, "") if stored.startswith(bare) else decode(stored)
+        )
+        timers.append(
+            ClaimedTimer(
+                timer_id,
+                payload,
+                headers,
+                content_type,
+                from_score(due),
+                attempts + 1 if attempts < 0xFFFFFFFF else attempts,  # foreign writers reach this record, too
+                f"{timer_id}/{occurred}",
+                approximate == 1,
+                suspect == 1,
+                readable,
+                claims,
+            )
+        )
+    return timers
 
 
 def _stored(

@@ -67,7 +67,7 @@ class App:
             self.end(lease)
 
     def receive(self, lease: Lease) -> None:
-        self.engine.received(self.session, lease.token)
+        self.engine.received(self.session, [lease.token])
 
     def extend(self, lease: Lease) -> None:
         self.engine.extend(self.session, lease.token)
