@@ -118,6 +118,11 @@ class BulkStore:
     def __exit__(self, failure: object, *_: object) -> None:
         self.close()
 
+    def topics(self) -> list[str]:
+        """All that relays or loads have registered, sorted; raises `StoreError`."""
+        names = self.line.ask("SMEMBERS", self.keys.topics)
+        return sorted(name.decode(errors="surrogateescape") for name in names)
+
     # ------------------------------------------------------------------- writing
 
     def write(self, batch: Batch) -> None:

@@ -1,0 +1,123 @@
+"""Rows as they come, in any type that says the same: brought into one type a column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.core.errors import InvalidField
+from relay.pipeline import envelopes
+from relay.pipeline.target import Target
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+COLUMNS = {
+    "topic": pa.string(),
+    "timer_id": pa.string(),
+    "due_time": INSTANT,
+    "payload": pa.binary(),
+    "headers": envelopes.HEADERS,
+    "content_type": pa.string(),
+    "expire_time": INSTANT,
+}
+"""What a timer may be made of; only a due time, and a topic from somewhere, have to be there."""
+
+REJECTS = pa.schema([*COLUMNS.items(), ("reason", pa.string())])
+"""A row that is refused: as it came, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How rows are read. `constants` stand for columns that are not there, or null in a row.
+
+    `make_ids`: a row without timer_id gets one from its content, the same at every run; so equal rows are one
+    timer. `zone`: that of due times without one (TIMESTAMP_NTZ).
+    """
+
+    target: Target
+    constants: Mapping[str, str] = field(default_factory=dict)
+    make_ids: bool = False
+    zone: str | None = None
+
+
+def read(rows: pa.RecordBatch, reading: Reading) -> dict[str, pa.Array]:
+    """All of `COLUMNS`, in their types. A payload that is text or a struct becomes bytes, and has its content
+    type from that. Raises `InvalidField` where a column is of no use."""
+    found: dict[str, pa.Array] = {}
+    for name, kind in COLUMNS.items():
+        constant = reading.constants.get(name)
+        column = rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+        if name == "payload":
+            column, implied = _payload(column)
+            found["implied"] = implied
+        elif name in ("due_time", "expire_time"):
+            column = _instant(column, name, reading.zone)
+        elif column.type != kind:
+            column = _cast(column, kind, name)
+        if constant is not None and column.null_count:
+            column = pc.fill_null(column, constant)
+        found[name] = column
+    implied = found.pop("implied")
+    if implied is not None and found["content_type"].null_count:
+        found["content_type"] = pc.if_else(
+            pc.and_(pc.is_null(found["content_type"]), pc.is_valid(found["payload"])),
+            pa.scalar(implied),
+            found["content_type"],
+        )
+    return found
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    try:
+        return column.cast(kind)
+    except pa.ArrowException:
+        raise InvalidField(name, f"has the type {column.type}; give {kind}") from None
+
+
+def _payload(column: pa.Array) -> tuple[pa.Array, str | None]:
+    """Bytes, and the content type that goes with their type."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
+        return column.cast(pa.binary()), None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.binary()), "text/plain"
+    if pa.types.is_nested(kind):
+        texts = [None if each is None else _json(each, kind) for each in column]
+        return pa.array(texts, pa.binary()), "application/json"
+    raise InvalidField("payload", f"has the type {kind}; give bytes, text or a struct")
+
+
+def _json(value: Any, kind: pa.DataType) -> bytes:
+    found = value.as_py()
+    if found is None:
+        return b"null"
+    plain = dict(found) if pa.types.is_map(kind) else found
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=_text).encode()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _instant(column: pa.Array, name: str, zone: str | None) -> pa.Array:
+    """Microseconds in UTC. Times without a zone need to be told whose they are."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column.cast(INSTANT)
+    if not pa.types.is_timestamp(kind):
+        raise InvalidField(name, f"has the type {kind}; give a timestamp")
+    if kind.tz is None:
+        if zone is None:
+            raise InvalidField(name, "has no time zone (timestamp_ntz): cast it, or name one with time_zone")
+        naive = column.cast(pa.timestamp("us"))
+        local = pc.assume_timezone(naive, str(ZoneInfo(zone)), ambiguous="earliest", nonexistent="latest")
+        return local.cast(INSTANT)
+    return column.cast(INSTANT)

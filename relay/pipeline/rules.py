@@ -1,0 +1,130 @@
+"""The rules of `relay.core.validate`, a column at a time: what a row breaks is noted in `bad`, by its number.
+
+What most rows look like is found with a few passes over a column. Only the others are looked at singly, by
+the rule itself, which then says why a row is refused. The first reason stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.instants import LATEST
+from relay.pipeline.reading import Reading
+
+_PLAIN = r"^[ -z|~]{1,256}$"
+_MOST = validate.MAX_HEADER_BYTES
+
+
+def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> list[str]:
+    """Each row's topic; one that is none, or not admitted, is refused."""
+    kinds = column.dictionary_encode()
+    wrong: dict[int, str] = {}
+    for n, topic in enumerate(kinds.dictionary.to_pylist()):
+        try:
+            reading.target.admit(topic)
+        except InvalidField as refusal:
+            wrong[n] = str(refusal)
+    for n in _rows(pc.is_null(column)):
+        bad.setdefault(n, "topic: is empty; give it 1 to 256 bytes")
+    if wrong:
+        for n, code in enumerate(kinds.indices.to_pylist()):
+            if code in wrong:
+                bad.setdefault(n, wrong[code])
+    topics: list[str] = column.to_numpy(zero_copy_only=False).tolist()
+    return topics
+
+
+def _rows(mask: pa.Array) -> list[int]:
+    """The rows where it is true."""
+    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
+
+def instants(column: pa.Array, name: str, bad: dict[int, str], *, needed: bool) -> np.ndarray[Any, Any]:
+    """Microseconds; -1 where there is none."""
+    if needed:
+        for n in _rows(pc.is_null(column)):
+            bad.setdefault(n, f"{name}: is missing, or no time")
+    found = pc.fill_null(column.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    for n in np.flatnonzero(((found < 0) | (found > LATEST)) & column.is_valid().to_numpy(False)).tolist():
+        try:
+            validate.due(int(found[n]), name)
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+    return np.asarray(found)
+
+
+def expiry(due: np.ndarray[Any, Any], expires: np.ndarray[Any, Any], bad: dict[int, str]) -> None:
+    """An expiry is behind its due time."""
+    for n in np.flatnonzero((expires >= 0) & (expires <= due)).tolist():
+        bad.setdefault(n, "expire_time: is not after due_time; give a later one, or none")
+
+
+def content_types(column: pa.Array, bad: dict[int, str]) -> None:
+    """See `validate.content_type`."""
+    kinds = column.dictionary_encode()
+    for code, kind in enumerate(kinds.dictionary.to_pylist()):
+        try:
+            validate.content_type(kind)
+        except InvalidField as refusal:
+            for n in _rows(pc.fill_null(pc.equal(kinds.indices, code), False)):
+                bad.setdefault(n, str(refusal))
+
+
+def headers(column: pa.Array, bad: dict[int, str]) -> None:
+    """Names not empty, values there, no more than fits."""
+    if column.null_count == len(column):
+        return
+    offsets = column.offsets.to_numpy()
+    keys, values = (part[offsets[0] : offsets[-1]] for part in (column.keys, column.items))
+    sizes = [
+        pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False) for part in (keys, values)
+    ]
+    row = np.repeat(np.arange(len(column)), np.diff(offsets))
+    total = np.bincount(row, sizes[0] + sizes[1], len(column))
+    odd = (sizes[0] == 0) | values.is_null().to_numpy(zero_copy_only=False)
+    for n in sorted({*np.flatnonzero(total > _MOST).tolist(), *row[odd].tolist()}):
+        held = dict(column[n].as_py() or ())
+        empty = next((name for name, value in held.items() if value is None), None)
+        if empty is not None:
+            bad.setdefault(n, f"headers: {empty!r} has no value; give one, or leave it out")
+            continue
+        try:
+            validate.headers(held)
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+
+
+def sizes(column: pa.Array, topics: list[str], reading: Reading, bad: dict[int, str]) -> None:
+    """No payload is larger than its topic takes."""
+    target = reading.target
+    least = min((each.max_payload_bytes for each in (target.default, *target.own.values())), default=0)
+    for n in _rows(pc.fill_null(pc.greater(pc.binary_length(column), least), False)):
+        if n in bad:
+            continue
+        try:
+            validate.payload(column[n].as_py(), target.rules(topics[n]).max_payload_bytes)
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+
+
+def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[Any, Any]:
+    """Which rows have none, and get one."""
+    missing = column.is_null()
+    plain = pc.fill_null(pc.match_substring_regex(column, _PLAIN), True)
+    if not reading.make_ids:
+        for n in _rows(missing):
+            bad.setdefault(n, "timer_id: is missing; give it 1 to 256 bytes")
+    for n in _rows(pc.invert(plain)):
+        try:
+            validate.name("timer_id", column[n].as_py())
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+    found: np.ndarray[Any, Any] = missing.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,232 @@
+"""The data source `timers`: a topic's timers as rows, to read and to write.
+
+    spark.dataSource.register(TimersDataSource)
+    rows.write.format("timers").option("redis_url", …).option("topic", "orders").mode("append").save()
+    spark.read.format("timers").option("redis_url", …).option("topic", "orders").load()
+
+docs/pipeline.md lists the options. Without `redis_url` the settings of the driver's environment count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    WriterCommitMessage,
+)
+
+from relay.core.errors import InvalidField
+from relay.core.instants import LATEST, SECOND
+from relay.pipeline.target import Target, flag, rate, whole
+from relay.store.scanning import Part, cut
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+PARTS = 8
+"""Parts that a topic is cut into, unless `partitions` says otherwise."""
+
+_TIMER = (
+    "topic string, timer_id string, due_time timestamp, next_claim_time timestamp, state string, "
+    "attempts long, claims long, expire_time timestamp"
+)
+SCHEMA = f"{_TIMER}, payload binary, headers map<string,string>, content_type string"
+RAW_SCHEMA = f"{_TIMER}, due_us long, score double, record binary, envelope binary"
+
+
+class TimersDataSource(DataSource):
+    """Timers in Redis. Options may have any case, as everywhere in Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format("timers")`."""
+        return "timers"
+
+    def schema(self) -> str:
+        """What is read: with the content, without it (`payload=false`), or as it is stored (`raw=true`)."""
+        if flag(self.options, "raw", default=False):
+            return RAW_SCHEMA
+        return SCHEMA if flag(self.options, "payload", default=True) else _TIMER
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """As Spark asks for it. Raises `InvalidField`."""
+        topics = [name for name in self.options.get("topic", "").split(",") if name]
+        target = Target.from_options(self.options)
+        for topic in topics:
+            target.admit(topic)
+        return TimersReader(
+            target,
+            topics,
+            schema.fieldNames(),
+            partitions=whole(self.options, "partitions", PARTS, least=1),
+            envelopes="payload" in schema.fieldNames() or "envelope" in schema.fieldNames(),
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """As Spark asks for it. Raises `InvalidField`."""
+        from relay.pipeline.reading import COLUMNS, Reading
+        from relay.pipeline.writing import Load
+
+        if overwrite:
+            raise InvalidField("mode", "is overwrite, which would remove timers; use append")
+        unknown = [name for name in schema.fieldNames() if name not in COLUMNS]
+        if unknown:
+            raise InvalidField(unknown[0], f"is no column of a timer; there are {', '.join(COLUMNS)}")
+        if "due_time" not in schema.fieldNames():
+            raise InvalidField("due_time", "is missing; it has to be a column")
+        constants = {name: self.options[name] for name in ("topic", "content_type") if name in self.options}
+        if "topic" not in schema.fieldNames() and "topic" not in constants:
+            raise InvalidField("topic", "is missing; give a column or an option")
+        reading = Reading(
+            Target.from_options(self.options),
+            constants,
+            make_ids=flag(self.options, "make_ids", default=False),
+            zone=self.options.get("time_zone"),
+        )
+        rejects = self.options.get("rejects")
+        return TimersWriter(Load(reading, rate(self.options), strict=rejects is None), rejects)
+
+
+# ------------------------------------------------------------------------------------------- reading
+
+
+class TopicPart(InputPartition):
+    """One part of one topic."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class TimersReader(DataSourceReader):
+    """Reads parts of topics, even by rank; `relay.store.scanning` says what changes meanwhile do to that."""
+
+    def __init__(
+        self, target: Target, topics: list[str], columns: list[str], *, partitions: int, envelopes: bool
+    ) -> None:
+        self._target = target
+        self._topics = topics
+        self._columns = columns
+        self._partitions = partitions
+        self._envelopes = envelopes
+        self._low, self._high = 0, LATEST + 1
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Topics and due times narrow what is read. Spark looks at all filters again: we may read more."""
+        for each in filters:
+            path = getattr(each, "attribute", None)
+            if path == ("topic",):
+                self._narrow_topics(each)
+            elif path == ("due_time",):
+                self._narrow_due(each)
+            yield each
+
+    def _narrow_topics(self, each: Filter) -> None:
+        if isinstance(each, EqualTo):
+            wanted = {each.value}
+        elif isinstance(each, In):
+            wanted = set(each.value)
+        else:
+            return
+        if self._topics:
+            self._topics = [topic for topic in self._topics if topic in wanted]
+            wanted = set(self._topics)
+        self._topics = sorted(topic for topic in wanted if topic) or [""]
+
+    def _narrow_due(self, each: Filter) -> None:
+        if not isinstance(value := getattr(each, "value", None), datetime):
+            return
+        at = micros_of(value)
+        if isinstance(each, EqualTo):
+            self._low, self._high = max(self._low, at), min(self._high, at + 1)
+        elif isinstance(each, (GreaterThan, GreaterThanOrEqual)):
+            self._low = max(self._low, at + isinstance(each, GreaterThan))
+        elif isinstance(each, (LessThan, LessThanOrEqual)):
+            self._high = min(self._high, at + isinstance(each, LessThanOrEqual))
+
+    def partitions(self) -> list[TopicPart]:
+        """Asks Redis for the topics, if none were named, and for the places where each is cut."""
+        high = None if self._high > LATEST else self._high
+        with self._target.open() as store:
+            topics = self._topics or store.topics()
+            return [
+                TopicPart(part)
+                for topic in topics
+                if topic
+                for part in cut(store, topic, self._partitions, low=self._low, high=high)
+            ] or [TopicPart(Part(""))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of a page each."""
+        from relay.pipeline.rows import batch_of
+        from relay.store.scanning import read
+
+        if not isinstance(partition, TopicPart) or not partition.part.topic:
+            return
+        with self._target.open() as store:
+            for page in read(store, partition.part, envelopes=self._envelopes):
+                yield batch_of(partition.part.topic, page, self._columns)
+
+
+def micros_of(moment: datetime) -> int:
+    """Microseconds since 1970 of a time as Spark's filters have it, with or without its zone."""
+    aware = moment.astimezone()  # naive ones are of this process's zone, as pyspark makes them
+    whole_seconds = int(aware.replace(microsecond=0).timestamp())
+    return whole_seconds * SECOND + aware.microsecond
+
+
+# ------------------------------------------------------------------------------------------- writing
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task did; `files` of rejects."""
+
+    written: int
+    rejected: int
+    files: tuple[str, ...] = ()
+
+
+class TimersWriter(DataSourceArrowWriter):
+    """Writes without a guard: see `relay.store.bulk`. A task that is run again writes the same again."""
+
+    def __init__(self, load: Any, rejects: str | None) -> None:
+        self._load = load
+        self._rejects = rejects
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """One task. What is refused goes into a file of its own; without `rejects`, the first one ends it."""
+        from relay.pipeline.rejects import RejectsFile
+        from relay.pipeline.writing import Tally, write
+
+        tally = Tally()
+        with RejectsFile(self._rejects) as file:
+            for refused in write(iterator, self._load, tally):
+                file.add(refused)
+        return Written(tally.written, tally.rejected, file.names)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done. Nothing is left to do: a timer is there when it is written."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task failed: the rejects of the others go, the timers stay, and the load can be run again."""
+        from relay.pipeline.rejects import remove
+
+        for each in messages:
+            if isinstance(each, Written):
+                remove(each.files)
