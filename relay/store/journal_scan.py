@@ -19,6 +19,10 @@ PAGE = 100
 """Entries that one call to Redis reads; each has at most a thousand records."""
 
 
+TRIMMED_AT_ONCE = 1000
+"""Entries that one call removes at most: a claim beside it waits so long."""
+
+
 class Asking(Protocol):
     """A connection: one command, its reply. Raises `StoreError`."""
 
@@ -134,10 +138,18 @@ class JournalScan:
         if last < until.last:  # trimmed, after somebody had seen them
             yield Gap(until.entry, until.last - last)
 
-    def trim(self, topic: str, until: Mark) -> int:
-        """Remove the entries before that of `until`, which stays: the next one is numbered by the newest.
-        Answers how many entries went."""
-        return int(self._line.ask("XTRIM", self._key(topic), "MINID", until.entry)) if until.entry else 0
+    def trim(self, topic: str, until: str) -> int:
+        """Remove entries before the one of this id, in short calls; answers how many went.
+
+        That one stays, and so does the newest: by its number the next one is numbered. A few more may stay,
+        since Redis removes whole nodes.
+        """
+        gone = 0
+        while removed := self._line.ask(
+            "XTRIM", self._key(topic), "MINID", "~", until, "LIMIT", TRIMMED_AT_ONCE
+        ):
+            gone += int(removed)
+        return gone
 
     def _before(self, topic: str, bound: str) -> Mark:
         """Behind the last entry up to `bound`."""
