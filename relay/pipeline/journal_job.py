@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from relay.pipeline.files import Files
+from relay.pipeline.job import Bar, Summary
 from relay.pipeline.journal_source import JournalSource, Options, offsets, scanning
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import Change, Part, State
@@ -41,22 +42,26 @@ class Journal:
     checkpoint: str = ""
 
 
-def run(spark: SparkSession, job: Journal) -> dict[str, Any]:
-    """Files first, then streams, then upkeep; what was done, as numbers.
+def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
+    """Files first, then streams, then upkeep.
 
     Raises what Spark raises for a stream that fails; what was stored until then is stored.
     """
+    step = bar.step if bar is not None else lambda _name: None
     spark.dataSource.register(JournalSource)
     keeper = Keeper(Lake(spark, job.lake), job)
     if job.files:
+        step("files")
         keeper.take_files()
     if job.source.get("topics"):
+        step("streams")
         query = start(spark, job, keeper)
         try:
             query.awaitTermination()
         finally:
             query.stop()
         keeper.trim()
+    step("upkeep")
     keeper.upkeep()
     return keeper.summary()
 
@@ -170,18 +175,22 @@ class Keeper:
         if self._job.compact or self._job.keep is not None:
             self.lake.clean()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Numbers by names that stay."""
         state = self.lake.log.state()
-        return {
-            "lake": self._job.lake,
-            "version": state.version,
-            "folders": len(state.parts),
-            **{name: self._count[name] for name in ("batches", "records", "gaps", "compacted")},
-            "trimmed": dict(self._trimmed),
-            "dropped": dict(self._dropped),
-            "topics": {topic: {"entry": entry, "last": last} for topic, (entry, last) in state.marks.items()},
-        }
+        names = ("batches", "records", "gaps", "compacted")
+        marks = {topic: {"entry": entry, "last": last} for topic, (entry, last) in state.marks.items()}
+        return Summary(
+            "journal",
+            counts={name: self._count[name] for name in names} | {"folders": len(state.parts)},
+            facts={
+                "lake": self.lake.files.root,
+                "version": state.version,
+                "trimmed": dict(self._trimmed),
+                "dropped": dict(self._dropped),
+                "topics": marks,
+            },
+        )
 
 
 def overlaps(part: Part, state: State) -> bool:

@@ -20,11 +20,11 @@ from pyspark.sql.streaming.datasource import (
 from relay.core import validate
 from relay.core.errors import InvalidField, StoreRefused
 from relay.pipeline import journal_rows
+from relay.pipeline.target import Target, flag, whole
 from relay.store import journal_file
 from relay.store.blocking import Line
 from relay.store.journal import decode
 from relay.store.journal_scan import Gap, JournalScan, Mark, place
-from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,18 +40,13 @@ EARLIEST, LATEST = "earliest", "latest"
 class Options:
     """What to read, from where, and how much at once. See docs/pipeline-audit.md."""
 
-    redis_url: str
+    target: Target
     topics: tuple[str, ...]
     files: tuple[str, ...]
     start: str | Mapping[str, Mark]
     most: int
     size: int
     fail: bool
-    timeout: float
-    keys: KeyNames
-
-    def __repr__(self) -> str:  # the URL may hold a password
-        return f"Options(topics={self.topics!r}, files={self.files!r})"
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -61,32 +56,24 @@ class Options:
         for topic in topics:
             if topic != "*":
                 validate.name("topics", topic)
-        if not files:
-            for name, wanted in (("redis_url", given.get("redis_url")), ("topics", topics)):
-                if not wanted:
-                    raise InvalidField(name, "is missing; the source timers_journal needs it")
+        if not files and not topics:
+            raise InvalidField("topics", "is missing; name topics, or * for all that have a journal")
         return cls(
-            redis_url=given.get("redis_url", ""),
+            target=Target("") if files else Target.from_options(given),
             topics=topics,
             files=files,
             start=_start(given.get("startingOffsets", EARLIEST)),
-            most=_count(given, "maxRecordsPerTrigger", 1_000_000),
-            size=_count(given, "recordsPerPartition", 100_000),
-            fail=_flag(given, "failOnDataLoss", True),
-            timeout=float(given.get("timeout", "10")),
-            keys=KeyNames(
-                journal=given.get("journal_key", "timers_journal"),
-                topics=given.get("topics_key", "timers_topics"),
-                hash_tags=_flag(given, "hash_tags", False),
-            ),
+            most=whole(given, "maxRecordsPerTrigger", 1_000_000, least=1),
+            size=whole(given, "recordsPerPartition", 100_000, least=1),
+            fail=flag(given, "failOnDataLoss", default=True),
         )
 
 
 @contextmanager
 def scanning(options: Options) -> Iterator[JournalScan]:
     """A reader with a connection of its own, while it is needed."""
-    with Line(options.redis_url, timeout=options.timeout) as line:
-        yield JournalScan(line, options.keys)
+    with Line(options.target.url, timeout=options.target.timeout) as line:
+        yield JournalScan(line, options.target.keys)
 
 
 @dataclass(frozen=True)
@@ -299,17 +286,3 @@ def _names(option: str, text: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidField(option, "is not a JSON array of names")
     return tuple(names)
-
-
-def _count(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, str(default))
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise InvalidField(name, f"is {text!r}; give a whole number from 1")
-    return int(text)
-
-
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name, str(default)).lower()
-    if text not in ("true", "false"):
-        raise InvalidField(name, f"is {text!r}; give true or false")
-    return text == "true"

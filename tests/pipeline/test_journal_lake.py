@@ -41,6 +41,10 @@ def job(tmp_path: Path, server: RunningServer | None, topics: str, **rest: Any) 
     return Journal(str(tmp_path / "lake"), {**source, **rest.pop("options", {})}, **rest)
 
 
+def ran(spark: SparkSession, job: Journal) -> dict[str, Any]:
+    return journal_job.run(spark, None, job).document()
+
+
 def assert_holds(spark: SparkSession, tmp_path: Path, topic: str, journal: list[Batch]) -> None:
     found = Lake(spark, str(tmp_path / "lake")).rows(topics=[topic])
     assert found.count() == count(journal)
@@ -54,18 +58,18 @@ def test_what_grows_is_stored_once(
     one, two, journal = keyspace.topic("one"), keyspace.topic("two"), long_history(range(2))
     put(valkey, one, journal[:40])
     put(valkey, two, journal[:10])
-    first = journal_job.run(spark, job(tmp_path, valkey, f"{one},{two}"))
+    first = ran(spark, job(tmp_path, valkey, f"{one},{two}"))
     assert first["records"] == count(journal[:40]) + count(journal[:10])
     assert first["batches"] > 1
     put(valkey, one, journal[40:])
     put(valkey, two, journal[10:])
     rest = job(tmp_path, valkey, f"{one},{two}", options={"maxRecordsPerTrigger": "1000"})
-    second = journal_job.run(spark, rest)
+    second = ran(spark, rest)
     assert (second["batches"], second["records"]) == (1, count(journal[40:]) + count(journal[10:]))
     assert second["topics"][one] == {"entry": journal[-1].entry, "last": count(journal)}
     for topic in (one, two):
         assert_holds(spark, tmp_path, topic, journal)
-    third = journal_job.run(spark, rest)
+    third = ran(spark, rest)
     assert (third["batches"], third["records"]) == (0, 0)
 
 
@@ -96,8 +100,8 @@ def test_a_batch_that_breaks_off_is_stored_once(
     with monkeypatch.context() as patch:
         patch.setattr(Files, "publish", dies)
         with pytest.raises(Exception, match="died"):
-            journal_job.run(spark, job(tmp_path, valkey, topic))
-    journal_job.run(spark, job(tmp_path, valkey, topic))
+            ran(spark, job(tmp_path, valkey, topic))
+    ran(spark, job(tmp_path, valkey, topic))
     assert_holds(spark, tmp_path, topic, journal)
 
 
@@ -107,10 +111,10 @@ def test_a_new_checkpoint_goes_on_where_the_lake_ends(
     """The old one was lost: its batches' numbers begin anew, and nothing comes twice or is left out."""
     topic, journal = keyspace.topic(), long_history(range(2))
     put(valkey, topic, journal[:50])
-    journal_job.run(spark, job(tmp_path, valkey, topic))
+    ran(spark, job(tmp_path, valkey, topic))
     shutil.rmtree(tmp_path / "lake" / journal_job.CHECKPOINT)
     put(valkey, topic, journal[50:])
-    journal_job.run(spark, job(tmp_path, valkey, topic))
+    ran(spark, job(tmp_path, valkey, topic))
     assert_holds(spark, tmp_path, topic, journal)
 
 
@@ -122,14 +126,14 @@ def test_files_and_streams_overlap(
     with valkey.client() as client:
         put(valkey, topic, journal[:60])
         client.execute_command("XTRIM", KeyNames().of(topic)[-1], "MINID", journal[20].entry)
-        journal_job.run(spark, job(tmp_path, valkey, topic))
+        ran(spark, job(tmp_path, valkey, topic))
     file = str(written(tmp_path / "file", topic, journal[:80]))
-    journal_job.run(spark, job(tmp_path, None, "", files=(file,)))
-    taken = journal_job.run(spark, job(tmp_path, None, "", files=(file,)))
+    ran(spark, job(tmp_path, None, "", files=(file,)))
+    taken = ran(spark, job(tmp_path, None, "", files=(file,)))
     assert taken["records"] == 0
     assert_holds(spark, tmp_path, topic, journal[:80])
     put(valkey, topic, journal[60:])
-    journal_job.run(spark, job(tmp_path, valkey, topic))
+    ran(spark, job(tmp_path, valkey, topic))
     assert_holds(spark, tmp_path, topic, journal)
 
 
@@ -139,13 +143,13 @@ def test_a_gap_stops_the_job_or_is_counted(
     """Trimmed before it was stored."""
     topic, journal = keyspace.topic(), long_history([3])
     put(valkey, topic, journal[:30])
-    journal_job.run(spark, job(tmp_path, valkey, topic))
+    ran(spark, job(tmp_path, valkey, topic))
     put(valkey, topic, journal[30:])
     with valkey.client() as client:
         client.execute_command("XDEL", KeyNames().of(topic)[-1], journal[30].entry)
     with pytest.raises(Exception, match="not whole"):
-        journal_job.run(spark, job(tmp_path, valkey, topic))
-    done = journal_job.run(spark, job(tmp_path, valkey, topic, options={"failOnDataLoss": "false"}))
+        ran(spark, job(tmp_path, valkey, topic))
+    done = ran(spark, job(tmp_path, valkey, topic, options={"failOnDataLoss": "false"}))
     assert done["gaps"] == 1
     found = Lake(spark, str(tmp_path / "lake")).rows().where("kind = 'GAP'").collect()
     assert [(row.entry, row["count"]) for row in found] == [(journal[31].entry, len(journal[30].records))]
@@ -160,11 +164,11 @@ def test_what_is_safe_is_trimmed(
         forge.scheduled(f"t{n}")
     put(valkey, topic, forge.batches)
     large = {"maxRecordsPerTrigger": "600"}
-    kept = journal_job.run(spark, job(tmp_path, valkey, topic, options=large))
+    kept = ran(spark, job(tmp_path, valkey, topic, options=large))
     assert kept["trimmed"] == {}
     forge.scheduled("more")
     put(valkey, topic, forge.batches[-1:])
-    done = journal_job.run(spark, job(tmp_path, valkey, topic, trim=True, options=large))
+    done = ran(spark, job(tmp_path, valkey, topic, trim=True, options=large))
     with valkey.client() as client:
         left = client.xlen(KeyNames().of(topic)[-1])
     assert done["trimmed"] == {topic: 1001 - left}
@@ -178,7 +182,7 @@ def test_compaction_changes_nothing(
     """Fewer folders, the same rows; those who read the old ones can go on until the grace is over."""
     topic, journal = keyspace.topic(), long_history(range(2))
     put(valkey, topic, journal)
-    journal_job.run(spark, job(tmp_path, valkey, topic, options={"maxRecordsPerTrigger": "20"}))
+    ran(spark, job(tmp_path, valkey, topic, options={"maxRecordsPerTrigger": "20"}))
     lake = Lake(spark, str(tmp_path / "lake"))
     before = lake.log.state()
     assert len(before.parts) > 3
@@ -198,13 +202,13 @@ def test_retention_drops_hours_and_says_so(spark: SparkSession, tmp_path: Path) 
     for n, batch in enumerate(forge.batches):
         journal.append(type(batch)(f"{1_767_225_600_000 + n * 1_800_000}-0", *astuple(batch)))
     file = str(written(tmp_path / "file", "t", journal))
-    journal_job.run(spark, job(tmp_path, None, "", files=(file,)))
+    ran(spark, job(tmp_path, None, "", files=(file,)))
     lake = Lake(spark, str(tmp_path / "lake"))
     assert lake.retain("2026-01-01-01") == {"t": 20}
     assert lake.retain("2026-01-01-01") == {}
     assert_holds(spark, tmp_path, "t", journal[2:])
     assert lake.log.state().dropped == {"t": 20}
-    done = journal_job.run(spark, job(tmp_path, None, "", keep=timedelta(days=1)))
+    done = ran(spark, job(tmp_path, None, "", keep=timedelta(days=1)))
     assert done["dropped"] == {"t": 40}
     assert lake.rows().count() == 0
 
@@ -271,7 +275,7 @@ spark = session("test", master="local[1]", conf={
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1"})
 source = {"redis_url": url, "topics": topic, "maxRecordsPerTrigger": "40", "recordsPerPartition": "10"}
-journal_job.run(spark, journal_job.Journal(lake, source))
+journal_job.run(spark, None, journal_job.Journal(lake, source))
 """
 
 
@@ -304,7 +308,7 @@ def test_a_driver_that_is_killed_stores_nothing_twice(
     lake = tmp_path / "lake"
     killed(lake, valkey.url, topic, batches=2)
     assert Lake(spark, str(lake)).rows().count() < count(journal)
-    journal_job.run(spark, job(tmp_path, valkey, topic, options={"maxRecordsPerTrigger": "400"}))
+    ran(spark, job(tmp_path, valkey, topic, options={"maxRecordsPerTrigger": "400"}))
     assert_holds(spark, tmp_path, topic, journal)
     named = {each.folder for each in Lake(spark, str(lake)).log.state().parts}
     assert len(list((lake / "data").iterdir())) > len(named), (

@@ -179,7 +179,7 @@ def test_a_password_shows_nowhere(spark: SparkSession, valkey: RunningServer) ->
 @pytest.mark.parametrize(
     ("option", "given"),
     [
-        ("redis_url", {"topics": "t"}),
+        ("redis_url", {"redis_url": "http://x", "topics": "t"}),
         ("topics", {"redis_url": "redis://x"}),
         ("topics", {"redis_url": "redis://x", "topics": "a{b"}),
         ("topics", {"redis_url": "redis://x", "topics": "[1]"}),
