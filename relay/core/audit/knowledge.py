@@ -42,9 +42,13 @@ class Knowledge:
         self.counts["deliveries"] += 1
         if timer.deliveries == 1:
             if timer.due is not None and not lease.approximate:
-                self.lateness.add(lease.since - timer.due)
+                self.first_delivery(timer.due, lease.since)
         else:
             self.counts["retries" if timer.nacked else "duplicates"] += 1
+
+    def first_delivery(self, due: int, since: int) -> None:
+        """The application had it for the first time, by the claim of that instant."""
+        self.lateness.add(since - due)
 
     def same_due(self, record: Record, timer: Living, due: int) -> None:
         """A due time stays what it was, but for a new intent."""

@@ -41,13 +41,17 @@ class LeaseRules(Knowledge):
 
     def _fresh(self, record: Record, timer: Living) -> None:
         """No claim had this nonce before; all timers of one claim share it."""
-        used = self._nonces.use(record.nonce, self.entry)
+        used = self.used_before(record.nonce)
         if used == "":
             self.findings.doubt(Promise.ONE_LEASE, UNSEEN_NONCE)
         elif used is not None and used != self.entry:
             self.refute(
                 record.timer_id, timer, Promise.ONE_LEASE, "was claimed under a nonce that was used before"
             )
+
+    def used_before(self, nonce: bytes) -> str | None:
+        """The entry in which a nonce was used first; None if it is fresh, empty where that can't be told."""
+        return self._nonces.use(nonce, self.entry)
 
     def told_lease(self, record: Record, timer: Living) -> None:
         """A change that makes a lease void names it, and none where there is none."""

@@ -6,15 +6,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 
-from relay.core.audit.report import Findings, Gap, Open, Promise, Report
+from relay.core.audit.report import (
+    LIVES,
+    MISSING,
+    NOT_WHOLE,
+    TRIMMED,
+    WENT_BACK,
+    Findings,
+    Gap,
+    Open,
+    Promise,
+    Report,
+    doubts_of,
+)
 from relay.core.audit.rules import Rules
-from relay.core.audit.state import Living
 from relay.core.journal import Batch, Kind
 
 MOST_GAPS = 100
 """Gaps that are listed; all are counted."""
-
-_LIVES = "{} timers live, and no Redis was asked whether they are there"
 
 
 class Audit:
@@ -47,12 +56,12 @@ class Audit:
             self._first_entry, self._first_time = batch.entry, batch.time
         lost = batch.lost_since(self._last)
         if lost > 0:
-            self._gap(batch, lost, "trimmed" if not self._batches else "missing")
+            self._gap(batch, lost, MISSING if self._batches else TRIMMED)
         elif lost < 0:
-            self._gap(batch, 0, "the journal went back: Redis did, or the key was removed")
+            self._gap(batch, 0, WENT_BACK)
         whole = batch.last - batch.first + 1
         if whole != len(batch.records):
-            self._gap(batch, max(whole - len(batch.records), 0), "the batch does not hold what it numbers")
+            self._gap(batch, max(whole - len(batch.records), 0), NOT_WHOLE)
         self._batches += 1
         self._last, self._last_entry, self._last_time = batch.last, batch.entry, batch.time
         self._rules.begin(batch.entry, batch.time)
@@ -90,10 +99,10 @@ class Audit:
         `at_rest`: every timer must have ended. `reconciled`: Redis was asked of all that lived, so that
         those of which there is no answer have a record that is newer.
         """
-        unasked = sum(self._judge_living(*each, at_rest) for each in self._rules.living.items())
-        doubts = self._doubts()
+        unasked = sum(self._rules.judge_living(*each, at_rest) for each in self._rules.living.items())
+        doubts = doubts_of(self._batches, self._gap_count, self._missing)
         if unasked and not reconciled:
-            self._findings.doubt(Promise.AT_LEAST_ONCE, _LIVES.format(unasked), count=unasked)
+            self._findings.doubt(Promise.AT_LEAST_ONCE, LIVES.format(unasked), count=unasked)
         counts = self._rules.counts
         return Report(
             judgements=[self._findings.judgement(promise, doubts) for promise in Promise],
@@ -113,32 +122,6 @@ class Audit:
             open_count=len(self._rules.living),
             open=self._open(),
         )
-
-    def _doubts(self) -> dict[str, int]:
-        """What speaks against any proof."""
-        if not self._batches:
-            return {"the journal is empty": 1}
-        if self._missing:
-            return {f"{self._missing} records are missing": self._gap_count}
-        return {"the journal is not whole": self._gap_count} if self._gap_count else {}
-
-    def _judge_living(self, timer_id: str, timer: Living, at_rest: bool) -> bool:
-        """Whether it may be lost; answers whether nobody was asked."""
-        rules, promise = self._rules, Promise.AT_LEAST_ONCE
-        rules.occurrence = b""
-        if timer.missed and timer.remembered:
-            rules.lone(timer_id, timer)
-        elif timer.missed and timer.recorded and timer.epoch == rules.epoch:
-            rules.refute(timer_id, timer, promise, "is gone, with all that we knew of it")
-        elif timer.missed:
-            rules.blame(timer_id, timer, promise, "is gone, and nothing says how it ended")
-        elif at_rest and timer.missed is None and not timer.recorded:
-            rules.blame(timer_id, timer, promise, "has not ended")
-        elif at_rest:
-            rules.refute(timer_id, timer, promise, "has not ended")
-        else:
-            return timer.missed is None
-        return False
 
     def _open(self) -> list[Open]:
         """The ones that the journal has not heard of for longest."""

@@ -39,6 +39,11 @@ class Verdict(Enum):
     REFUTED = "refuted"
     UNSAID = "can't be said"
 
+    @classmethod
+    def of(cls, refuted: bool, doubted: bool) -> Verdict:
+        """What findings come to."""
+        return cls.REFUTED if refuted else cls.UNSAID if doubted else cls.PROVED
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -61,6 +66,22 @@ class Judgement:
     refuted: int = 0
     doubts: Mapping[str, int] = field(default_factory=dict)
     examples: Sequence[Example] = ()
+
+
+TRIMMED = "trimmed"
+MISSING = "missing"
+WENT_BACK = "the journal went back: Redis did, or the key was removed"
+NOT_WHOLE = "the batch does not hold what it numbers"
+LIVES = "{} timers live, and no Redis was asked whether they are there"
+
+
+def doubts_of(batches: int, gaps: int, missing: int) -> dict[str, int]:
+    """What speaks against any proof by a journal of so many batches, gaps, and records that are missing."""
+    if not batches:
+        return {"the journal is empty": 1}
+    if missing:
+        return {f"{missing} records are missing": gaps}
+    return {"the journal is not whole": gaps} if gaps else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +166,6 @@ class Findings:
         """What it comes to; `doubts` are further ones."""
         refuted = self._refuted[promise]
         both = {**self._doubts[promise], **doubts}
-        verdict = Verdict.REFUTED if refuted else Verdict.UNSAID if both else Verdict.PROVED
+        verdict = Verdict.of(refuted > 0, bool(both))
         examples = self._examples.get((promise, bool(refuted)), [])
         return Judgement(promise, verdict, self.checked[promise], refuted, both, tuple(examples))

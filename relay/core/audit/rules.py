@@ -276,7 +276,25 @@ class Rules(LeaseRules):
         else:
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, "had a valid token, which was refused")
 
-    def lone(self, timer_id: str, timer: Living) -> None:
+    def judge_living(self, timer_id: str, timer: Living, at_rest: bool) -> bool:
+        """In the end: may it be lost, or, `at_rest`, should it not live? Answers whether nobody was asked."""
+        promise = Promise.AT_LEAST_ONCE
+        self.occurrence = b""
+        if timer.missed and timer.remembered:
+            self._lone(timer_id, timer)
+        elif timer.missed and timer.recorded and timer.epoch == self.epoch:
+            self.refute(timer_id, timer, promise, "is gone, with all that we knew of it")
+        elif timer.missed:
+            self.blame(timer_id, timer, promise, "is gone, and nothing says how it ended")
+        elif at_rest and timer.missed is None and not timer.recorded:
+            self.blame(timer_id, timer, promise, "has not ended")
+        elif at_rest:
+            self.refute(timer_id, timer, promise, "has not ended")
+        else:
+            return timer.missed is None
+        return False
+
+    def _lone(self, timer_id: str, timer: Living) -> None:
         """Redis has our record of a timer, and no timer: what the next change would call TAKEN."""
         self.counts["taken"] += 1
         self.blame(timer_id, timer, Promise.AT_LEAST_ONCE, "is gone, and our record of it is left")

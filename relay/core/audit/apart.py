@@ -1,0 +1,91 @@
+"""The same rules for timers that are judged one by one: all records of one, then all of the next.
+
+What a replay of a whole journal knows of other timers is told from outside: how many gaps lie before a
+record, and whether its claim's nonce was used in an earlier entry. So many can judge one journal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from relay.core.audit.report import Example, Findings, Promise
+from relay.core.audit.rules import Rules
+from relay.core.audit.state import Living
+from relay.core.journal import Kind, Record
+
+Finding = tuple[Promise, str, Example | None]
+"""The promise, why it can't be said (empty: it is refuted), and what shows it."""
+
+ELSEWHERE = "-"
+"""The entry of a nonce that another entry has used; it is no id."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is counted in one stretch of time."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    checked: Counter[Promise] = field(default_factory=Counter)
+    kinds: Counter[Kind] = field(default_factory=Counter)
+
+
+class Told(Findings):
+    """Hands each finding on."""
+
+    def __init__(self, tell: Callable[[Finding], None]) -> None:
+        super().__init__(0)
+        self._tell = tell
+
+    def refute(self, promise: Promise, example: Example) -> None:
+        self._tell((promise, "", example))
+
+    def doubt(self, promise: Promise, reason: str, example: Example | None = None, count: int = 1) -> None:
+        self._tell((promise, reason, example))
+
+
+class Apart(Rules):
+    """One after the other: `other` begins a timer, `see` takes its records in order, `remains` is what lives.
+
+    Findings go to `tell`, first deliveries (due time and claim, microseconds) to `late`. `count` says where
+    the next records are counted.
+    """
+
+    def __init__(
+        self, tell: Callable[[Finding], None], late: Callable[[int, int], None], *, exclusive: bool
+    ) -> None:
+        super().__init__(Told(tell), exclusive)
+        self._late = late
+        self._used = False
+        self.tally = Tally()
+
+    def count(self, tally: Tally) -> None:
+        """What follows counts here."""
+        self.tally = tally
+        self.counts, self.findings.checked = tally.counts, tally.checked
+
+    def other(self) -> None:
+        """Another timer comes."""
+        self.living.clear()
+        self._ended.clear()
+        self.epoch = 0
+
+    def see(self, entry: str, now: int, epoch: int, used: bool, record: Record) -> None:
+        """The timer's next record. `epoch`: gaps before it; `used`: an earlier entry has its nonce."""
+        if epoch != self.epoch:
+            self.forget()
+            self.epoch = epoch
+        self.entry, self.now, self._used = entry, now, used
+        self.tally.kinds[record.kind] += 1
+        self.apply(record)
+
+    def remains(self) -> Living | None:
+        """The timer, if it has not ended."""
+        return next(iter(self.living.values()), None)
+
+    def used_before(self, nonce: bytes) -> str | None:
+        return ELSEWHERE if self._used else None
+
+    def first_delivery(self, due: int, since: int) -> None:
+        self._late(due, since)

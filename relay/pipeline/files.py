@@ -1,0 +1,104 @@
+"""Small files beside the tables, wherever Spark's own options reach: a folder, HDFS, S3, GCS."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+RENAMES = {"hdfs", "viewfs", "webhdfs", "ofs"}
+"""Where a rename refuses to replace. In object stores a file appears whole, when it is closed."""
+
+
+class Files:
+    """What lies under a folder, by names relative to it. Errors are those of Hadoop's file systems."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._jvm: Any = spark._jvm
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._fs = self._path(root).getFileSystem(conf)
+        self.root: str = self._fs.makeQualified(self._path(root)).toString()
+
+    def at(self, name: str) -> str:
+        """The whole path."""
+        return f"{self.root}/{name}" if name else self.root
+
+    def names(self, folder: str) -> list[str]:
+        """What a folder holds, sorted; nothing where there is none."""
+        path = self._path(self.at(folder))
+        if not self._fs.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._fs.listStatus(path))
+
+    def age(self, name: str, now: float) -> float:
+        """Seconds since it was changed; `now` in unix seconds."""
+        changed: int = self._fs.getFileStatus(self._path(self.at(name))).getModificationTime()
+        return now - changed / 1000
+
+    def read(self, name: str) -> str | None:
+        """A small file's text; None if there is none."""
+        path = self._path(self.at(name))
+        if not self._fs.exists(path):
+            return None
+        stream = self._fs.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+        finally:
+            stream.close()
+
+    def publish(self, name: str, text: str) -> bool:
+        """Create a file with all of its text, unless there is one: then nothing happens, and False."""
+        target = self.at(name)
+        scheme = urlsplit(target).scheme
+        if scheme == "file":
+            return _link(Path(unquote(urlsplit(target).path)), text)
+        if scheme in RENAMES:
+            draft = self._path(f"{target}.{uuid.uuid4().hex}")
+            self._write(draft, text)
+            if self._fs.rename(draft, self._path(target)):
+                return True
+            self._fs.delete(draft, False)
+            return False
+        try:
+            self._write(self._path(target), text)
+        except Py4JJavaError as failure:
+            if "FileAlreadyExists" in str(failure.java_exception.getClass().getName()):
+                return False
+            raise
+        return True
+
+    def remove(self, name: str) -> None:
+        """A file, or a folder and all in it; nothing happens where there is none."""
+        self._fs.delete(self._path(self.at(name)), True)
+
+    def _write(self, path: Any, text: str) -> None:
+        stream = self._fs.create(path, False)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _path(self, text: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(text)
+
+
+def _link(target: Path, text: str) -> bool:
+    """On a local disk: written aside, then given its name, which fails where somebody has it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        target.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,288 @@
+"""The data source `timers_journal`: the journals of topics, as a stream, as a batch, or out of files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from relay.core import validate
+from relay.core.errors import InvalidField, StoreRefused
+from relay.pipeline import journal_rows
+from relay.pipeline.target import Target, flag, whole
+from relay.store import journal_file
+from relay.store.blocking import Line
+from relay.store.journal import decode
+from relay.store.journal_scan import Gap, JournalScan, Mark, place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from relay.core.journal import Batch
+
+_START = Mark()
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to read, from where, and how much at once. See docs/pipeline-audit.md."""
+
+    target: Target
+    topics: tuple[str, ...]
+    files: tuple[str, ...]
+    start: str | Mapping[str, Mark]
+    most: int
+    size: int
+    fail: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Raises `InvalidField` with the option's name."""
+        files = _names("files", given.get("files", ""))
+        topics = _names("topics", given.get("topics", given.get("topic", "")))
+        for topic in topics:
+            if topic != "*":
+                validate.name("topics", topic)
+        if not files and not topics:
+            raise InvalidField("topics", "is missing; name topics, or * for all that have a journal")
+        return cls(
+            target=Target("") if files else Target.from_options(given),
+            topics=topics,
+            files=files,
+            start=_start(given.get("startingOffsets", EARLIEST)),
+            most=whole(given, "maxRecordsPerTrigger", 1_000_000, least=1),
+            size=whole(given, "recordsPerPartition", 100_000, least=1),
+            fail=flag(given, "failOnDataLoss", default=True),
+        )
+
+
+@contextmanager
+def scanning(options: Options) -> Iterator[JournalScan]:
+    """A reader with a connection of its own, while it is needed."""
+    with Line(options.target.url, timeout=options.target.timeout) as line:
+        yield JournalScan(line, options.target.keys)
+
+
+@dataclass(frozen=True)
+class Stretch(InputPartition):
+    """What one task reads: a part of one topic's journal, or a file."""
+
+    topic: str = ""
+    after: Mark = _START
+    until: Mark = _START
+    file: str = ""
+
+
+class JournalSource(DataSource):
+    """`timers_journal`; the columns are those of `relay.pipeline.journal_rows`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "timers_journal"
+
+    def schema(self) -> str:
+        return journal_rows.SCHEMA
+
+    def reader(self, schema: StructType) -> JournalReader:
+        return JournalReader(Options.of(self.options))
+
+    def streamReader(self, schema: StructType) -> JournalStreamReader:
+        options = Options.of(self.options)
+        if options.files:
+            raise InvalidField("files", "can't be read as a stream; read them as a batch")
+        return JournalStreamReader(options)
+
+
+class _Reading:
+    """What one task does; it opens its connection where it runs."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def read(self, stretch: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one stretch. Raises `StoreError`, and `StoreRefused` at a gap unless
+        `failOnDataLoss` is false."""
+        assert isinstance(stretch, Stretch)
+        if stretch.file:
+            yield from _file_rows(stretch)
+        elif stretch.topic:
+            with scanning(self.options) as scan:
+                found = scan.read(stretch.topic, stretch.after, stretch.until)
+                yield from journal_rows.arrow(stretch.topic, self._whole(stretch, found))
+
+    def _whole(self, stretch: Stretch, found: Iterator[Batch | Gap]) -> Iterator[Batch | Gap]:
+        for each in found:
+            if isinstance(each, Gap) and self.options.fail:
+                raise StoreRefused(_lost(stretch.topic, each))
+            yield each
+
+
+def _lost(topic: str, gap: Gap) -> str:
+    went = f"{gap.missing} records are missing" if gap.missing > 0 else "the journal went back"
+    return (
+        f"the journal of topic {topic!r} is not whole: {went} before entry {gap.entry}. Set "
+        "failOnDataLoss to false (--on-gap go-on) to go on, with a row of the kind GAP in its place"
+    )
+
+
+def _file_rows(stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    with Path(stretch.file).open("rb") as file:
+        found = (decode(raw.id, raw.batch) for raw in journal_file.entries(file, stretch.file))
+        yield from journal_rows.arrow(stretch.topic, found)
+
+
+def _file_topic(name: str) -> str:
+    """The topic that a file says it is of. Raises `InvalidField("files", …)`."""
+    try:
+        with Path(name).open("rb") as file:
+            first = next(journal_file.entries(file, name), None)
+    except OSError as failure:
+        raise InvalidField("files", f"{name} can't be read: {failure.strerror}") from None
+    return first.topic if first is not None else ""
+
+
+class JournalReader(_Reading, DataSourceReader):
+    """All that there is now, from `startingOffsets` on."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if self.options.files:
+            return [Stretch(_file_topic(name), file=name) for name in self.options.files]
+        with scanning(self.options) as scan:
+            found: list[InputPartition] = []
+            for topic in chosen(scan, self.options):
+                after, until = started(scan, self.options, topic), scan.end(topic)
+                _forward(topic, after, until)
+                found += [Stretch(topic, *part) for part in scan.cut(topic, after, until, self.options.size)]
+            return found or [Stretch()]
+
+
+class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """As the journals grow. An offset tells how far each topic was read: `{"entry": id, "last": number}`."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._target: dict[str, Mark] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        with scanning(self.options) as scan:
+            topics = chosen(scan, self.options)
+            return _told({topic: started(scan, self.options, topic) for topic in topics})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.options.most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with scanning(self.options) as scan:
+            self._target = {topic: scan.end(topic) for topic in chosen(scan, self.options)}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The records that one trigger takes are shared evenly among the topics that have any."""
+        marks = _heard(start)
+        with scanning(self.options) as scan:
+            if self._target is not None:
+                ends = self._target
+            else:
+                ends = {topic: scan.end(topic) for topic in chosen(scan, self.options)}
+            waiting: dict[str, Mark] = {}
+            for topic, end in ends.items():
+                after = marks[topic] = marks.get(topic) or joined(scan, self.options, topic)
+                _forward(topic, after, end)
+                if end.place > after.place:
+                    waiting[topic] = end
+            if isinstance(limit, ReadMaxRows) and waiting:
+                share = max(limit.max_rows // len(waiting), 1)
+                waiting = {
+                    topic: scan.ahead(topic, marks[topic], end, share) for topic, end in waiting.items()
+                }
+            elif not isinstance(limit, ReadAllAvailable | ReadMaxRows):
+                raise NotImplementedError(f"{limit} is not supported")
+        return _told({**marks, **waiting})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A batch that was stored, and is planned again after a crash, may be gone from Redis by now: that is
+        found out where it is read, if it is."""
+        before, found = _heard(start), []
+        with scanning(self.options) as scan:
+            for topic, until in _heard(end).items():
+                after = before.get(topic) or joined(scan, self.options, topic)
+                if until.place > after.place:
+                    found += [
+                        Stretch(topic, *part) for part in scan.cut(topic, after, until, self.options.size)
+                    ]
+        return found
+
+
+def chosen(scan: JournalScan, options: Options) -> list[str]:
+    """The topics; `*` stands for all that have a journal."""
+    return scan.topics() if "*" in options.topics else list(options.topics)
+
+
+def started(scan: JournalScan, options: Options, topic: str) -> Mark:
+    """Where reading begins."""
+    return scan.end(topic) if options.start == LATEST else joined(scan, options, topic)
+
+
+def joined(scan: JournalScan, options: Options, topic: str) -> Mark:
+    """The same for a topic that is met later: nothing of it is left out."""
+    known = {} if isinstance(options.start, str) else options.start
+    return known[topic] if topic in known else scan.begin(topic)
+
+
+def _forward(topic: str, after: Mark, end: Mark) -> None:
+    if after.entry and end.place < after.place:
+        raise StoreRefused(
+            f"the journal of topic {topic!r} ends before {after.entry}, which was read already: its key was "
+            "removed, or Redis went back. Go on with a new checkpoint, and keep the old lake"
+        )
+
+
+def _told(marks: Mapping[str, Mark]) -> dict[str, Any]:
+    return {topic: {"entry": mark.entry, "last": mark.last} for topic, mark in marks.items()}
+
+
+def _heard(offset: Mapping[str, Any]) -> dict[str, Mark]:
+    return {topic: Mark(mark["entry"], mark["last"]) for topic, mark in offset.items()}
+
+
+def offsets(marks: Mapping[str, Mark]) -> str:
+    """Marks as the option `startingOffsets` takes them."""
+    return json.dumps(_told(marks))
+
+
+def _start(text: str) -> str | dict[str, Mark]:
+    if text in (EARLIEST, LATEST):
+        return text
+    try:
+        marks = _heard(json.loads(text))
+        for mark in marks.values():
+            place(mark.entry)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        problem = 'is neither earliest, latest, nor {"topic": {"entry": "1767225600000-0", "last": 1}}'
+        raise InvalidField("startingOffsets", problem) from None
+    return marks
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    """Names between commas, or a JSON array of them, for names that have commas."""
+    if not text.startswith("["):
+        return tuple(filter(None, (name.strip() for name in text.split(","))))
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidField(option, "is not a JSON array of names")
+    return tuple(names)
