@@ -126,7 +126,7 @@ class TimersReader(DataSourceReader):
         self._envelopes = envelopes
         self._low, self._high = 0, LATEST + 1
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Topics and due times narrow what is read. Spark looks at all filters again: we may read more."""
         for each in filters:
             path = getattr(each, "attribute", None)
