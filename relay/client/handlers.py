@@ -15,6 +15,10 @@ Handler: TypeAlias = Callable[[Delivery], Awaitable[Any]] | Callable[[Delivery],
 _H = TypeVar("_H", bound=Handler)
 
 
+PREFETCH = 4
+"""Deliveries at hand for each handler that may run, while they are quickly done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """What `Handlers.on` was told."""
@@ -22,14 +26,15 @@ class Registration:
     topic: str
     handler: Handler
     concurrency: int
-    prefetch: int
+    prefetch: int | None
     ack_policy: AckPolicy
 
     def __post_init__(self) -> None:
         """Refuse what can't work."""
         arguments.check_name(self.topic, "topic")
         arguments.check_count(self.concurrency, "concurrency", 1, MAX_OUTSTANDING)
-        arguments.check_count(self.prefetch, "prefetch", 0, MAX_OUTSTANDING)
+        if self.prefetch is not None:
+            arguments.check_count(self.prefetch, "prefetch", 0, MAX_OUTSTANDING)
         if not isinstance(self.ack_policy, AckPolicy):
             raise errors.InvalidArgument("ack_policy must be an AckPolicy", field="ack_policy")
         if not callable(self.handler):
@@ -49,7 +54,13 @@ class Registration:
     @property
     def max_outstanding(self) -> int:
         """How many unsettled deliveries the stream may hold."""
-        return min(self.concurrency + self.prefetch, MAX_OUTSTANDING)
+        prefetch = PREFETCH * self.concurrency if self.prefetch is None else self.prefetch
+        return min(self.concurrency + prefetch, MAX_OUTSTANDING)
+
+    @property
+    def slow_outstanding(self) -> int:
+        """How many of them while deliveries take long; 0: as many as ever."""
+        return 0 if self.prefetch is not None else min(2 * self.concurrency, MAX_OUTSTANDING)
 
 
 class Handlers:
@@ -70,8 +81,9 @@ class Handlers:
         """Register a handler for a topic; a decorator that returns the handler unchanged.
 
         An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
-        many run at a time, `prefetch` how many more deliveries wait at hand (as many again if
-        not given; the sum is capped at 100,000; without effect where the relay dials). Raises
+        many run at a time, `prefetch` how many more deliveries wait at hand (if not given, four times
+        as many while deliveries take less than 0.2 s, else as many again; the sum is capped at
+        100,000; without effect where the relay dials). Raises
         `UsageError` if the topic has a handler already or deliveries have begun,
         `InvalidArgument` for a wrong argument.
 
@@ -85,7 +97,7 @@ class Handlers:
                 topic=topic,
                 handler=handler,
                 concurrency=concurrency,
-                prefetch=concurrency if prefetch is None else prefetch,
+                prefetch=prefetch,
                 ack_policy=ack_policy,
             )
             if self.begun:

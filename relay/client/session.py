@@ -53,7 +53,11 @@ class Session:
         self.opened = False
         self._outbox.put(
             pb.DeliverRequest(
-                open=pb.Open(topics=[registration.topic], max_outstanding=registration.max_outstanding)
+                open=pb.Open(
+                    topics=[registration.topic],
+                    max_outstanding=registration.max_outstanding,
+                    slow_outstanding=registration.slow_outstanding,
+                )
             )
         )
 

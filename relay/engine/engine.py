@@ -226,9 +226,9 @@ class Engine:
 
     # What applications that take deliveries ask for
 
-    def open(self, topics: Sequence[str], max_outstanding: int) -> Session:
+    def open(self, topics: Sequence[str], max_outstanding: int, slow_outstanding: int = 0) -> Session:
         """A session for one stream; deliveries begin with `attach`."""
-        return Session(topics, max_outstanding, self._clock)
+        return Session(topics, max_outstanding, self._clock, slow_outstanding)
 
     def attach(self, session: Session) -> None:
         """Deliver to the session from now on; while the relay drains, only say so."""

@@ -28,6 +28,10 @@ HOLD = 0.5
 """Seconds for which a suspect timer has the stream to itself: long enough for a crash to show."""
 
 
+QUICK = 0.2
+"""Seconds from being sent to its outcome within which a delivery is quick; see `Session.slow_outstanding`."""
+
+
 class Problem(Enum):
     """Why a settlement or receipt changed nothing."""
 
@@ -86,11 +90,17 @@ class Session:
     A timer that was in flight when its application's stream broke comes back as a suspect. It is
     sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
     so a timer that kills its application counts against itself only.
+
+    It holds `slow_outstanding` deliveries, and `max_outstanding` while they are quick.
     """
 
-    def __init__(self, topics: Iterable[str], max_outstanding: int, clock: Clock) -> None:
+    def __init__(
+        self, topics: Iterable[str], max_outstanding: int, clock: Clock, slow_outstanding: int = 0
+    ) -> None:
         self.topics = tuple(dict.fromkeys(topics))
         self.max_outstanding = max_outstanding
+        self.slow_outstanding = slow_outstanding
+        """0: as many as ever."""
         self.leases: dict[bytes, Lease] = {}
         self.reserved = 0
         """Places kept for claims that are under way; kept by the dispatcher."""
@@ -106,6 +116,8 @@ class Session:
         self._outbox: deque[Lease] = deque()
         self._problems: list[tuple[bytes, Problem]] = []
         self._ended = Ended()
+        self._quick = False
+        """Whether the delivery that ended last was."""
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
@@ -116,7 +128,18 @@ class Session:
     @property
     def free(self) -> int:
         """How many more deliveries it can take."""
-        return 0 if self.draining else self.max_outstanding - len(self.leases) - self.reserved
+        if self.draining:
+            return 0
+        room = self.max_outstanding - len(self.leases) - self.reserved
+        if self.slow_outstanding and room > 0 and not self._is_quick():
+            return room - max(self.max_outstanding - self.slow_outstanding, 0)
+        return room
+
+    def _is_quick(self) -> bool:
+        """Whether deliveries end soon: the last one did, and the oldest in flight hasn't waited for long."""
+        oldest = next(iter(self.leases.values()), None)
+        waiting = oldest is not None and oldest.sent and self._clock.now() - oldest.sent_at > QUICK
+        return self._quick and not waiting
 
     @property
     def attended(self) -> bool:
@@ -158,6 +181,8 @@ class Session:
             else:
                 self._ended.add(token, DUPLICATE)
                 ended.append(lease)
+        if ended:
+            self._quick = self._clock.now() - ended[-1].sent_at <= QUICK
         self._ended.trim(2 * self.max_outstanding)
         if was_free <= 0 < self.free:  # else there was room before, and nobody waits for some
             self.changed(self)

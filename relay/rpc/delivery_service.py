@@ -100,7 +100,10 @@ class DeliveryService(base.DeliveryServiceServicer):
         limit = request.open.max_outstanding
         if not 1 <= limit <= validate.MAX_OUTSTANDING:
             raise InvalidField("max_outstanding", f"is {limit}; give 1 to {validate.MAX_OUTSTANDING}")
-        return self._engine.open(topics, limit)
+        slow = request.open.slow_outstanding
+        if not 0 <= slow <= limit:
+            raise InvalidField("slow_outstanding", f"is {slow}; give 0 to max_outstanding, which is {limit}")
+        return self._engine.open(topics, limit, slow)
 
     async def _read(self, session: Session, context: Context) -> None:
         """Take what the application says until it ends its side."""

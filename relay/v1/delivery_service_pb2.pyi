@@ -64,12 +64,14 @@ class DeliverResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., deliveries: _Optional[_Union[DeliveryBatch, _Mapping]] = ..., problems: _Optional[_Union[Problems, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("topics", "max_outstanding")
+    __slots__ = ("topics", "max_outstanding", "slow_outstanding")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     MAX_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
+    SLOW_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     max_outstanding: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ...) -> None: ...
+    slow_outstanding: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ()

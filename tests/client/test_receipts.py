@@ -66,7 +66,8 @@ async def test_receipts_arrive_before_the_handler_runs(relay: ScriptedRelay, cli
 
 
 async def test_open_asks_for_concurrency_and_prefetch(relay: ScriptedRelay, client: RelayClient) -> None:
-    """The next deliveries wait at hand; the sum stays within what a relay allows."""
+    """The next deliveries wait at hand, more of them while they are quick; the sum stays within what a relay
+    allows."""
 
     async def handler(_: Delivery) -> None: ...
 
@@ -76,8 +77,9 @@ async def test_open_asks_for_concurrency_and_prefetch(relay: ScriptedRelay, clie
     async with client:
         await client.wait_ready(60)
         await relay.until(lambda: len(relay.links) == 3)
-    asked = {link.requests[0].open.topics[0]: link.requests[0].open.max_outstanding for link in relay.links}
-    assert asked == {"default": 200, "none": 3, "much": 100_000}
+    opens = [link.requests[0].open for link in relay.links]
+    asked = {each.topics[0]: (each.max_outstanding, each.slow_outstanding) for each in opens}
+    assert asked == {"default": (500, 200), "none": (3, 0), "much": (100_000, 100_000)}
 
 
 async def test_waiting_deliveries_get_no_receipt_until_they_start(

@@ -13,6 +13,7 @@ from relay.engine.session import (
     FRAME_TIMERS,
     HOLD,
     MAX_PROBLEMS,
+    QUICK,
     Outgoing,
     Problem,
     Session,
@@ -200,6 +201,31 @@ def test_counts_its_places(session: Session) -> None:
     assert session.free == 1
     session.drain(say=False)
     assert session.free == 0
+
+
+async def test_holds_more_while_deliveries_are_quick(clock: FakeClock) -> None:
+    """From the first quick end to the first slow one, or until one in flight has waited for too long; and
+    whoever waits for room hears of it."""
+    session = Session(["t"], 5, clock, slow_outstanding=2)
+    grown = []
+    session.changed = lambda session: grown.append(session.free)
+    session.offer([lease("a"), lease("b")])
+    session.take()
+    assert session.free == 0
+    await clock.advance(QUICK - 0.001)
+    session.end([b"a"])
+    assert (session.free, grown) == (4, [4])
+    session.offer([lease("c"), lease("d"), lease("e")])
+    await clock.advance(0.002)  # by now b is slow
+    assert session.free == -2
+    session.take()
+    session.end([b"c"])
+    assert session.free == -1
+    session.end([b"b", b"d"])
+    assert (session.free, grown) == (4, [4, 4])
+    await clock.advance(QUICK + 0.001)
+    session.end([b"e"])
+    assert session.free == 2
 
 
 def test_a_drain_takes_back_what_was_not_sent(session: Session) -> None:

@@ -206,6 +206,14 @@ BAD_OPENS = {
     "zero": ("max_outstanding", pb.DeliverRequest(open=pb.Open(topics=["t"]))),
     "negative": ("max_outstanding", pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=-1))),
     "too-many": ("max_outstanding", pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=100_001))),
+    "slow-negative": (
+        "slow_outstanding",
+        pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=2, slow_outstanding=-1)),
+    ),
+    "slow-above-all": (
+        "slow_outstanding",
+        pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=2, slow_outstanding=3)),
+    ),
 }
 
 
@@ -216,6 +224,14 @@ async def test_refuses_a_bad_open(relay: Relay, field: str, message: pb.DeliverR
     await stream.call.write(message)
     assert await refusal(stream) == field
     assert relay.store.count("claim") == 0
+
+
+async def test_an_open_says_how_many_may_be_slow(relay: Relay) -> None:
+    """As many as ever, if it doesn't."""
+    await relay.stream().open("t", max_outstanding=5, slow_outstanding=2)
+    await relay.stream().open("u", max_outstanding=5)
+    sessions = relay.engine._dispatcher.sessions()
+    assert {each.topics: each.slow_outstanding for each in sessions} == {("t",): 2, ("u",): 0}
 
 
 async def test_refuses_a_second_open(relay: Relay) -> None:
