@@ -246,4 +246,4 @@ app.add_typer(audit_commands.app)
 
 # ------------------------------------------------------------------------------------------- in bulk
 
-app.add_typer(pipeline_commands.group, name="pipeline", rich_help_panel=pipeline_commands.PIPELINE)
+app.add_typer(pipeline_commands.commands(), name="pipeline", rich_help_panel=pipeline_commands.PIPELINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 PIPELINE = "Timers in bulk"
 
 NEEDS_PIPELINE = "this needs Spark; install it with: pip install 'relay-timers[pipeline]'"
+
+JOBS = ("schedule", "snapshot")
+"""Each has its command in a file of its own, `pipeline_<job>_commands.py`."""
 
 group = typer.Typer(help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True)
 
@@ -41,6 +45,13 @@ Rejects = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--rejects", metavar="PATH", help="Where invalid rows go, with the reason, as Parquet."),
 ]
+
+
+def commands() -> typer.Typer:
+    """`group`, with the commands of all jobs."""
+    for job in JOBS:
+        import_module(f"relay.cli.pipeline_{job}_commands")
+    return group
 
 
 @contextmanager

@@ -31,6 +31,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     topics = rules.topics(columns["topic"], reading, bad)
     due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
     expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
+    _say_what_it_was(rows, bad)
     rules.expiry(due, expires, bad)
     rules.content_types(columns["content_type"], bad)
     rules.headers(columns["headers"], bad)
@@ -49,6 +50,15 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
             made += 1
     good = list(_by_topic(topics, keep, names, due, stored, expires))
     return Checked(good, _rejected(columns, bad), made)
+
+
+def _say_what_it_was(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
+    """Of a due time that could not be read, where `due_source` has it."""
+    if "due_source" in rows.schema.names and bad:
+        told = rows.column("due_source")
+        for n, reason in bad.items():
+            if reason == rules.NO_TIME and told[n].is_valid:
+                bad[n] = f"due_time: is {told[n].as_py()[:100]!r}, which is no time"
 
 
 def made_id(topic: str, due: int, stored: bytes) -> str:

@@ -17,6 +17,8 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
 from relay.pipeline.reading import Reading
 
+NO_TIME = "due_time: is missing, or no time"
+
 _PLAIN = r"^[ -z|~]{1,256}$"
 _MOST = validate.MAX_HEADER_BYTES
 
@@ -50,7 +52,7 @@ def instants(column: pa.Array, name: str, bad: dict[int, str], *, needed: bool) 
     """Microseconds; -1 where there is none."""
     if needed:
         for n in _rows(pc.is_null(column)):
-            bad.setdefault(n, f"{name}: is missing, or no time")
+            bad.setdefault(n, NO_TIME)
     found = pc.fill_null(column.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     for n in np.flatnonzero(((found < 0) | (found > LATEST)) & column.is_valid().to_numpy(False)).tolist():
         try:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from redis.exceptions import NoScriptError
 
 from relay.core.errors import WrongKeyType
-from relay.core.instants import to_score
+from relay.core.instants import SECOND, to_score
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.store import records
 from relay.store.blocking import Argument, Line, checked
@@ -117,6 +117,16 @@ class BulkStore:
 
     def __exit__(self, failure: object, *_: object) -> None:
         self.close()
+
+    def now(self) -> int:
+        """The clock of Redis, microseconds since 1970; raises `StoreError`."""
+        seconds, micros = self.line.ask("TIME")
+        return int(seconds) * SECOND + int(micros)
+
+    def count(self, topic: str) -> int:
+        """How many timers the topic has; raises `StoreError`."""
+        found: int = self.line.ask("ZCARD", self.keys.of(topic)[0])
+        return found
 
     def topics(self) -> list[str]:
         """All that relays or loads have registered, sorted; raises `StoreError`."""

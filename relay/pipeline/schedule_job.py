@@ -1,0 +1,134 @@
+"""The job `schedule`: rows of a table become timers, in Redis, and beyond a horizon in the cold store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from relay.core.errors import InvalidField
+from relay.pipeline.columns import check
+from relay.pipeline.job import Bar, Summary
+from relay.pipeline.reading import REJECTS, Reading
+from relay.pipeline.sources import Source, rows_of
+from relay.pipeline.target import Target
+from relay.pipeline.writing import Load, Tally, write
+
+if TYPE_CHECKING:
+    from pyspark.sql.pandas._typing import ArrowMapIterFunction
+
+COUNTS = ("written", "rejected", "later", "made_ids")
+_REJECTED = (
+    "topic string, timer_id string, due_time timestamp, payload binary, headers map<string,string>, "
+    "content_type string, expire_time timestamp, reason string"
+)
+_OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
+COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
+"""What the cold store takes: rows that were checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What to do. `horizon` in microseconds from now: what is due later goes to the cold store, by `chill`,
+    which answers how many rows it took; None: all goes to Redis. `rejects` is where refused rows go; None:
+    the first one ends the job."""
+
+    target: Target
+    source: Source
+    max_rate: float | None = None
+    rejects: str | None = None
+    horizon: int | None = None
+    chill: Callable[[DataFrame], int] | None = None
+    dry_run: bool = False
+
+
+def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
+    """Rows that are refused are put aside; the cold store takes its part first, and Redis the other.
+
+    It may be run again: a timer is replaced by itself. Raises `InvalidField`, and what Spark raises.
+    """
+    if job.horizon is not None and job.chill is None:
+        raise InvalidField("cold", "is missing; with a horizon, name the cold store")
+    reading = Reading(job.target, job.source.constants, make_ids=True)
+    load = Load(reading, job.max_rate, _until(job), dry=job.dry_run, strict=job.rejects is None)
+    bar.step("looking at the rows")
+    rows = rows_of(spark, job.source)
+    summary = Summary("schedule", job.dry_run)
+    if load.until is not None and job.chill is not None and not job.dry_run:
+        bar.step("storing what is due later")
+        summary.counts["cold"] = job.chill(later(rows, replace(load, strict=False)))
+    bar.step("counting" if job.dry_run else "loading")
+    summary.counts.update(_load(rows, load, None if job.dry_run else job.rejects))
+    if summary.counts["rejected"] and job.rejects and not job.dry_run:
+        summary.facts["rejects"] = job.rejects
+    return summary
+
+
+def _until(job: Schedule) -> int | None:
+    """The horizon as an instant, by the clock of Redis."""
+    if job.horizon is None:
+        return None
+    with job.target.open() as store:
+        return store.now() + job.horizon
+
+
+def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
+    """One pass: workers write to Redis, and what they refuse is what Spark writes."""
+    seen = Observation("load")
+    refused = (
+        rows.mapInArrow(_arrow(partial(_part, replace(load, strict=load.strict and not load.dry))), _OUT)
+        .observe(seen, *(sf.sum(name).alias(name) for name in COUNTS))
+        .where("reason is not null")
+        .drop(*COUNTS)
+    )
+    if rejects is None:
+        refused.write.format("noop").mode("overwrite").save()
+    else:
+        refused.write.mode("append").parquet(rejects)
+    found = seen.get
+    return {name: int(found[name] or 0) for name in COUNTS}
+
+
+def _part(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task: its rejects, and at the end one row with its counts."""
+    tally = Tally()
+    for refused in write(batches, load, tally):
+        nothing = [pa.nulls(refused.num_rows, pa.int64())] * len(COUNTS)
+        yield _row([*refused.columns, *nothing])
+    counts = [pa.array([getattr(tally, name)], pa.int64()) for name in COUNTS]
+    yield _row([*(pa.nulls(1, kind) for kind in REJECTS.types), *counts])
+
+
+def _row(columns: list[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(columns, names=[*REJECTS.names, *COUNTS])
+
+
+def later(rows: DataFrame, load: Load) -> DataFrame:
+    """The rows that Redis does not get yet, as the cold store takes them (`COLD`). Refused ones are left out:
+    the pass that loads puts them aside."""
+    return rows.mapInArrow(_arrow(partial(_later, load)), COLD)
+
+
+def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    until = load.until or 0
+    for rows in batches:
+        for batch in check(rows, load.reading).good:
+            kept = [n for n, due in enumerate(batch.due) if due >= until]
+            expires = batch.expires or [None] * len(batch.due)
+            columns = [
+                pa.array([batch.topic] * len(kept), pa.string()),
+                pa.array([batch.timer_ids[n] for n in kept], pa.string()),
+                pa.array([batch.due[n] for n in kept], pa.int64()),
+                pa.array([expires[n] for n in kept], pa.int64()),
+                pa.array([batch.envelopes[n] for n in kept], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=[part.split()[0] for part in COLD.split(", ")])
+
+
+def _arrow(function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> ArrowMapIterFunction:
+    return function

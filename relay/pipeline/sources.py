@@ -1,0 +1,151 @@
+"""Other people's tables as rows of timers: Parquet, JSON, CSV or a table, columns mapped by SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as t
+
+from relay.core.errors import InvalidField
+from relay.pipeline.reading import COLUMNS
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".orc": "orc",
+}
+UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Microseconds in a unit of numbers that are times."""
+
+TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from. `place` is a path, or a table's name with the format `table`; `options` are those
+    of Spark's reader. `columns` map ours to expressions over theirs; what is not mapped has our name there.
+    `unit` is that of times that are numbers: s, ms or us.
+    """
+
+    place: str
+    format: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, str] = field(default_factory=dict)
+    unit: str | None = None
+
+
+def rows_of(spark: SparkSession, source: Source) -> DataFrame:
+    """Columns of `COLUMNS`, as far as they are there; and `due_source`, what a due time was before that.
+
+    Raises `InvalidField`.
+    """
+    unknown = [name for name in source.columns if name not in COLUMNS]
+    if unknown:
+        raise InvalidField("map", f"{unknown[0]} is no column of a timer; there are {', '.join(COLUMNS)}")
+    try:
+        frame = _load(spark, source)
+        there = {name.lower() for name in frame.columns}
+        chosen = {
+            name: sf.expr(source.columns[name]) if name in source.columns else sf.col(f"`{name}`")
+            for name in COLUMNS
+            if name in source.columns or name in there
+        }
+        named = frame.select(*(column.alias(name) for name, column in chosen.items()))
+    except (AnalysisException, ParseException) as failure:
+        raise InvalidField("source", str(failure).partition("\n")[0]) from None
+    _complete(named, source)
+    return named.select(*(each for name in chosen for each in _columns(named, name, source)))
+
+
+def _load(spark: SparkSession, source: Source) -> DataFrame:
+    kind = source.format or FORMATS.get(PurePosixPath(source.place.rstrip("/")).suffix.lower(), "")
+    if not kind:
+        raise InvalidField("format", f"can't be told from {source.place!r}; name one, such as parquet")
+    if kind == TABLE:
+        return spark.table(source.place)
+    defaults = {"header": "true"} if kind == "csv" else {}
+    return spark.read.format(kind).options(**{**defaults, **source.options}).load(source.place)
+
+
+def _complete(named: DataFrame, source: Source) -> None:
+    if "due_time" not in named.columns:
+        raise InvalidField("due_time", "is no column there; map it, as in --map due_time=eta")
+    if "topic" not in named.columns and "topic" not in source.constants:
+        raise InvalidField("topic", "is no column there; name it, or map one")
+
+
+def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
+    """One of our columns in a type that `reading` takes."""
+    column, kind = named[name], named.schema[name].dataType
+    if name == "due_time":
+        instant = _instant(column, kind, name, source.unit).alias(name)
+        return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "due_source")]
+    if name == "expire_time":
+        return [_instant(column, kind, name, source.unit).alias(name)]
+    if name == "payload" and isinstance(kind, (t.StructType, t.ArrayType, t.MapType)):
+        return [sf.to_json(column).cast("binary").alias(name), *_json_kind(named, source)]
+    if name == "content_type":
+        implied = "payload" in named.columns and isinstance(
+            named.schema["payload"].dataType, (t.StructType, t.ArrayType, t.MapType)
+        )
+        return [] if implied else [_text(column, name)]
+    if name in ("topic", "timer_id"):
+        return [_text(column, name)]
+    if name == "headers" and isinstance(kind, t.StructType):
+        entries = [
+            sf.struct(sf.lit(each.name).alias("key"), _text(column.getField(each.name), "value"))
+            for each in kind.fields
+        ]
+        there = sf.filter(sf.array(*entries), lambda entry: entry["value"].isNotNull())
+        return [sf.map_from_entries(there).alias(name)]
+    return [column.alias(name)]
+
+
+def _text(column: Column, name: str) -> Column:
+    return column.cast("string").alias(name)
+
+
+def _json_kind(named: DataFrame, source: Source) -> list[Column]:
+    """The content type beside a payload that was made JSON here."""
+    own = [named["content_type"].cast("string")] if "content_type" in named.columns else []
+    fixed = [sf.lit(source.constants["content_type"])] if "content_type" in source.constants else []
+    return [sf.coalesce(*own, *fixed, sf.lit("application/json")).alias("content_type")]
+
+
+def _instant(column: Column, kind: t.DataType, name: str, unit: str | None) -> Column:
+    """As a timestamp; null for what is none. Texts and times without a zone are of the session's."""
+    if isinstance(kind, (t.TimestampType, t.NullType)):
+        return column.cast("timestamp")
+    if isinstance(kind, (t.TimestampNTZType, t.DateType)):
+        return column.cast("timestamp")
+    if isinstance(kind, t.NumericType):
+        if unit is None:
+            raise InvalidField(name, "is a number; name its unit: s, ms or us since 1970")
+        return _from_number(column, kind, unit)
+    if isinstance(kind, t.StringType):
+        if unit is not None:
+            number = t.DecimalType(38, 9)
+            return _from_number(column.try_cast(number), number, unit)
+        return column.try_cast("timestamp")
+    raise InvalidField(name, f"has the type {kind.simpleString()}; give a time, a number or a text")
+
+
+def _from_number(column: Column, kind: t.DataType, unit: str) -> Column:
+    """Fractions of a microsecond are rounded up, as due times are; a float has none that mean anything."""
+    if unit not in UNITS:
+        raise InvalidField("due_unit", f"is {unit!r}; give one of {', '.join(UNITS)}")
+    if isinstance(kind, (t.DoubleType, t.FloatType)):
+        exact = sf.round(column.cast("double") * UNITS[unit])
+    else:
+        exact = sf.ceil(column.cast("decimal(38,9)") * sf.lit(UNITS[unit]).cast("decimal(8,0)"))
+    fits = exact.between(-(2**62), 2**62)
+    return sf.timestamp_micros(sf.when(fits, exact.cast("long")))
