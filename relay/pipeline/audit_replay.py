@@ -177,6 +177,8 @@ class _Worker:
         """Count when it begins to live, is overdue, and ends."""
         known = self._alive
         due = timer.due if timer is not None and timer.due is not None else at
+        if (timer is None) == (known is not None):
+            self._rules.tally.counts["began" if known is None else "ended"] += 1
         if timer is None:
             if known is not None:
                 self._mark("open", known[0], at)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from redis.asyncio import Redis
 
 from relay.core.ports import MAX_PER_CALL
+from relay.store.blocking import Line, checked
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 
@@ -30,3 +31,17 @@ async def standing(
             (score is not None, record is not None) for score, record in zip(scores, records, strict=True)
         ]
     return found
+
+
+def standing_now(
+    line: Line, keys: KeyNames, topic: str, timer_ids: Sequence[str]
+) -> Iterator[tuple[bool, bool]]:
+    """The same by a connection that blocks. A timer's two answers are of one moment."""
+    timeline, _, leases, *_ = keys.of(topic)
+    for start in range(0, len(timer_ids), MAX_PER_CALL):
+        part = timer_ids[start : start + MAX_PER_CALL]
+        line.send(("MULTI",), ("ZMSCORE", timeline, *part), ("HMGET", leases, *part), ("EXEC",))
+        *_, answer = line.receive(4)
+        scores, records = checked(answer)
+        for score, record in zip(checked(scores), checked(records), strict=True):
+            yield score is not None, record is not None

@@ -1,0 +1,176 @@
+"""The audit over a lake says what the audit of one journal says: the same journals, judged by both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from relay.core.audit import Audit as Core
+from relay.core.audit import Promise, Report
+from relay.core.journal import Batch, Kind, Record
+from relay.pipeline import audit_job, audit_tables, journal_rows
+from relay.pipeline.audit_job import Audit
+from relay.pipeline.lake import Lake, hour_of, milliseconds
+from tests.audit.cases import CASES
+from tests.audit.cases_at_odds import CASES as AT_ODDS
+from tests.audit.forge import renumbered
+from tests.audit.test_mutations import MUTATIONS, mutants
+from tests.pipeline.journals import history, long_history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+Journals = dict[str, list[Batch]]
+
+
+def in_order(batches: list[Batch]) -> list[Batch]:
+    """Entries as a stream would give them: rising."""
+    return [replace(batch, entry=f"{1_767_225_600_000 + n * 977}-{n % 3}") for n, batch in enumerate(batches)]
+
+
+def forged() -> Journals:
+    """Histories that break a promise, their legal twins, and what a foreign writer may have done."""
+    found: Journals = {}
+    for name, case in (*CASES.items(), *AT_ODDS.items()):
+        found[f"broken: {name}"] = in_order(case.broken().batches)
+        found[f"legal: {name}"] = in_order(case.legal().batches)
+    return found
+
+
+def random() -> Journals:
+    """Legal histories, some of them at rest; and the same with a record dropped, doubled or altered."""
+    found: Journals = {f"random {seed}": list(history(seed, finish=seed % 2 == 0)) for seed in range(12)}
+    chance = Random(7)
+    for name, (kinds, mutation) in MUTATIONS.items():
+        for seed in range(2):
+            made = [batches for _, batches in mutants(list(history(seed)), kinds, mutation)]
+            for n, batches in enumerate(chance.sample(made, min(len(made), 3))):
+                found[f"{name} {seed} {n}"] = in_order(batches)
+    return found
+
+
+def holed() -> Journals:
+    """Journals with gaps of all sorts."""
+    whole = long_history(range(3))
+    part = replace(whole[9], records=whole[9].records[:-1])
+    more = replace(whole[9], records=(*whole[9].records, Record(Kind.PURGED, dead_id="1-1")))
+    found: Journals = {
+        "no end": whole[:-3],
+        "trimmed": whole[5:],
+        "one missing": [*whole[:20], *whole[21:]],
+        "two missing": [*whole[:20], *whole[21:40], *whole[60:]],
+        "went back": [*whole[:30], *whole[20:]],
+        "began anew": [*whole[:30], *long_history([5])],
+        "empty batch": [*whole[:9], replace(whole[9], records=()), *whole[10:]],
+        "short batch": [*whole[:9], part, *whole[10:]],
+        "long batch": [*whole[:9], more, *whole[10:]],
+        "hidden": renumbered([*whole[:20], *whole[21:]]),
+    }
+    return {name: in_order(batches) for name, batches in found.items()}
+
+
+def table(spark: SparkSession, journals: Journals) -> DataFrame:
+    """As the lake has them."""
+    batches = [rows for topic, journal in journals.items() for rows in journal_rows.arrow(topic, journal)]
+    rows = spark.createDataFrame(pa.Table.from_batches(batches, journal_rows.ARROW))
+    return rows.repartition(2).withColumns(
+        {"hour": hour_of(milliseconds()), "part": milliseconds().cast("string")}
+    )
+
+
+def told_by_core(batches: list[Batch], *, exclusive: bool, at_rest: bool) -> Report:
+    core = Core(exclusive=exclusive, examples=1000)
+    for batch in batches:
+        core.add(batch)
+    return core.report(at_rest=at_rest)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_both_audits_say_the_same(
+    strict: bool,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Verdicts, what was checked, breaks and doubts with all examples, all counts, and lateness, by
+    topic: where nobody else may have written and nothing lives, and where neither is known."""
+    made = {**forged(), **random(), **holed()}
+    rows = table(spark, made)
+    monkeypatch.setattr(Lake, "rows", lambda *_: rows)
+    out = str(tmp_path / "out")
+    audit_job.run(spark, None, Audit(str(tmp_path / "lake"), out, exclusive=strict, at_rest=strict))
+    found = Found(spark, out)
+    for topic, batches in made.items():
+        report = told_by_core(batches, exclusive=strict, at_rest=strict)
+        assert found.of(topic) == expected(report), topic
+
+
+def expected(report: Report) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        each.promise.title: (each.verdict.value, each.checked, each.refuted, dict(each.doubts))
+        for each in report.judgements
+    }
+    counts = {name: report.counts.get(core, 0) for name, core in COUNTED.items()}
+    examples = {
+        (int(each.promise), found.timer_id, found.what, found.time, found.entries[-1])
+        for each in report.judgements
+        for found in each.examples
+    }
+    return told | {
+        "counts": counts,
+        "lateness": (report.lateness_count, *report.lateness.values()) if report.lateness else (0,),
+        "open": report.open_count,
+        "gaps": sorted((gap.entry, gap.missing, gap.why) for gap in report.gaps),
+        "examples": examples,
+    }
+
+
+COUNTED = {
+    title: name
+    for title, name in audit_tables.COUNTS.items()
+    if ":" not in name and name not in ("began", "ended")
+}
+
+
+class Found:
+    """An audit's tables, by topic."""
+
+    def __init__(self, spark: SparkSession, out: str) -> None:
+        self._tables = {
+            name: spark.read.parquet(f"{out}/{name}").collect()
+            for name in ("verdicts", "topics", "open", "gaps", "findings")
+        }
+
+    def of(self, topic: str) -> dict[str, Any]:
+        rows = {name: [row for row in rows if row.topic == topic] for name, rows in self._tables.items()}
+        told: dict[str, Any] = {
+            row.title: (row.verdict, row.checked, row.refuted, row.doubts) for row in rows["verdicts"]
+        }
+        total = rows["topics"][0]
+        lateness = [total[name] for name in ("lateness_count", "p50_us", "p99_us", "p99_9_us", "max_us")]
+        return told | {
+            "counts": {name: total[name] for name in COUNTED},
+            "lateness": tuple(lateness) if total.lateness_count else (0,),
+            "open": len(rows["open"]),
+            "gaps": sorted((row.entry, row.missing, row.why) for row in rows["gaps"]),
+            "examples": self._examples(rows["findings"], told),
+        }
+
+    def _examples(self, rows: list[Any], told: dict[str, Any]) -> set[Any]:
+        """Of breaks if there are any, else of doubts."""
+        chosen: set[Any] = set()
+        for promise in Promise:
+            refuted = told[promise.title][2] > 0
+            own = [
+                row for row in rows if row.promise == promise and row.what and (row.reason == "") == refuted
+            ]
+            for row in own:
+                at = round(row.at.timestamp() * 1_000_000)
+                chosen.add((int(promise), row.timer_id, row.what, at, row.entry))
+        return chosen
