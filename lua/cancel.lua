@@ -1,6 +1,6 @@
 -- cancel.lua: remove timers.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline, payloads, leases, marks
 -- ARGV    two for each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is
 --         cancelled once
@@ -8,6 +8,7 @@
 -- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
 --         is scheduled under that id later can't be settled by the old delivery.
 
+MARKS = KEYS[4]
 local bad = wrong_type()
 if bad then return bad end
 
@@ -38,5 +39,6 @@ if #gone > 0 then
   redis.call('HDEL', KEYS[3], unpack(gone))
   redis.call('HDEL', KEYS[2], unpack(gone))
   redis.call('ZREM', KEYS[1], unpack(gone))
+  mark(gone) -- also what is not there: it may rest in the cold store
 end
 return answer(reply)

@@ -1,6 +1,6 @@
 -- claim.lua: lease timers whose score has come, the earliest first.
 --
--- KEYS    timeline, payloads, leases, dead, pause
+-- KEYS    timeline, payloads, leases, dead, pause, marks
 -- ARGV[1] limit, 1 to 500
 -- ARGV[2] lease in microseconds
 -- ARGV[3] nonce, 16 bytes, never used before
@@ -24,6 +24,7 @@
 
 local READ = 16 -- payloads at a time
 
+MARKS = KEYS[6]
 local now_us = time_us()
 local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local paused = ''
@@ -148,6 +149,7 @@ if taken > 0 then
     redis.call('HDEL', KEYS[3], unpack(ended))
     redis.call('HDEL', KEYS[2], unpack(ended))
     redis.call('ZREM', KEYS[1], unpack(ended))
+    mark(ended)
   else
     redis.call('HDEL', KEYS[3], ids[1])
   end

@@ -6,6 +6,8 @@
 --   KEYS[3] leases    HASH    timer_id -> record, written by relays only
 --   KEYS[4] dead      STREAM  one entry a death; see `bury`
 --   KEYS[5] pause     STRING  microseconds since 1970 until which nothing is claimed
+-- and behind those that it takes, where a script may end timers:
+--   MARKS   marks     HASH    what a sweep has to know of; see marks.lua. There only while one is under way
 --
 -- Where the topic has a journal, journal.lua comes between this and a script that changes something.
 --
@@ -25,6 +27,7 @@ local OFF_GRID = 2 ^ -21
 local LATEST = 253402300799 -- the last second of the year 9999
 
 local JOURNAL -- its key, if the topic has one: see journal.lua
+local MARKS, marking -- their key, if the script has it; and whether a sweep is under way
 
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
@@ -45,6 +48,7 @@ local function own_score(us, due) return math.max(math.floor(us), math.ceil(due 
 local function wrong_type()
   for i = 1, #KEYS do
     local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
+    if KEYS[i] == MARKS then kind, marking = 'hash', found == 'hash' end
     if found ~= kind and found ~= 'none' then
       return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end
@@ -154,6 +158,15 @@ local function bury(dead, now_us)
       'error', text, 'envelope', envelope or '') or ''
   end
   return names
+end
+
+-- Tell the sweep that is under way, if one is, that these timers' lives have ended, or never are to begin: what the
+-- cold store holds of them is over. To be called after the removal, so that a delete is the first write.
+local function mark(ids)
+  if not marking or #ids == 0 then return end
+  local fields = { 'any', '1' }
+  for n, id in ipairs(ids) do fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, '' end
+  redis.call('HSET', MARKS, unpack(fields))
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.

@@ -1,6 +1,6 @@
 -- settle.lua: end leases.
 --
--- KEYS    timeline, payloads, leases, dead
+-- KEYS    timeline, payloads, leases, dead, marks
 -- ARGV[1] channel of wake hints
 -- ARGV[2] to ARGV[6] the policy's limits, see `read_limits`
 -- ARGV    then groups of timers whose leases end alike: nonce, verb, detail, how many, and their ids; each
@@ -22,6 +22,7 @@
 -- Race    a clock that steps back: no score that is written is before the due time.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
+MARKS = KEYS[5]
 local bad = wrong_type()
 if bad then return bad end
 
@@ -156,6 +157,7 @@ end
 if #ended > 0 then
   redis.call('HDEL', KEYS[2], unpack(ended))
   redis.call('ZREM', KEYS[1], unpack(ended))
+  mark(ended)
 end
 if #moved > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
 if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end

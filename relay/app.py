@@ -198,6 +198,8 @@ def key_names(redis: RedisSettings) -> KeyNames:
         dead=redis.dead_key,
         pause=redis.pause_key,
         journal=redis.journal_key,
+        marks=redis.marks_key,
+        retiring=redis.retiring_key,
         topics=redis.topics_key,
         wake=redis.wake_channel,
         hash_tags=redis.hash_tags,

@@ -6,7 +6,7 @@ import os
 import uuid
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ class Files:
         target = self.at(name)
         scheme = urlsplit(target).scheme
         if scheme == "file":
-            return _link(Path(unquote(urlsplit(target).path)), text)
+            return _link(Path("/" + target.removeprefix("file:").lstrip("/")), text)  # Hadoop quotes nothing
         if scheme in RENAMES:
             draft = self._path(f"{target}.{uuid.uuid4().hex}")
             self._write(draft, text)

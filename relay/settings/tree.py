@@ -90,6 +90,14 @@ class RedisSettings(Section):
     dead_key: Prefix = field("timers_dead", "", "Prefix of the streams of dead letters.")
     pause_key: Prefix = field("timers_pause", "", "Prefix of the keys that pause a topic.")
     journal_key: Prefix = field("timers_journal", "", "Prefix of the streams that are topics' journals.")
+    marks_key: Prefix = field(
+        "timers_marks", "", "Prefix of the keys that a sweep of the pipeline leaves marks in."
+    )
+    retiring_key: Prefix = field(
+        "timers_retiring",
+        "",
+        "Prefix of the keys by which the pipeline's writes to the cold store are fenced.",
+    )
     topics_key: Prefix = field("timers_topics", "", "The set of all topics, and the prefix of its locks.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
     hash_tags: bool = field(
@@ -128,6 +136,8 @@ class RedisSettings(Section):
             dead_key=self.dead_key,
             pause_key=self.pause_key,
             journal_key=self.journal_key,
+            marks_key=self.marks_key,
+            retiring_key=self.retiring_key,
             topics_key=self.topics_key,
         )
         return self

@@ -98,7 +98,7 @@ class BulkStore:
         """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
         self.line = Line(url, timeout=timeout)
         self.keys = keys or KeyNames()
-        self._journals = journals
+        self.journals = journals
         self._topics: dict[str, _Topic] = {}
         self._scripts: dict[str, Script] = {}
         self._under_way: deque[_Sent] = deque()
@@ -163,7 +163,7 @@ class BulkStore:
         known = self._topics.get(name)
         if known is None:
             self.flush()
-            keep = self._journals.keep(name)
+            keep = self.journals.keep(name)
             if self._probe(name) and not keep:
                 keep = KEEP_ALL
             self.line.ask("SADD", self.keys.topics, name)

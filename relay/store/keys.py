@@ -19,6 +19,8 @@ class KeyNames:
     dead: str = "timers_dead"
     pause: str = "timers_pause"
     journal: str = "timers_journal"
+    marks: str = "timers_marks"
+    retiring: str = "timers_retiring"
     topics: str = "timers_topics"
     wake: str = "timers_wake"
     hash_tags: bool = False
@@ -35,6 +37,15 @@ class KeyNames:
             f"{self.pause}:{tag}",
             f"{self.journal}:{tag}",
         )
+
+    def marks_of(self, topic: str) -> str:
+        """What a sweep has to know of. Scripts that may end timers take it behind their other keys, and
+        before the journal."""
+        return f"{self.marks}:{self._tag(topic)}"
+
+    def retiring_of(self, topic: str) -> str:
+        """Who may take timers out of Redis for a write to the cold store. Only the pipeline knows it."""
+        return f"{self.retiring}:{self._tag(topic)}"
 
     def channel(self, topic: str) -> str:
         """The pub/sub channel of the topic's wake hints."""

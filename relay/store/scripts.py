@@ -44,6 +44,9 @@ def source(name: str) -> str:
 KEYS = {"claim": 5, "settle": 4, "letters": 4, "redrive": 4, "purge": 4, "trim": 4, "stats": 5, "pause": 5}
 """How many of a topic's keys a script takes, if not the first three."""
 
+MARKING = frozenset(("cancel", "claim", "settle"))
+"""The verbs that may end timers, and so take the key of a sweep's marks as well."""
+
 READING = frozenset(("get", "list", "letters", "stats", "sweep"))
 """The verbs that change nothing; all others are in the topic's journal, if it has one."""
 
@@ -60,12 +63,15 @@ class Script:
         self.name = name
         self.keys = KEYS.get(verb, 3)
         self.journal = bool(journal)
+        self.marks = verb in MARKING
         self.text = source(name) if text is None else text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
-    async def __call__(self, redis: Redis, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run it on what it takes of a topic's `keys`; raises what redis-py raises."""
-        keys = [*keys[: self.keys], *(keys[-1:] if self.journal else ())]
+    async def __call__(
+        self, redis: Redis, keys: Sequence[str], args: Sequence[Argument], marks: str = ""
+    ) -> Any:
+        """Run it on what it takes of a topic's `keys` and `marks`; raises what redis-py raises."""
+        keys = [*keys[: self.keys], *((marks,) if self.marks else ()), *(keys[-1:] if self.journal else ())]
         try:
             return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -114,7 +120,9 @@ class Scripts:
     async def _call(self, name: str, topic: str, args: Sequence[Argument]) -> Any:
         try:
             async with translated_errors():
-                return await self._scripts[name](self._redis, self._keys.of(topic), args)
+                return await self._scripts[name](
+                    self._redis, self._keys.of(topic), args, self._keys.marks_of(topic)
+                )
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
                 self._leave()

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
-from relay.store import envelope, records, topics
+from relay.store import envelope, loading, records, topics
+from relay.store.bulk import BulkStore
 from relay.store.connect import connect
 from relay.store.journal import JournalReader
 from relay.store.keys import KeyNames
+from relay.store.loading import Loaded, Loading, Marks, Rows
 from relay.store.records import NO_NONCE, Record
 from relay.store.redis import VERBS, RedisStore
-from relay.store.scripts import READING, source
+from relay.store.scripts import READING, Script, source
 from relay.store.topics import RedisTopics
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def replaced(text: str, old: str, new: str) -> str:
 
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    verbs = (*VERBS, *topics.VERBS)
+    verbs = (*VERBS, *topics.VERBS, *loading.VERBS)
     names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
     for name in ("pause", "pause+journal"):
@@ -128,12 +130,16 @@ class Bench:
         self.keys = KeyNames().of(topic)
         self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
         self.keep, self.trimmed = 0, 0
+        self.marks = KeyNames().marks_of(topic)
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
         self.texts = texts(*breaks)
         journals = Journals(lambda _: self.keep, self._trimmed)
         self.store = RedisStore(self.redis, park_grace=GRACE, journals=journals, texts=self.texts)
         self.topics = RedisTopics(self.redis, journals=journals, texts=self.texts)
+        self.bulk = BulkStore(server.url, journals=journals)
+        self.bulk._scripts |= {name: Script(name, text) for name, text in self.texts.items()}
+        self.loading = Loading(self.bulk)
         self.now = NOW
 
     @property
@@ -145,6 +151,7 @@ class Bench:
     def now(self, instant: int) -> None:
         self._now = instant
         self.raw.set(f"{self.timeline}:now", instant)
+        self.raw.set(f"{self.marks}:now", instant)
 
     def _trimmed(self, topic: str, count: int) -> None:
         assert topic == self.topic
@@ -154,7 +161,30 @@ class Bench:
         """The topic's whole journal."""
         return await JournalReader(self.redis).read(self.topic, count=1000)
 
+    def open(self, plan: str = "1", driver: str = "d", *, epoch: str = "e") -> Marks:
+        """Open marks for a sweep's plan."""
+        told = self.loading.open(self.topic, plan, driver, lock=15 * SECOND, ttl=3600, epoch=epoch)
+        assert isinstance(told, str), told
+        return Marks(self.topic, told, plan)
+
+    def load(
+        self, marks: Marks, *timer_ids: str, batch: int = 0, due: int | None = None, version: int = 10
+    ) -> Loaded:
+        """Load them as one batch; what that came to."""
+        due = self.now + SECOND if due is None else due
+        before = self.loading.done
+        size = len(timer_ids)
+        self.loading.load(marks, Rows(batch, timer_ids, [due] * size, [ENVELOPE] * size, [version]))
+        self.loading.flush()
+        return Loaded(*(new - old for new, old in zip(self.loading.done, before, strict=True)))
+
+    def retire(self, *timer_ids: str, version: int = 20) -> int:
+        """Retire them for a write of that version; how many lived."""
+        self.loading.may_retire(self.topic, version, "w")
+        return self.loading.retire(self.topic, version, "w", timer_ids)
+
     async def close(self) -> None:
+        self.bulk.close()
         await self.redis.aclose()
         self.raw.close()
 

@@ -21,6 +21,7 @@ from tests.lua.bench import Bench, Break
 from tests.lua.breaks import BREAKS
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
+from tests.lua.killers_load import OF_LOAD
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -126,6 +127,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "pages skip what moved up": (read.test_pages_over_any_scores,),
     **OF_FAILURE,
     **OF_JOURNAL,
+    **OF_LOAD,
 }
 
 

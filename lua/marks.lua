@@ -1,0 +1,40 @@
+-- marks.lua: open a topic's marks for a sweep's plan, keep them, close them.
+--
+-- KEYS    marks                      HASH, there only while a plan is open:
+--           'epoch'                  made anew whenever there were no marks
+--           'plan', 'driver', 'until' whose they are, and until when nobody else may take them, microseconds
+--           't' and a timer_id       the timer was delivered, cancelled or died
+--           'f' and a timer_id       rows of the cold store before this version are over
+--           'b', plan, ':', batch    the ledger: what a batch that was loaded came to
+--           'any'                    there is a 't' or an 'f'
+-- ARGV[1] 'open'   ARGV[2] plan, ARGV[3] driver, ARGV[4] microseconds for which it is the driver's own, ARGV[5]
+--                  milliseconds after which nobody has kept them, ARGV[6] epoch if there are none
+--         'keep'   the same without the last
+--         'close'  plan, driver
+-- Returns { 'OPEN', epoch } | { 'BUSY', microseconds for which it is another's }
+--         { 'OK' } | { 'LOST' }      they are not, or no more, this plan's and driver's
+--         error WRONGKEYTYPE
+-- Race    a driver that comes to itself after another went on in its place: it can't close what that one needs.
+
+MARKS = KEYS[1]
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+local verb, plan, driver = ARGV[1], ARGV[2], ARGV[3]
+local held, by, till = unpack(redis.call('HMGET', MARKS, 'plan', 'driver', 'until'))
+local mine = held == plan and by == driver
+if verb == 'close' then
+  if not mine then return answer({ 'LOST' }) end
+  redis.call('UNLINK', MARKS)
+  return answer({ 'OK' })
+end
+if verb == 'keep' and not mine then return answer({ 'LOST' }) end
+if by and by ~= driver and now_us < tonumber(till) then return answer({ 'BUSY', tonumber(till) - now_us }) end
+
+local epoch = redis.call('HGET', MARKS, 'epoch') or ARGV[6]
+redis.call('HSET', MARKS, 'epoch', epoch, 'plan', plan, 'driver', driver, 'until',
+  string.format('%.0f', now_us + tonumber(ARGV[4])))
+redis.call('PEXPIRE', MARKS, ARGV[5])
+if verb == 'keep' then return answer({ 'OK' }) end
+return answer({ 'OPEN', epoch })

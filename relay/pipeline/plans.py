@@ -1,0 +1,150 @@
+"""A sweep's plans: what each has taken of the cold store, so that none takes it again.
+
+    plans/topic=orders/00000007/plan.json     what it takes, and under which marks: create-if-absent, as all
+    of these plans/topic=orders/00000007/staged.json   where its rows lie, in which batches
+    plans/topic=orders/00000007/done.json     it is over: what it took is consumed, or nothing if it was
+    abandoned
+
+There is one plan of a topic at a time: a plan begins when the one before it is done. Whoever is killed leaves
+one that is open, and whoever comes next goes on with it. Of two that begin the same one, one is first, and
+the other takes part in that or ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import quote
+
+from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write, hour_text
+from relay.pipeline.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one sweep of one topic does. `rivals` are files that may hold newer rows of the same timers."""
+
+    number: int
+    topic: str
+    epoch: str
+    until: str
+    batch: int
+    inputs: tuple[DataFile, ...]
+    rivals: tuple[DataFile, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.number)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Its rows as they go to Redis: `files` holds number, name and rows of each, in the order of due
+    times."""
+
+    folder: str
+    files: tuple[tuple[int, str, int], ...]
+    batch: int
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for *_, rows in self.files)
+
+    @property
+    def batches(self) -> int:
+        return sum(-(-rows // self.batch) for *_, rows in self.files)
+
+
+class Plans:
+    """The plans of one topic."""
+
+    def __init__(self, files: Files, topic: str) -> None:
+        self._files = files
+        self.topic = topic
+        self.folder = f"plans/topic={quote(topic, safe='')}"
+
+    def numbers(self) -> list[int]:
+        """All that were begun, in order."""
+        return sorted(int(name) for name in self._files.names(self.folder) if name.isdigit())
+
+    def following(self) -> int:
+        """The number of the plan that is open, or else of the next one."""
+        numbers = self.numbers()
+        if not numbers:
+            return 1
+        return numbers[-1] + 1 if self.done(numbers[-1]) is not None else numbers[-1]
+
+    def plan(self, number: int) -> Plan | None:
+        found = self._read(number, "plan")
+        if found is None:
+            return None
+        return Plan(**{**found, "inputs": _files(found["inputs"]), "rivals": _files(found["rivals"])})
+
+    def staged(self, number: int) -> Staged | None:
+        found = self._read(number, "staged")
+        return found and Staged(found["folder"], tuple(map(tuple, found["files"])), found["batch"])
+
+    def done(self, number: int) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._read(number, "done")
+        return found
+
+    def begin(self, plan: Plan) -> bool:
+        """Whether it is this one that has the number now."""
+        return self._publish(plan.number, "plan", asdict(plan))
+
+    def stage(self, number: int, staged: Staged) -> bool:
+        """Whether it is this staging that counts."""
+        return self._publish(number, "staged", asdict(staged))
+
+    def end(self, plan: Plan, counts: dict[str, int]) -> bool:
+        """It is loaded: its inputs are consumed. Whether nobody said so before, or otherwise."""
+        return self._publish(plan.number, "done", {"consumed": [file.name for file in plan.inputs], **counts})
+
+    def abandon(self, number: int) -> bool:
+        """It takes nothing: its inputs are free for the next one."""
+        return self._publish(number, "done", {"consumed": [], "abandoned": True})
+
+    def consumed(self) -> set[str]:
+        """Names of all files that plans have taken."""
+        done = (self.done(number) or {"consumed": []} for number in self.numbers())
+        return {name for each in done for name in each["consumed"]}
+
+    def remove(self, number: int) -> None:
+        """Forget a plan; never the last one."""
+        self._files.remove(f"{self.folder}/{number:08d}")
+
+    def _read(self, number: int, part: str) -> Any:
+        text = self._files.read(f"{self.folder}/{number:08d}/{part}.json")
+        return None if text is None else json.loads(text)
+
+    def _publish(self, number: int, part: str, document: dict[str, Any]) -> bool:
+        return self._files.publish(f"{self.folder}/{number:08d}/{part}.json", json.dumps(document))
+
+
+def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
+    return tuple(DataFile(**document) for document in documents)
+
+
+def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | None, batch: int) -> Plan:
+    """A plan for what is due by `until` (microseconds; None for all), to the end of that hour."""
+    last = hour_text(until) if until is not None else "9999-99"
+    consumed = plans.consumed()
+    held = _of_topic(cold.settled(cold.writes()), plans.topic)
+    inputs = tuple(
+        file for file in held if file.hour <= last and file.name not in consumed and file.hour != CANCELLED
+    )
+    oldest = min((file.oldest for file in inputs), default=0)
+    names = {file.name for file in inputs}
+    # Also what earlier plans consumed: a late write of an older version must not win over it.
+    rivals = tuple(file for file in held if file.name not in names and file.newest >= oldest)
+    return Plan(number, plans.topic, epoch, last, batch, inputs, rivals if inputs else ())
+
+
+def _of_topic(writes: Iterable[Write], topic: str) -> list[DataFile]:
+    return [file for write in writes for file in write.files if file.topic == topic]

@@ -1,0 +1,232 @@
+"""What a sweep does in Redis: a topic's marks, the guarded load, and what a write to the cold store retires.
+
+The scripts `marks.lua`, `load.lua` and `retire.lua` say what they promise, and which races they close.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+from redis.exceptions import NoScriptError
+
+from relay.core.errors import StoreRefused
+from relay.core.instants import to_score
+from relay.store.blocking import Argument, checked
+from relay.store.bulk import KEEP_ALL, BulkStore
+from relay.store.scripts import Script
+
+VERBS = ("load", "retire", "marks")
+
+VERSION_DIGITS = 19
+"""Of a version as the scripts compare it: they know no whole numbers of that size."""
+
+AHEAD = 2
+"""Batches that are under way while the next one is made."""
+
+RETIRING = 7 * 86_400
+"""Seconds for which Redis remembers who retires; who comes later asks anew."""
+
+
+class StalePlan(StoreRefused):
+    """The marks that the plan was made under are gone, or another plan has them: what it has read is old."""
+
+
+class Fenced(StoreRefused):
+    """A sweep has finished this write in its writer's place."""
+
+
+class Marks(NamedTuple):
+    """What a load has to show: the marks' epoch, and the plan that has them."""
+
+    topic: str
+    epoch: str
+    plan: str
+
+
+class Rows(NamedTuple):
+    """One batch as columns: `due` and `expires` in microseconds, `versions` one for each row or one for
+    all."""
+
+    batch: int
+    timer_ids: Sequence[str | bytes]
+    due: Sequence[int]
+    envelopes: Sequence[bytes]
+    versions: Sequence[int]
+    expires: Sequence[int | None] = ()
+
+
+class Loaded(NamedTuple):
+    """What batches came to; `again` counts those that had been loaded before."""
+
+    batches: int = 0
+    loaded: int = 0
+    live: int = 0
+    marked: int = 0
+    again: int = 0
+
+    def plus(self, other: Loaded) -> Loaded:
+        return Loaded(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def version_text(version: int) -> str:
+    """As the scripts take it."""
+    return f"{version:0{VERSION_DIGITS}d}"
+
+
+class Loading:
+    """The sweep's part of a `BulkStore`: the same connection, and the topic's journal if it has one."""
+
+    def __init__(self, store: BulkStore) -> None:
+        self._store = store
+        self._kept: dict[str, int] = {}
+        self._under_way: deque[tuple[Sequence[Argument], Script]] = deque()
+        self.done = Loaded()
+        """What all batches came to whose replies have come."""
+
+    # -------------------------------------------------------------------- marks
+
+    def open(self, topic: str, plan: str, driver: str, *, lock: int, ttl: int, epoch: str) -> str | int:
+        """The marks' epoch: `epoch` if there were none, and from now on there are. Or the microseconds for
+        which they are another driver's. `lock` in microseconds, `ttl` in seconds."""
+        word, value = self._run("marks", topic, "open", plan, driver, lock, ttl * 1000, epoch)
+        return int(value) if word == b"BUSY" else value.decode()
+
+    def keep(self, topic: str, plan: str, driver: str, *, lock: int, ttl: int) -> bool:
+        """Whether they are this driver's still, and for another `lock`."""
+        return bool(self._run("marks", topic, "keep", plan, driver, lock, ttl * 1000)[0] == b"OK")
+
+    def close(self, topic: str, plan: str, driver: str) -> bool:
+        """Whether they were this driver's; there are none then."""
+        return bool(self._run("marks", topic, "close", plan, driver)[0] == b"OK")
+
+    # --------------------------------------------------------------------- load
+
+    def load(self, marks: Marks, rows: Rows) -> None:
+        """Insert the batch, once; `flush` tells that it is. Raises `StalePlan`, `StoreError`."""
+        while len(self._under_way) >= AHEAD:
+            self._settle()
+        args: list[Argument] = [self._store.keys.channel(marks.topic), marks.epoch, marks.plan, rows.batch]
+        args.append("".join(map(version_text, rows.versions)))
+        start = len(args)
+        args += [b""] * (3 * len(rows.timer_ids))
+        args[start::3] = rows.timer_ids
+        args[start + 1 :: 3] = _scores(rows)
+        args[start + 2 :: 3] = rows.envelopes
+        script, command = self._command("load", marks.topic, args)
+        self._send(command, script)
+
+    def _send(self, command: Sequence[Argument], script: Script) -> None:
+        self._store.line.send(command)
+        self._under_way.append((command, script))
+
+    def skip(self, marks: Marks, batch: int) -> bool:
+        """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""
+        self.flush()
+        key, entry = self._store.keys.marks_of(marks.topic), f"b{marks.plan}:{batch}"
+        epoch, plan, done = self._store.line.ask("HMGET", key, "epoch", "plan", entry)
+        if (epoch, plan) != (marks.epoch.encode(), marks.plan.encode()):
+            raise StalePlan("the marks of this plan are gone; plan anew")
+        if done is None:
+            return False
+        self.done = self.done.plus(Loaded(1, *_ENTRY.unpack(done))._replace(again=1))
+        return True
+
+    def flush(self) -> None:
+        """Wait for all that is under way; raises `StalePlan`, `StoreError`."""
+        while self._under_way:
+            self._settle()
+
+    def _settle(self) -> None:
+        command, script = self._under_way.popleft()
+        (reply,) = self._store.line.receive(1)
+        if isinstance(reply, NoScriptError):  # it comes behind what is under way; the ledger minds no order
+            self._send(("EVAL", script.text, *command[2:]), script)
+            return
+        self._count(reply)
+
+    def _count(self, reply: Any) -> None:
+        answer = checked(reply)
+        if answer and isinstance(answer[0], list):
+            answer = answer[0]  # of a topic with a journal, and what that has lost
+        word, *counts = answer
+        if word == b"STALE_PLAN":
+            raise StalePlan("the marks of this plan are gone; plan anew")
+        self.done = self.done.plus(Loaded(1, *counts)._replace(again=int(word == b"DONE")))
+
+    # ------------------------------------------------------------------- retire
+
+    def may_retire(self, topic: str, version: int, token: str) -> None:
+        """Make `token` the one that may retire for the version's rows, and no other; nor may any for older
+        ones, until they have asked anew."""
+        key = self._store.keys.retiring_of(topic)
+        own = version_text(version).encode()
+        older = [name for name in self._store.line.ask("HKEYS", key) if name < own]
+        if older:
+            self._store.line.ask("HDEL", key, *older)
+        self._store.line.ask("HSET", key, version_text(version), token)
+        self._store.line.ask("EXPIRE", key, RETIRING)
+
+    def has_retired(self, topic: str, version: int) -> None:
+        """Nobody needs to retire for the version's rows any more."""
+        self._store.line.ask("HDEL", self._store.keys.retiring_of(topic), version_text(version))
+
+    def retire(self, topic: str, version: int, token: str, timer_ids: Sequence[str | bytes]) -> int:
+        """Remove them from Redis; how many lived. Raises `Fenced`, `StoreError`. At most 500."""
+        reply = self._run("retire", topic, version_text(version), token, *timer_ids)
+        if reply[0] == b"FENCED":
+            raise Fenced("a sweep has finished this write to the cold store; nothing is left to do")
+        return int(reply[1])
+
+    # ------------------------------------------------------------------ scripts
+
+    def _run(self, verb: str, topic: str, *args: Argument) -> Any:
+        script, command = self._command(verb, topic, args)
+        self._store.line.send(command)
+        (reply,) = self._store.line.receive(1)
+        if isinstance(reply, NoScriptError):
+            self._store.line.send(("EVAL", script.text, *command[2:]))
+            (reply,) = self._store.line.receive(1)
+        answer = checked(reply)
+        return answer[0] if script.journal else answer
+
+    def _command(self, verb: str, topic: str, args: Sequence[Argument]) -> tuple[Script, Sequence[Argument]]:
+        keep = 0 if verb == "marks" else self._keep(topic)
+        script = self._store.known(f"{verb}+journal" if keep else verb)
+        keys = self._keys(verb, topic)
+        if keep:
+            keys = (*keys, self._store.keys.of(topic)[-1])
+            args = (*args, keep)
+        return script, ("EVALSHA", script.sha, len(keys), *keys, *args)
+
+    def _keys(self, verb: str, topic: str) -> tuple[str, ...]:
+        keys, marks = self._store.keys, self._store.keys.marks_of(topic)
+        if verb == "marks":
+            return (marks,)
+        first = keys.of(topic)[:3]
+        return (*first, marks) if verb == "load" else (*first, keys.retiring_of(topic), marks)
+
+    def _keep(self, topic: str) -> int:
+        """How many changes the topic's journal keeps; 0 if it has none."""
+        if topic not in self._kept:
+            there = self._store.line.ask("TYPE", self._store.keys.of(topic)[-1]) == b"stream"
+            self._kept[topic] = self._store.journals.keep(topic) or (KEEP_ALL if there else 0)
+        return self._kept[topic]
+
+
+_ENTRY = Struct("<III")
+"""The ledger's: loaded, live, marked."""
+
+
+def _scores(rows: Rows) -> Sequence[Argument]:
+    scores: list[Argument] = [due / 1e6 if due < _LOSSLESS else to_score(due) for due in rows.due]
+    for n, expires in enumerate(rows.expires):
+        if expires is not None:
+            scores[n] = f"{scores[n]!r};{to_score(expires)!r}"
+    return scores
+
+
+_LOSSLESS = 2**33 * 1_000_000
+"""Microseconds before which the nearest double is the score; see `relay.core.instants`."""

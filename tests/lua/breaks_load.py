@@ -1,0 +1,79 @@
+"""One-line breaks of what a sweep relies on: the ledger, the marks, the fence of retirements."""
+
+from __future__ import annotations
+
+from tests.lua.bench import Break
+
+ADDED = "  redis.call('ZADD', KEYS[1], unpack(scores))\n"
+CLEARED = "  redis.call('HDEL', KEYS[3], unpack(loaded))\n"
+
+THE_LOAD = {
+    "ledger not read": Break("load", "if done then\n", "if false then\n"),
+    "ledger not written": Break("load", "redis.call('HSET', MARKS, entry,", "redis.call('HSET', MARKS, 'x',"),
+    "ledger of all plans": Break("load", "local entry = 'b' .. ARGV[3] .. ':' ..", "local entry = 'b:' .."),
+    "what lives is overwritten": Break("load", "  if found[n] then\n", "  if false then\n"),
+    "marks not read": Break("load", "if not marks then return false end", "do return false end"),
+    "touches not read": Break("load", "return marks[2 * n - 1] or", "return"),
+    "versions not compared": Break("load", " or marks[2 * n] and version < marks[2 * n]", ""),
+    "own version held off": Break("load", "version < marks[2 * n]", "version <= marks[2 * n]"),
+    "one version for all rows": Break(
+        "load", "string.sub(ARGV[5], 19 * n - 18, 19 * n)", "string.sub(ARGV[5], 1, 19)"
+    ),
+    "epoch not compared": Break("load", "if epoch ~= ARGV[2] or plan", "if plan"),
+    "plan not compared": Break("load", " or plan ~= ARGV[3] then", " then"),
+    "load begins with a delete": Break("load", ADDED + CLEARED, CLEARED + ADDED),
+    "record of a gone timer kept by the load": Break("load", CLEARED, ""),
+    "no hint from the load": Break("load", "hint(ARGV[1], before, head())", ""),
+    "loaded timers never expire": Break(
+        "load", "insert(n, id, score, tonumber(expires) or 0)", "insert(n, id, score, 0)"
+    ),
+    "loads not in the journal": Break("load", "    note(SCHEDULED,", "    if false then end note(EXTENDED,"),
+}
+THE_MARKS = {
+    "ack leaves no mark": Break("settle", "  mark(ended)\n", ""),
+    "death in a claim leaves no mark": Break("claim", "    mark(ended)\n", ""),
+    "cancel leaves no mark": Break("cancel", "  mark(gone) --", "  --"),
+    "cancel marks only what it finds": Break(
+        "cancel", "gone[#gone + 1] = id -- also", "if there then gone[#gone + 1] = id end -- also"
+    ),
+    "refused cancels are marked": Break(
+        "cancel", "if #gone > 0 then\n", "if #gone == 0 then mark(ids) end\nif #gone > 0 then\n"
+    ),
+    "marks come before the removal": Break(
+        "settle", "local names = bury(dead, now_us)\n", "mark(ended)\nlocal names = bury(dead, now_us)\n"
+    ),
+    "marks without a plan": Break(
+        "prelude", "if not marking or #ids == 0 then", "if not MARKS or #ids == 0 then"
+    ),
+    "marks of another type": Break(
+        "prelude", "kind, marking = 'hash', found == 'hash' end", "kind, marking = found, found == 'hash' end"
+    ),
+    "epoch made anew with marks there": Break(
+        "marks",
+        "redis.call('HGET', MARKS, 'epoch') or ARGV[6]",
+        "ARGV[6] or redis.call('HGET', MARKS, 'epoch')",
+    ),
+    "marks taken from a live driver": Break(
+        "marks", "if by and by ~= driver and now_us", "if false and now_us"
+    ),
+    "marks never taken over": Break("marks", "and now_us < tonumber(till) then", "then"),
+    "kept by whoever comes": Break("marks", "if verb == 'keep' and not mine then", "if false then"),
+    "closed by whoever comes": Break(
+        "marks", "  if not mine then return answer", "  if false then return answer"
+    ),
+    "abandoned marks stay": Break("marks", "redis.call('PEXPIRE', MARKS, ARGV[5])", ""),
+}
+THE_RETIREMENT = {
+    "retired by whoever comes": Break(
+        "retire", "if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then", "if false then"
+    ),
+    "retirement leaves no version": Break("retire", "names[n], ARGV[1]\n", "'fx', ARGV[1]\n"),
+    "an older retirement wins": Break(
+        "retire", "if not floors[n] or floors[n] <= ARGV[1] then", "if true then"
+    ),
+    "a retirement keeps touches": Break("retire", "if #forgotten > 0 then", "if false then"),
+    "retirement leaves the lease": Break("retire", "redis.call('HDEL', KEYS[3], unpack(ids))\n", ""),
+    "retirement leaves the payload": Break("retire", "redis.call('HDEL', KEYS[2], unpack(ids))\n", ""),
+    "retirements not in the journal": Break("retire", "    if r then\n", "    if false then\n"),
+}
+OF_LOAD = {**THE_LOAD, **THE_MARKS, **THE_RETIREMENT}

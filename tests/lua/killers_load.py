@@ -1,0 +1,52 @@
+"""What notices the breaks of what a sweep relies on: every one of the scenarios named."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.lua import test_load as load
+from tests.lua.killers_failure import Scenario
+
+acked: Scenario = partial(load.test_what_ended_stays_away, end=load.end_by_ack)
+died: Scenario = partial(load.test_what_ended_stays_away, end=load.end_in_a_claim)
+cancelled: Scenario = partial(load.test_what_ended_stays_away, end=load.end_by_cancel)
+
+OF_LOAD: dict[str, tuple[Scenario, ...]] = {
+    "ledger not read": (load.test_a_batch_is_loaded_once,),
+    "ledger not written": (load.test_a_batch_is_loaded_once,),
+    "ledger of all plans": (load.test_batches_and_plans_are_apart,),
+    "what lives is overwritten": (load.test_what_lives_is_left_alone,),
+    "marks not read": (acked, load.test_older_rows_are_held_off),
+    "touches not read": (acked, load.test_a_cancel_of_what_is_not_loaded_yet),
+    "versions not compared": (load.test_older_rows_are_held_off, load.test_versions_of_each_row),
+    "own version held off": (load.test_older_rows_are_held_off, load.test_a_late_end_leaves_no_mark),
+    "one version for all rows": (load.test_versions_of_each_row,),
+    "epoch not compared": (load.test_lost_marks_stop_the_load,),
+    "plan not compared": (load.test_another_plan_has_the_marks,),
+    "load begins with a delete": (load.test_a_full_redis_takes_nothing_of_a_batch,),
+    "record of a gone timer kept by the load": (load.test_new_rows_are_inserted,),
+    "no hint from the load": (load.test_an_earlier_head_is_hinted,),
+    "loaded timers never expire": (load.test_rows_that_expire,),
+    "loads not in the journal": (load.test_the_journal_has_what_is_loaded_and_retired,),
+    "ack leaves no mark": (acked,),
+    "death in a claim leaves no mark": (died,),
+    "cancel leaves no mark": (cancelled, load.test_a_cancel_of_what_is_not_loaded_yet),
+    "cancel marks only what it finds": (load.test_a_cancel_of_what_is_not_loaded_yet,),
+    "refused cancels are marked": (load.test_a_refused_cancel_leaves_no_mark,),
+    "marks come before the removal": (load.test_a_full_redis_drains_beside_a_plan,),
+    "marks without a plan": (load.test_without_a_plan_there_are_no_marks,),
+    "marks of another type": (load.test_a_wrong_type,),
+    "epoch made anew with marks there": (load.test_another_plan_has_the_marks,),
+    "marks taken from a live driver": (load.test_one_driver_at_a_time,),
+    "marks never taken over": (load.test_one_driver_at_a_time,),
+    "kept by whoever comes": (load.test_one_driver_at_a_time,),
+    "closed by whoever comes": (load.test_one_driver_at_a_time,),
+    "abandoned marks stay": (load.test_abandoned_marks_go,),
+    "retired by whoever comes": (load.test_a_fenced_writer_removes_nothing,),
+    "retirement leaves no version": (load.test_older_rows_are_held_off,),
+    "an older retirement wins": (load.test_a_late_older_retirement,),
+    "a retirement keeps touches": (load.test_a_mark_before_the_retirement,),
+    "retirement leaves the lease": (load.test_retired_timers_are_gone,),
+    "retirement leaves the payload": (load.test_retired_timers_are_gone,),
+    "retirements not in the journal": (load.test_the_journal_has_what_is_loaded_and_retired,),
+}

@@ -1,0 +1,120 @@
+"""The cold store and the sweep: what rests there comes to Redis once, in its latest version, or not at
+all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relay.pipeline.sweep import SweepBusy, Swept
+from tests.pipeline.cold_world import HOUR, ColdWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+SOON, LATER = HOUR // 2, 30 * HOUR
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
+) -> Iterator[ColdWorld]:
+    world = ColdWorld(spark, valkey, tmp_path / "cold", keyspace.topic())
+    yield world
+    world.close()
+
+
+def test_what_is_due_soon_is_loaded(world: ColdWorld) -> None:
+    """The rest stays, and comes with the sweep of its hour; envelopes arrive as they are."""
+    world.write([("a", SOON), ("b", SOON + 1), ("z", LATER)], "x")
+    assert world.sweep() == Swept(planned=2, staged=2, loaded=2, batches=1)
+    assert world.live() == {"a": SOON, "b": SOON + 1}
+    assert world.payload_of("a") == "x"
+    assert world.whole()
+    assert world.sweep() == Swept(), "what was taken is not taken again"
+    assert world.sweep(horizon=40 * HOUR) == Swept(planned=1, staged=1, loaded=1, batches=1)
+    assert world.live()["z"] == LATER
+
+
+def test_the_latest_version_counts(world: ColdWorld) -> None:
+    """A timer that was moved, to an earlier hour, the same, or a later one; and one that was cancelled."""
+    world.write(
+        [("early", LATER), ("same", SOON), ("late", SOON), ("cancelled", SOON), ("again", SOON)], "old"
+    )
+    world.cancel("cancelled", "again")
+    world.write([("early", SOON), ("same", SOON + 5), ("late", LATER), ("again", SOON + 7)], "new")
+    assert world.sweep() == Swept(planned=7, staged=3, loaded=3, batches=1)
+    assert world.live() == {"early": SOON, "same": SOON + 5, "again": SOON + 7}
+    assert {world.payload_of(name) for name in world.live()} == {"new"}
+    world.touch("early", "same", "again")
+    assert world.sweep(horizon=40 * HOUR).loaded == 1
+    assert world.live() == {"late": LATER}, "what moved away from a later hour does not come back with it"
+
+
+def test_an_older_version_that_comes_late(world: ColdWorld) -> None:
+    """Its writer was slow: the newer one was swept and delivered, or lives; the old one changes neither."""
+    old = world.version()
+    world.write([("gone", SOON), ("lives", SOON)], "new")
+    world.sweep()
+    world.touch("gone")
+    world.write([("gone", SOON), ("lives", SOON + 1), ("other", SOON)], "old", version=old)
+    assert world.live() == {"lives": SOON}, "a late retirement leaves what newer rows have put there"
+    assert world.sweep().loaded == 1
+    assert world.live() == {"lives": SOON, "other": SOON}
+    assert world.payload_of("lives") == "new"
+
+
+def test_a_timer_is_in_one_place(world: ColdWorld) -> None:
+    """Rows for a timer that lives in Redis take it out of there; cancels do so as well."""
+    world.write([("a", SOON), ("b", SOON), ("c", SOON)])
+    world.sweep()
+    world.write([("a", LATER)])
+    world.cancel("b", "nobody")
+    assert world.live() == {"c": SOON}
+    assert world.whole()
+
+
+def test_rows_of_an_unfinished_write_wait(world: ColdWorld) -> None:
+    """Its writer may be about to retire what a sweep would load. When it is silent for long, the sweep
+    finishes it: then a timer that lived goes, and the row comes."""
+    world.write([("a", SOON)], "old")
+    world.sweep()
+    world.write([("a", SOON + 3), ("b", SOON)], "new", retired=False)
+    assert world.sweep() == Swept()
+    assert world.payload_of("a") == "old"
+    assert world.sweep(silent=0) == Swept(planned=2, staged=2, loaded=2, batches=1, finished=1)
+    assert world.live() == {"a": SOON + 3, "b": SOON}
+    assert world.payload_of("a") == "new"
+
+
+def test_another_sweep_is_under_way(world: ColdWorld) -> None:
+    """The second one says so and changes nothing."""
+    world.write([("a", SOON)])
+    first = world.sweeper(lock=60_000_000)
+    first._open(1)
+    with pytest.raises(SweepBusy):
+        world.sweep(wait=0.1)
+    assert first.run().loaded == 1
+
+
+def test_an_odd_topic_and_odd_ids(
+    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
+) -> None:
+    """Whatever a name may hold, in paths and in Redis."""
+    topic = keyspace.topic("a/b c=d%20:é*?#")
+    world = ColdWorld(spark, valkey, tmp_path / "é %41", topic)
+    ids = ["a/b", "ü", "x;y", "%", " ", "日本", "t", "f", "b1:0", "plan"]
+    world.write([(name, SOON) for name in ids])
+    world.write([(ids[0], SOON + 1)])
+    world.cancel("ü")
+    assert world.sweep().loaded == len(ids) - 1
+    assert sorted(world.live()) == sorted(set(ids) - {"ü"})
+    assert world.whole()
+    world.close()
