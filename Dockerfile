@@ -34,7 +34,6 @@ RUN python3 -m venv --without-pip /opt/relay \
  && python3 -m pip --python /opt/relay/bin/python install --no-index --no-cache-dir --disable-pip-version-check \
       --find-links /wheels --compile 'relay-timers[pipeline]' \
  && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
- && ln -s "$(/opt/relay/bin/python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/spark \
  && /opt/relay/bin/python -c 'from pathlib import Path; from relay.pipeline.java import from_pip; from_pip(Path("/opt/java"))' \
  && /opt/java/bin/java -version
 
@@ -52,9 +51,9 @@ LABEL org.opencontainers.image.title="relay-pipeline" \
       org.opencontainers.image.created="${CREATED}"
 COPY --from=pipeline-install /opt/relay /opt/relay
 COPY --from=pipeline-install /opt/java /opt/java
-COPY --from=pipeline-install /opt/spark /opt/spark
 # Java asks the system for the user's name, and Hadoop fails where there is none.
-RUN echo 'relay:x:65532:65532:relay:/tmp:/usr/sbin/nologin' >> /etc/passwd \
+RUN ln -s /opt/relay/lib/python3.*/site-packages/pyspark /opt/spark \
+ && echo 'relay:x:65532:65532:relay:/tmp:/usr/sbin/nologin' >> /etc/passwd \
  && echo 'relay:x:65532:' >> /etc/group
 ENV PATH=/opt/relay/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/tmp \
