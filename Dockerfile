@@ -22,6 +22,51 @@ RUN python3 -m venv --without-pip /opt/relay \
  && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
  && /opt/relay/bin/relay --version
 
+# ------------------------------------------------------------------- the same for the pipeline: Spark and Java
+# Its own wheels come last of all stages that fetch: Spark is 450 MB, and the image of the daemon needs none of it.
+FROM wheels AS pipeline-wheels
+RUN python3 -m pip wheel --no-cache-dir --disable-pip-version-check \
+      --constraint constraints.txt --wheel-dir /wheels '.[pipeline]'
+
+FROM ${BASE} AS pipeline-install
+COPY --from=pipeline-wheels /wheels /wheels
+RUN python3 -m venv --without-pip /opt/relay \
+ && python3 -m pip --python /opt/relay/bin/python install --no-index --no-cache-dir --disable-pip-version-check \
+      --find-links /wheels --compile 'relay-timers[pipeline]' \
+ && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
+ && /opt/relay/bin/python -c 'from pathlib import Path; from relay.pipeline.java import from_pip; from_pip(Path("/opt/java"))' \
+ && /opt/java/bin/java -version
+
+# ------------------------------------------------------------------- pipeline: the image of `relay pipeline`
+#   docker build --target pipeline --tag relay-pipeline:0.1.0 .
+FROM ${BASE} AS pipeline
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="relay-pipeline" \
+      org.opencontainers.image.description="Relay's timers in bulk: Spark, Java and the jobs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+COPY --from=pipeline-install /opt/relay /opt/relay
+COPY --from=pipeline-install /opt/java /opt/java
+# Java asks the system for the user's name, and Hadoop fails where there is none.
+RUN ln -s /opt/relay/lib/python3.*/site-packages/pyspark /opt/spark \
+ && echo 'relay:x:65532:65532:relay:/tmp:/usr/sbin/nologin' >> /etc/passwd \
+ && echo 'relay:x:65532:' >> /etc/group
+ENV PATH=/opt/relay/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/tmp \
+    JAVA_HOME=/opt/java \
+    SPARK_HOME=/opt/spark \
+    PYSPARK_PYTHON=/opt/relay/bin/python \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+# What follows `relay`: the chart's CronJobs say `pipeline sweep …`. spark-submit is /opt/spark/bin/spark-submit.
+ENTRYPOINT ["/opt/relay/bin/relay"]
+CMD ["pipeline", "--help"]
+
 # ------------------------------------------------------------------- relay: the image
 FROM ${BASE} AS relay
 ARG VERSION=0.1.0

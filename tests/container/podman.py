@@ -22,6 +22,7 @@ from tests.e2e.processes import eventually
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "docker.io/library/python:3.12-slim"
 IMAGE = "localhost/relay:0.1.0"
+PIPELINE = "localhost/relay-pipeline:0.1.0"
 NEEDED = ("podman", "buildah", "runc", "mmdebstrap")
 DEBIAN = ROOT / ".venv-kube" / "debian.tar"
 """The stand-in's files: made once, since that takes a minute."""

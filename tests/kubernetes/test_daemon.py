@@ -62,6 +62,9 @@ class Cluster:
     def classic(self) -> None:
         self.secrets = {"redis": {"url": self._tls(clients="yes")}, **self.secrets}
 
+    def pipeline(self) -> None:
+        self.secrets = {"redis": {"url": self._server().url}}
+
     def exposed(self) -> None:
         self.values = {"redis": {"url": self._tls(clients="no")}}
 

@@ -23,6 +23,7 @@ from tests.kubernetes.tools import (
     helm,
     kinds,
     load,
+    merged,
     names,
     one,
     pod_specs,
@@ -99,7 +100,7 @@ def test_every_pod_is_restricted(all_docs: dict[str, list[Doc]]) -> None:
         for name, spec in pod_specs(docs):
             seen += 1
             assert violations(spec) == [], f"{place}: {name}"
-    assert seen > len(CI) + len(UMBRELLAS)
+    assert seen > len(CI) + len(UMBRELLAS) + 3, "the CronJobs' too"
 
 
 def violations(spec: Doc) -> list[str]:
@@ -251,6 +252,57 @@ def test_no_secret_is_in_any_config_map_or_variable(all_docs: dict[str, list[Doc
                 for variable in container.get("env", ()):
                     if "PASSWORD" in variable["name"] or "SECRET" in variable["name"]:
                         assert "secretKeyRef" in variable["valueFrom"], (place, variable)
+
+
+# ------------------------------------------------------------------------------------ the pipeline
+
+
+def test_each_job_is_a_cron_job_that_never_runs_twice_at_once(all_docs: dict[str, list[Doc]]) -> None:
+    """With the arguments of the values, the settings of the relays, Redis by its Secret, and room at /tmp."""
+    jobs = load(CI[names(CI).index("pipeline")])["pipeline"]["jobs"]
+    found = {doc["metadata"]["name"]: doc["spec"] for doc in all_docs["pipeline"] if doc["kind"] == "CronJob"}
+    assert found.keys() == {f"shop-relay-{name}" for name in jobs}
+    for name, job in jobs.items():
+        spec = found[f"shop-relay-{name}"]
+        assert (spec["schedule"], spec["concurrencyPolicy"]) == (job["schedule"], "Forbid")
+        pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+        assert pod["restartPolicy"] == "Never"
+        (container,) = pod["containers"]
+        assert container["args"] == ["pipeline", *job["args"]]
+        assert container["image"].startswith("relay-pipeline:")
+        env = {variable["name"]: variable for variable in container["env"]}
+        assert env["RELAY_CONFIG"]["value"] == "/etc/relay/relay.yaml"
+        assert env["RELAY_REDIS__URL"]["valueFrom"]["secretKeyRef"] == {"name": "redis", "key": "url"}
+        assert {"/etc/relay", "/tmp", "/lake"} == {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == {
+            volume["name"] for volume in pod["volumes"]
+        }
+    audit = found["shop-relay-audit"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    assert audit["resources"]["limits"] == {"memory": "4Gi"}
+    assert found["shop-relay-journal"]["timeZone"] == "Etc/UTC"
+    assert found["shop-relay-journal"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == 3600
+
+
+def test_no_policy_and_no_monitor_takes_a_job_for_a_relay() -> None:
+    """What selects relays would give jobs their network rules, or scrape a port that they lack."""
+    values = merged(
+        load(CI[names(CI).index("exposed")]), {"pipeline": load(CI[names(CI).index("pipeline")])["pipeline"]}
+    )
+    docs = rendered("helm4", values)
+    job = next(doc for doc in docs if doc["kind"] == "CronJob")
+    labels = job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        one(docs, "Service")["spec"]["selector"],
+        one(docs, "Deployment")["spec"]["selector"]["matchLabels"],
+        one(docs, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        one(docs, "PodMonitor")["spec"]["selector"]["matchLabels"],
+    ]
+    assert not [selector for selector in selectors if selector.items() <= labels.items()]
+
+
+def test_without_being_asked_for_there_is_no_job(all_docs: dict[str, list[Doc]]) -> None:
+    for name, docs in all_docs.items():
+        assert ("CronJob" in kinds(docs)) == (name == "pipeline"), name
 
 
 # ------------------------------------------------------------------------------------ standalone

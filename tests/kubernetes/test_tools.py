@@ -25,12 +25,13 @@ def make_test(where: Path, *, require_all: str) -> Ran:
     for name in ("pyproject.toml", "constraints.txt", "tools/kube_requirements.txt", "tools/kube_tools.py"):
         (where / name).parent.mkdir(exist_ok=True)
         (where / name).touch()
-    (where / ".venv" / "bin").mkdir(parents=True)
-    for name in COMMANDS:
-        program = where / ".venv" / "bin" / name
-        program.write_text(FAKE)
-        program.chmod(0o755)
-    (where / ".venv" / "stamp-test").touch()
+    for venv, stamp in ((".venv", "stamp-test"), (".venv-pipeline", "stamp")):
+        (where / venv / "bin").mkdir(parents=True)
+        for name in COMMANDS:
+            program = where / venv / "bin" / name
+            program.write_text(FAKE)
+            program.chmod(0o755)
+        (where / venv / stamp).touch()
     env = (f"PATH={os.environ['PATH']}", f"RELAY_REQUIRE_ALL={require_all}")
     return run("env", "-i", *env, "make", "test", "PYTHON=false", cwd=where)
 

