@@ -3,7 +3,8 @@
 -- KEYS    timeline, payloads, leases, dead
 -- ARGV[1] channel of wake hints
 -- ARGV    then the entries' ids, each once
--- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id
+-- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id;
+--           or 'ELSEWHERE', group: it died in a group of a stream, and is for revive.lua
 --         error WRONGKEYTYPE
 -- Race    two people redrive one entry: the second finds it gone. Two deaths of one timer in one call: the
 --         first one lives again, and is in the way of the second.
@@ -25,6 +26,8 @@ for i = 2, #ARGV do
   local id = letter.timer_id
   if not (id and letter.envelope and letter.occurrence and #letter.occurrence == 16) then
     reply[n], reply[n + 1] = 'GONE', ''
+  elseif letter.group then
+    reply[n], reply[n + 1] = 'ELSEWHERE', letter.group
   else
     reply[n + 1] = id
     if taken[id] or redis.call('ZSCORE', KEYS[1], id) then

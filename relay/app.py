@@ -24,8 +24,10 @@ from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import ApiSettings, RedisSettings, Settings
 from relay.store.connect import Connection, check_server, connect, follow_master, guess
+from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
+from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from relay.telemetry.instruments import Instruments
@@ -92,7 +94,23 @@ async def serve(settings: Settings) -> None:
         store = RedisStore(redis, keys, journals=journals, demoted=hints.renew, observe=count.round_trip)
         tracing.late = count.late
         topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew)
-        engine = Engine(store, topics, hints, store.ping, policies, count, tracing=tracing)
+        promotions = RedisPromotions(
+            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip
+        )
+        groups = RedisGroups(
+            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip
+        )
+        engine = Engine(
+            store,
+            topics,
+            hints,
+            store.ping,
+            policies,
+            count,
+            tracing=tracing,
+            promotions=promotions,
+            groups=groups,
+        )
         metrics.look = engine.look
         metrics.gauges.suppressed = suppressed
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -200,6 +218,12 @@ def key_names(redis: RedisSettings) -> KeyNames:
         journal=redis.journal_key,
         marks=redis.marks_key,
         retiring=redis.retiring_key,
+        ready=redis.ready_key,
+        processing=redis.processing_key,
+        taken=redis.taken_key,
+        stream=redis.stream_key,
+        retries=redis.retries_key,
+        group=redis.group_key,
         topics=redis.topics_key,
         wake=redis.wake_channel,
         hash_tags=redis.hash_tags,

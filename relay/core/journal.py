@@ -38,6 +38,7 @@ class Kind(IntEnum):
     TRIMMED = 22
     PAUSED = 23
     RESUMED = 24
+    PROMOTED = 25
 
     @property
     def ends(self) -> bool:
@@ -45,7 +46,7 @@ class Kind(IntEnum):
         return self in _ENDS
 
 
-_ENDS = {Kind.ACKED, Kind.DEAD, Kind.EXPIRED, Kind.CANCELLED, Kind.ORPHANED, Kind.TAKEN}
+_ENDS = {Kind.ACKED, Kind.DEAD, Kind.EXPIRED, Kind.CANCELLED, Kind.ORPHANED, Kind.TAKEN, Kind.PROMOTED}
 
 
 class Adoption(IntEnum):

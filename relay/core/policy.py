@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from relay.core import validate
+from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
 from relay.core.outcomes import Limits
@@ -51,7 +52,8 @@ class TopicPolicy:
 
     `target` is the application that the relay dials to push the topic's timers; empty where
     applications dial the relay. `max_waiting` is how many timers the topic may hold, 0: any number.
-    A topic with a `journal` keeps its newest `journal_max_length` records.
+    A topic with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due
+    timers go; with a stream, `lease_ttl` is how long an entry may lie idle with a relay.
     """
 
     polling_interval: float = 0.05
@@ -69,6 +71,9 @@ class TopicPolicy:
     journal_max_length: int = 1_000_000
     retry: RetryPolicy = RetryPolicy()
     dead_letters: DeadLetterPolicy = DeadLetterPolicy()
+    dispatch: Dispatch = Dispatch.LEASE
+    stream: StreamPolicy = field(default_factory=StreamPolicy)
+    ready: ListPolicy = field(default_factory=ListPolicy)
 
     @property
     def lifetime(self) -> float:
@@ -119,3 +124,7 @@ class Policies:
     def pushed(self) -> dict[str, TopicPolicy]:
         """The topics whose timers the relay pushes."""
         return {topic: policy for topic, policy in self.own.items() if policy.target}
+
+    def promoted(self) -> dict[str, TopicPolicy]:
+        """The topics whose due timers leave the timeline, for a list or a stream."""
+        return {topic: policy for topic, policy in self.own.items() if policy.dispatch is not Dispatch.LEASE}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from relay.core.dispatch import GroupStats, Promotion, Tidied
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
 from relay.core.timers import (
     NO_CONDITION,
@@ -28,46 +29,20 @@ MAX_PER_CALL = 500
 """At most so many timers go into one store call."""
 
 
-class TimerStore(Protocol):
-    """Keeps the timers of all topics.
+class LeaseSource(Protocol):
+    """Where deliveries come from, and where their ends are written: the timelines, or groups of streams.
 
     Every call is atomic, speaks of one topic, and takes at most `MAX_PER_CALL` timers. "Now" is
     the store's own clock, never the caller's.
 
-    A **token** is (timer_id, nonce). It is valid while the timer's lease is the one that was
-    taken under that nonce and nobody has given the timer a new due time since. Calls with tokens
-    answer per timer: OK, STALE (the token is not valid; nothing changed) or GONE (there is no
-    such timer). One timer_id comes at most once in a call.
+    A **token** is (timer_id, nonce), or the claimed timer's `proof` in the nonce's place if it has one. It
+    is valid while the timer's lease is the one that was taken under it and nobody has given the timer a new
+    due time since. Calls with tokens answer per timer: OK, STALE (the token is not valid; nothing changed)
+    or GONE (there is no such timer). One timer_id comes at most once in a call.
 
     Errors: `StoreUnavailable` says that nothing is known about the call; it may have happened.
     `StoreFull`, `WrongKeyType` and `StoreRefused` say that it did not.
     """
-
-    async def schedule(
-        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
-    ) -> list[Scheduled]:
-        """Store timers, replacing those that live under the same id, whatever their state.
-
-        A replaced timer starts anew: attempts 0, and a lease on it is void. Where an id comes
-        twice, the later one stands. A timer with `create` or a `condition` that does not hold is not
-        stored, and neither is a new one in a topic that holds `max_waiting` (0: no limit). Raises
-        `InvalidField` where a delay ends after 9999.
-        """
-        ...
-
-    async def cancel(
-        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
-    ) -> list[Change]:
-        """Remove timers for which the condition holds: CANCELLED, GONE, IN_FLIGHT or UNCHANGED."""
-        ...
-
-    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
-        """Make timers due now, with the attempts that they had: RUN, GONE or IN_FLIGHT."""
-        ...
-
-    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
-        """One timer with its payload."""
-        ...
 
     async def claim(
         self,
@@ -102,11 +77,60 @@ class TimerStore(Protocol):
         """Let leases end `lease` microseconds from now, never sooner than they would have."""
         ...
 
+
+class TimerStore(LeaseSource, Protocol):
+    """Keeps the timers of all topics."""
+
+    async def schedule(
+        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+    ) -> list[Scheduled]:
+        """Store timers, replacing those that live under the same id, whatever their state.
+
+        A replaced timer starts anew: attempts 0, and a lease on it is void. Where an id comes
+        twice, the later one stands. A timer with `create` or a `condition` that does not hold is not
+        stored, and neither is a new one in a topic that holds `max_waiting` (0: no limit). Raises
+        `InvalidField` where a delay ends after 9999.
+        """
+        ...
+
+    async def cancel(
+        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+    ) -> list[Change]:
+        """Remove timers for which the condition holds: CANCELLED, GONE, IN_FLIGHT or UNCHANGED."""
+        ...
+
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+        """Make timers due now, with the attempts that they had: RUN, GONE or IN_FLIGHT."""
+        ...
+
+    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
+        """One timer with its payload."""
+        ...
+
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """A page in the order of `next_claim`; `cursor` is that of the page before, or empty.
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """
+        ...
+
+
+class Promotions(Protocol):
+    """Moves due timers of topics with a list or a stream out of the timeline. Errors as of `LeaseSource`."""
+
+    async def promote(self, topic: str, *, limit: int, nonce: bytes) -> Promotion:
+        """Move up to `limit` timers that are due, the earliest first, in one step: a timer is in the
+        timeline or behind it, never in both and never in neither. `nonce` is fresh, and names the occurrence
+        of those that have none. Of a paused topic nothing is moved; who has expired, or is beyond the
+        topic's limits, dies."""
+        ...
+
+    async def tidy(self, topic: str) -> Tidied:
+        """Remove what nobody needs any more, and give back what the dead have left in a processing list."""
+        ...
+
+    async def groups(self, topic: str) -> Sequence[GroupStats]:
+        """How the groups of a topic's stream stand; none where it has no stream."""
         ...
 
 

@@ -119,7 +119,7 @@ class ClaimedTimer:
     that what kills an application counts against itself only. `approximate` says that `due` is
     a guess, since a foreign worker held the timer before. `readable` is false where the id is
     not UTF-8: such a timer can't be named to an application. `claims` counts this claim and those before
-    it whose deliveries were sent.
+    it whose deliveries were sent. `proof` proves the lease where that is not the claim's nonce.
     """
 
     timer_id: str
@@ -133,6 +133,7 @@ class ClaimedTimer:
     suspect: bool = False
     readable: bool = True
     claims: int = 1
+    proof: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,9 @@ class Claim:
     be claimed (None: there is none). `deadline` ends the leases of all `timers`. `parked` counts
     timers put aside because their payload is missing, `orphans` names those removed because it
     still was after the grace period. `deaths` names the timers that were due and are not delivered
-    any more. `paused_until` says that due timers were left since the topic is paused.
+    any more. `paused_until` says that due timers were left since the topic is paused. `look_at` is an instant
+    at which to look again, though no timer is known for it. `promoted` timers left the timeline for a stream;
+    `missing` ones had been given to somebody, and are not in the stream any more.
     """
 
     timers: list[ClaimedTimer]
@@ -154,13 +157,17 @@ class Claim:
     orphans: tuple[str, ...] = ()
     deaths: tuple[tuple[str, str], ...] = ()
     paused_until: int | None = None
+    look_at: int | None = None
+    promoted: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A dead timer. `dead_id` tells this death from others of the timer, and orders by `died`.
 
-    `claims` counts its deliveries that were sent, whether or not they were attempts. `reason` is the
+    `group` is the one of a stream's in which it died, if any. `claims` counts its deliveries that were sent,
+    whether or not they were attempts. `reason` is the
     value of a `Reason`, `error` what went wrong last. In a listing payload, headers and content type are
     left empty.
     """
@@ -177,6 +184,7 @@ class DeadLetter:
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
     claims: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

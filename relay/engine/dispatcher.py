@@ -143,7 +143,8 @@ class Dispatcher:
         for index, timer in enumerate(claim.timers):
             token = nonce + index.to_bytes(2, "big")
             due = epoch + timer.due / 1e6
-            lease = Lease(topic, timer, nonce, token, deadline, claim.deadline, silent_until, due)
+            proof = timer.proof or nonce
+            lease = Lease(topic, timer, proof, token, deadline, claim.deadline, silent_until, due)
             if timer.readable:
                 leases.append(lease)
             else:

@@ -13,7 +13,7 @@ from relay.core.errors import RelayError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
 from relay.core.outcomes import ACKED, Ending, Verb
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import Probe, TimerStore, TopicStore, WakeHints
+from relay.core.ports import LeaseSource, Probe, Promotions, TimerStore, TopicStore, WakeHints
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -34,9 +34,12 @@ from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.lookout import Lookout
 from relay.engine.poller import Poller
+from relay.engine.promoter import Promoter
 from relay.engine.registry import Registry
 from relay.engine.session import Session
 from relay.engine.settler import Settler
+from relay.engine.sources import Sources
+from relay.engine.tidier import Tidier
 from relay.engine.vitals import vitals
 from relay.telemetry.gauges import Gauges
 from relay.telemetry.instruments import Instruments
@@ -68,8 +71,12 @@ class Engine:
         instruments: Instruments,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
+        promotions: Promotions | None = None,
+        groups: LeaseSource | None = None,
     ) -> None:
         self._store = store
+        self._sources = Sources(store, groups or store, policies)
+        self._promotions = promotions
         self._topics = topics
         self._hints = hints
         self._policies = policies
@@ -78,10 +85,12 @@ class Engine:
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
         self._link = Link(ping, self._clock, instruments)
-        self._settler = Settler(store, policies, self._link, self._clock, instruments, self._tracing)
+        self._settler = Settler(self._sources, policies, self._link, self._clock, instruments, self._tracing)
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
-        self._keeper = LeaseKeeper(store, self._dispatcher, policies, self._link, self._clock, instruments)
+        self._keeper = LeaseKeeper(
+            self._sources, self._dispatcher, policies, self._link, self._clock, instruments
+        )
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
             partial(self._told, self._write), _stored_bytes, self._clock
         )
@@ -90,6 +99,7 @@ class Engine:
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len, self._clock)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
+        self._promoters: dict[str, Promoter] = {}
         self._tasks: TaskGroup | None = None
         self._draining = False
         self._hints_lock = anyio.Lock()
@@ -110,6 +120,7 @@ class Engine:
                     self._lookout.run,
                 ):
                     tasks.start_soon(loop)
+                self._start_promoting(tasks)
                 task_status.started()
         finally:
             self._tasks = None
@@ -387,7 +398,7 @@ class Engine:
         poller = Poller(
             topic,
             self._policies(topic),
-            self._store,
+            self._sources,
             self._dispatcher,
             self._link,
             self._clock,
@@ -403,6 +414,20 @@ class Engine:
         self._pollers[topic] = (poller, scope)
         tasks.start_soon(run)
 
+    def _start_promoting(self, tasks: TaskGroup) -> None:
+        """Move due timers out of the timelines of topics with a list or a stream, from now on."""
+        names = self._policies.promoted()
+        if self._promotions is None or not names:
+            return
+        for topic, policy in names.items():
+            self._promoters[topic] = Promoter(
+                topic, policy, self._promotions, self._link, self._clock, self._instruments, self._nonce
+            )
+            tasks.start_soon(self._promoters[topic].run)
+            self._registry.note(topic)
+        tasks.start_soon(Tidier(self._promotions, self._topics, names, self._clock, self._instruments).run)
+        tasks.start_soon(self._watch, tuple(names))
+
     async def _watch(self, topics: Sequence[str]) -> None:
         """Listen for hints on these topics, or no more, as their pollers come and go.
 
@@ -411,7 +436,7 @@ class Engine:
         """
         for topic in topics:
             async with self._hints_lock:
-                if topic in self._pollers:
+                if topic in self._pollers or topic in self._promoters:
                     await self._hints.watch(topic, partial(self._wake_at, topic))
                 else:
                     await self._hints.unwatch(topic)
@@ -427,6 +452,8 @@ class Engine:
     def _wake_at(self, topic: str, due: int) -> None:
         if topic in self._pollers:
             self._pollers[topic][0].due_at(due)
+        if topic in self._promoters:
+            self._promoters[topic].due_at(due)
 
 
 def _stored_bytes(timer: NewTimer) -> int:

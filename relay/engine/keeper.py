@@ -9,7 +9,7 @@ from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Extension, Verdict
 from relay.core.policy import TopicPolicy
-from relay.core.ports import MAX_PER_CALL, TimerStore
+from relay.core.ports import MAX_PER_CALL, LeaseSource
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.dispatcher import Dispatcher
@@ -33,7 +33,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        store: TimerStore,
+        store: LeaseSource,
         dispatcher: Dispatcher,
         policy: Callable[[str], TopicPolicy],
         link: Link,

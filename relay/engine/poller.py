@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import random
 
 import anyio
@@ -14,7 +14,7 @@ from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import LATEST, micros
 from relay.core.pacing import Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
-from relay.core.ports import TimerStore
+from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
@@ -42,7 +42,7 @@ class Poller:
         self,
         topic: str,
         policy: TopicPolicy,
-        store: TimerStore,
+        store: LeaseSource,
         dispatcher: Dispatcher,
         link: Link,
         clock: Clock,
@@ -141,6 +141,8 @@ class Poller:
         wait = self._pacing.after_claim(
             taken=bool(claim.timers or claim.deaths), lost=lost, until_next=until_next
         )
+        if claim.look_at is not None:
+            wait = min(wait, seconds_until(claim.look_at, claim.now))
         if claim.paused_until is not None:  # by whoever paused it, it may be resumed without a hint to us
             wait = min(PAUSED_POLL, seconds_until(claim.paused_until, claim.now))
         planned = (sent + here) / 2 + wait
@@ -153,16 +155,16 @@ class Poller:
     def _report(self, claim: Claim) -> None:
         if claim.deaths:
             report_deaths(self._topic, claim.deaths, self._instruments)
-        if claim.parked:
-            log.warning(
-                "timers without payload are put aside", extra={"topic": self._topic, "count": claim.parked}
-            )
-        if claim.orphans:
-            self._instruments.orphans(self._topic, len(claim.orphans))
+        if claim.promoted:
+            self._instruments.promoted(self._topic, claim.promoted)
+        if claim.missing:
+            self._instruments.orphans(self._topic, claim.missing)
             log.error(
-                "timers removed whose payload has been missing",
-                extra={"topic": self._topic, "timer_ids": [ascii(name) for name in claim.orphans]},
+                "entries are pending that are not in the stream any more: somebody has trimmed it",
+                extra={"topic": self._topic, "count": claim.missing},
             )
+        if claim.parked or claim.orphans:
+            report_lost(self._topic, claim.parked, claim.orphans, self._instruments)
 
     def _complain(self, failure: Exception) -> None:
         self._instruments.store_error(type(failure).__name__)
@@ -173,3 +175,15 @@ class Poller:
                 exc_info=None if isinstance(failure, StoreError) else failure,
             )
             self._refused = True
+
+
+def report_lost(topic: str, parked: int, orphans: Sequence[str], instruments: Instruments) -> None:
+    """Say of timers that their payload is missing: some put aside, others removed after the grace period."""
+    if parked:
+        log.warning("timers without payload are put aside", extra={"topic": topic, "count": parked})
+    if orphans:
+        instruments.orphans(topic, len(orphans))
+        log.error(
+            "timers removed whose payload has been missing",
+            extra={"topic": topic, "timer_ids": [ascii(name) for name in orphans]},
+        )

@@ -14,7 +14,7 @@ from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
-from relay.core.ports import MAX_PER_CALL, TimerStore
+from relay.core.ports import MAX_PER_CALL, LeaseSource
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.deaths import report_deaths
@@ -59,7 +59,7 @@ class Settler:
 
     def __init__(
         self,
-        store: TimerStore,
+        store: LeaseSource,
         policy: Callable[[str], TopicPolicy],
         link: Link,
         clock: Clock,

@@ -60,7 +60,12 @@ def _is_inherited(path: tuple[str, ...], tree: Mapping[str, Any]) -> bool:
     own = tree["topics"].get(path[1], {})
     if not isinstance(own, Mapping):
         return False
-    partners = {"polling_interval": {"max_polling_interval"}, "lease_ttl": {"delivery_timeout", "renew"}}
+    partners = {
+        "polling_interval": {"max_polling_interval"},
+        "lease_ttl": {"delivery_timeout", "renew"},
+        "stream": {"dispatch", "delivery_timeout", "renew"},
+        "delivery": {"dispatch"},
+    }
     return not ({path[2]} | partners.get(path[2], set())) & own.keys()
 
 

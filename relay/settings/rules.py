@@ -7,6 +7,7 @@ from itertools import permutations
 from typing import Any
 
 from relay.core import addresses, redis_url, validate
+from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 
@@ -143,6 +144,21 @@ def target_fits(mode: str, target: str) -> None:
         raise Misfit("target", f"has no effect while delivery.mode is {mode}; set it to push")
 
 
+def group(value: str) -> str:
+    """Empty, or the name of a group; one with a colon could lead to another topic's key."""
+    if value and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value):
+        raise ValueError(f"must be 1 to 64 letters, digits, '.', '_' or '-', got {value!r}")
+    return value
+
+
+def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
+    """A stream is read by a group, and nobody is called for what goes to a list."""
+    if dispatch == "stream" and not group:
+        raise Misfit("stream.group", "must name the application, as in billing, since dispatch is stream")
+    if dispatch == "list" and mode == "push":
+        raise Misfit("delivery.mode", "must be stream, since dispatch is list: workers take what is there")
+
+
 def octal_mode(value: Any) -> Any:
     """Octal digits as text: YAML reads a bare 0660 as the number 432, and a bare 660 as 660."""
     if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
@@ -160,7 +176,7 @@ def times_fit(policy: TopicPolicy) -> None:
         )
     if policy.renew and policy.lease_ttl > policy.delivery_timeout:
         raise Misfit(
-            "lease_ttl",
+            "stream.min_idle_time" if policy.dispatch is Dispatch.STREAM else "lease_ttl",
             "must be at most delivery_timeout while renew is on, "
             f"got {policy.lease_ttl:g} over {policy.delivery_timeout:g} seconds",
         )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
 from relay.core.redis_url import with_credentials
 from relay.core.secrets import MASK, mask
@@ -98,6 +99,26 @@ class RedisSettings(Section):
         "",
         "Prefix of the keys by which the pipeline's writes to the cold store are fenced.",
     )
+    ready_key: Prefix = field(
+        "timers_ready", "", "Prefix of the ready lists, of topics that are dispatched to one."
+    )
+    processing_key: Prefix = field(
+        "timers_processing", "", "Prefix of the lists of what workers have taken from a ready list."
+    )
+    taken_key: Prefix = field(
+        "timers_taken", "", "Prefix of the hashes that tell since when an entry is in a processing list."
+    )
+    stream_key: Prefix = field(
+        "timers_stream", "", "Prefix of the streams, of topics that are dispatched to one."
+    )
+    retries_key: Prefix = field(
+        "timers_retries",
+        "",
+        "Prefix of the sorted sets of what a stream's group tries again: `…:{group}:{topic}`.",
+    )
+    group_key: Prefix = field(
+        "timers_group", "", "Prefix of the hashes of what is known of a group's entries: `…:{group}:{topic}`."
+    )
     topics_key: Prefix = field("timers_topics", "", "The set of all topics, and the prefix of its locks.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
     hash_tags: bool = field(
@@ -138,6 +159,12 @@ class RedisSettings(Section):
             journal_key=self.journal_key,
             marks_key=self.marks_key,
             retiring_key=self.retiring_key,
+            ready_key=self.ready_key,
+            processing_key=self.processing_key,
+            taken_key=self.taken_key,
+            stream_key=self.stream_key,
+            retries_key=self.retries_key,
+            group_key=self.group_key,
             topics_key=self.topics_key,
         )
         return self
@@ -282,8 +309,75 @@ class DeadLetterSettings(Section):
         return DeadLetterPolicy(**self.model_dump())
 
 
+class StreamSettings(Section):
+    """For topics with `dispatch: stream`: this relay's application among those that get every timer."""
+
+    group: Annotated[str, AfterValidator(rules.group)] = field(
+        "",
+        "",
+        "The application's consumer group: relays with the same name share the timers, each name gets all of "
+        "them. Letters, digits, `.`, `_` and `-`.",
+    )
+    min_idle_time: Number = field(
+        30.0,
+        "seconds",
+        "How long an entry lies idle before it counts as left by a dead consumer, in the place of "
+        "`lease_ttl`. "
+        "Relays renew what is at work, so this is the time to recover from a relay's death. With "
+        "`renew: false`, or with plain consumers in the group, give 3 to 5 times the handler's P99.",
+        ge=0.1,
+        le=86_400,
+    )
+    reclaim: Literal["all", "dedicated", "off"] = field(
+        "all",
+        "",
+        "Whether this relay takes what a dead consumer of its group has left: `all` do, beside new "
+        "entries; a "
+        "`dedicated` one takes that and nothing new; `off` leaves it to others.",
+    )
+    max_length: Whole = field(
+        0,
+        "entries",
+        "Beyond so many the stream's oldest are dropped, counted and logged, even if a group has "
+        "not had them. "
+        "0: none ever; an abandoned group then keeps all.",
+        ge=0,
+        le=1_000_000_000,
+    )
+
+    def to_policy(self) -> StreamPolicy:
+        """The same as the engine wants it."""
+        return StreamPolicy(self.group, Reclaim(self.reclaim), self.max_length)
+
+
+class ListSettings(Section):
+    """For topics with `dispatch: list`."""
+
+    processing_timeout: Number = field(
+        0.0,
+        "seconds",
+        "An entry that has been in the processing list for so long goes back to the ready list: "
+        "its worker is "
+        "taken for dead. Longer than the longest job. 0: the processing list is left alone.",
+        ge=0,
+        le=604_800,
+    )
+
+    def to_policy(self) -> ListPolicy:
+        """The same as the engine wants it."""
+        return ListPolicy(self.processing_timeout)
+
+
 class PolicySettings(Section):
     """How the timers of a topic are treated."""
+
+    dispatch: Literal["lease", "list", "stream"] = field(
+        "lease",
+        "",
+        "Where due timers go: `lease` delivers them from the timeline; `list` moves them to a list "
+        "for workers "
+        "of any kind; `stream` to a stream, of which every group gets each. See [dispatch.md](dispatch.md).",
+    )
 
     polling_interval: Number = field(
         0.05, "seconds", "The least time between two claims that find nothing.", ge=0.001, le=60
@@ -348,16 +442,25 @@ class PolicySettings(Section):
     delivery: DeliverySettings = DeliverySettings()
     retry: RetrySettings = RetrySettings()
     dead_letters: Annotated[DeadLetterSettings, BeforeValidator(rules.on_or_off)] = DeadLetterSettings()
+    stream: StreamSettings = StreamSettings()
+    list: ListSettings = ListSettings()
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
+        rules.dispatch_fits(self.dispatch, mode=self.delivery.mode, group=self.stream.group)
         rules.times_fit(self.to_policy())
         return self
 
     def to_policy(self) -> TopicPolicy:
         """The same as the engine wants it."""
+        own = self.model_dump(exclude={"delivery", "retry", "dead_letters", "dispatch", "stream", "list"})
+        if self.dispatch == "stream":
+            own["lease_ttl"] = self.stream.min_idle_time
         return TopicPolicy(
-            **self.model_dump(exclude={"delivery", "retry", "dead_letters"}),
+            **own,
+            dispatch=Dispatch(self.dispatch),
+            stream=self.stream.to_policy(),
+            ready=self.list.to_policy(),
             target=self.delivery.target,
             retry=self.retry.to_policy(),
             dead_letters=self.dead_letters.to_policy(),
@@ -421,10 +524,14 @@ class Settings(BaseSettings):
         return {**data, "topics": filled}
 
     @model_validator(mode="after")
-    def _push_is_per_topic(self) -> Self:
-        # Nobody would know which topics to poll: those that are pushed must be named.
+    def _unasked_work_is_per_topic(self) -> Self:
+        # Nobody would know which topics to poll: those that are pushed or promoted must be named.
         if self.defaults.delivery.mode == "push":
             raise rules.Misfit("defaults.delivery.mode", "must be stream: name each pushed topic in topics")
+        if self.defaults.dispatch != "lease":
+            raise rules.Misfit(
+                "defaults.dispatch", "must be lease: name each topic with a list or a stream in topics"
+            )
         return self
 
     @model_validator(mode="after")

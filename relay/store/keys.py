@@ -21,6 +21,12 @@ class KeyNames:
     journal: str = "timers_journal"
     marks: str = "timers_marks"
     retiring: str = "timers_retiring"
+    ready: str = "timers_ready"
+    processing: str = "timers_processing"
+    taken: str = "timers_taken"
+    stream: str = "timers_stream"
+    retries: str = "timers_retries"
+    group: str = "timers_group"
     topics: str = "timers_topics"
     wake: str = "timers_wake"
     hash_tags: bool = False
@@ -46,6 +52,22 @@ class KeyNames:
     def retiring_of(self, topic: str) -> str:
         """Who may take timers out of Redis for a write to the cold store. Only the pipeline knows it."""
         return f"{self.retiring}:{self._tag(topic)}"
+
+    def of_list(self, topic: str) -> tuple[str, ...]:
+        """The same with the keys of a topic with a ready list before the journal: the list, the processing
+        list, and what is known of the entries in that."""
+        tag = self._tag(topic)
+        *common, journal = self.of(topic)
+        return (*common, f"{self.ready}:{tag}", f"{self.processing}:{tag}", f"{self.taken}:{tag}", journal)
+
+    def of_stream(self, topic: str, group: str) -> tuple[str, ...]:
+        """The same with the keys of a topic with a stream before the journal: the stream, and of one group
+        the timers that wait for another try, and what is known of its entries. A group's name has no colon,
+        so that no two groups of two topics meet in one key."""
+        tag = self._tag(topic)
+        *common, journal = self.of(topic)
+        own = f"{self.retries}:{group}:{tag}", f"{self.group}:{group}:{tag}"
+        return (*common, f"{self.stream}:{tag}", *own, journal)
 
     def channel(self, topic: str) -> str:
         """The pub/sub channel of the topic's wake hints."""

@@ -131,7 +131,7 @@ class RedisStore:
     ) -> Claim:
         """See `TimerStore.claim`. One script call."""
         reply = await self._run(
-            "claim", topic, limit, lease, nonce, max_bytes, self._park_grace, *_limits(limits)
+            "claim", topic, limit, lease, nonce, max_bytes, self._park_grace, *limit_words(limits)
         )
         now, following, deadline, parked, orphans, flat, deaths, paused = reply
         return Claim(
@@ -149,11 +149,11 @@ class RedisStore:
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
-        args: list[bytes | str | int] = [self._keys.channel(topic), *_limits(limits)]
+        args: list[bytes | str | int] = [self._keys.channel(topic), *limit_words(limits)]
         alike: tuple[bytes, str, str | bytes] | None = None
         ids: list[str] = []
         for settlement in settlements:
-            end = settlement.nonce, *_words(settlement)
+            end = settlement.nonce, *settlement_words(settlement)
             if end != alike:
                 if alike is not None:
                     args += (*alike, len(ids), *ids)
@@ -164,7 +164,7 @@ class RedisStore:
         _, *others = await self._run("settle", topic, *args)
         results: list[Settled] = [Verdict.OK] * len(settlements)
         for place, word in zip(others[::2], others[1::2], strict=True):
-            results[place - 1] = _SETTLED[word]
+            results[place - 1] = SETTLED[word]
         return results
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
@@ -173,7 +173,7 @@ class RedisStore:
         for extension in extensions:
             args += (extension.timer_id, extension.nonce, "1" if extension.received else "")
         reply = await self._run("extend", topic, *args)
-        return [_VERDICTS[word] for word in reply[1:]]
+        return [VERDICTS[word] for word in reply[1:]]
 
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. One script call; it looks at `limit` entries."""
@@ -189,12 +189,12 @@ class RedisStore:
 
 
 _ACK = Verb.ACK
-_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
-_SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
+VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
+SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
 _CHANGES = {change.value.encode(): change for change in Change}
 
 
-def _limits(limits: Limits) -> tuple[str | int, ...]:
+def limit_words(limits: Limits) -> tuple[str | int, ...]:
     """As the scripts' `read_limits` takes them."""
     return (
         limits.max_attempts,
@@ -225,7 +225,7 @@ def _condition(condition: Condition) -> str:
     return ("p" if condition.only_pending else "") + due
 
 
-def _words(settlement: Settlement) -> tuple[str, str | bytes]:
+def settlement_words(settlement: Settlement) -> tuple[str, str | bytes]:
     """The verb and the detail of a settlement; see `settle.lua`."""
     if settlement.verb is _ACK:
         return "ack", ""

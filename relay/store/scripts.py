@@ -33,19 +33,26 @@ def unobserved(verb: str, seconds: float) -> None:
 @cache
 def source(name: str) -> str:
     """The text of a script: `claim` is `lua/claim.lua` behind the prelude, `claim+journal` has
-    `lua/journal.lua` between them."""
+    `lua/journal.lua` between them; what `SHARED` names comes behind that."""
     verb, _, between = name.partition("+")
     packaged = files("relay") / "lua"
     folder = packaged if packaged.is_dir() else Path(__file__).parents[2] / "lua"
-    parts = [part for part in ("prelude", between, verb) if part]
+    parts = [part for part in ("prelude", between, *SHARED.get(verb, ()), verb) if part]
     return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts)
 
 
 KEYS = {"claim": 5, "settle": 4, "letters": 4, "redrive": 4, "purge": 4, "trim": 4, "stats": 5, "pause": 5}
+KEYS |= {"ready": 8, "reclaim": 8, "publish": 8, "take": 8, "finish": 8, "hold": 8, "revive": 8, "tidy": 6}
 """How many of a topic's keys a script takes, if not the first three."""
 
-MARKING = frozenset(("cancel", "claim", "settle"))
+MARKING = frozenset(("cancel", "claim", "settle", "ready", "publish", "take"))
 """The verbs that may end timers, and so take the key of a sweep's marks as well."""
+
+SHARED = {
+    **dict.fromkeys(("ready", "reclaim"), ("promotion", "entries")),
+    **dict.fromkeys(("publish", "take", "finish", "hold", "revive"), ("promotion", "group")),
+}
+"""What else is put before a script."""
 
 READING = frozenset(("get", "list", "letters", "stats", "sweep"))
 """The verbs that change nothing; all others are in the topic's journal, if it has one."""
@@ -82,7 +89,8 @@ class Scripts:
     """The scripts of some verbs on one server, with redis-py's errors translated.
 
     `demoted` is called when the server turns out to be a replica now. `texts` replaces scripts by
-    other text, for tests that break them on purpose.
+    other text, for tests that break them on purpose. `names` tells a topic's keys in the order that these
+    scripts take them, the journal last, if that is not the one of all.
     """
 
     def __init__(
@@ -95,34 +103,35 @@ class Scripts:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        names: Callable[[str], Sequence[str]] | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys
+        self._names = names or keys.of
         self._demoted = demoted
         self._journals = journals
         self._observe = observe
-        names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
-        self._scripts = {name: Script(name, (texts or {}).get(name)) for name in names}
+        scripts = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+        self._scripts = {name: Script(name, (texts or {}).get(name)) for name in scripts}
 
-    async def run(self, verb: str, topic: str, *args: Argument) -> Any:
-        """Run one; raises `StoreError`."""
+    async def run(self, verb: str, topic: str, *args: Argument, names: Sequence[str] | None = None) -> Any:
+        """Run one, on the topic's keys or on those of `names`; raises `StoreError`."""
+        names, marks = self._names(topic) if names is None else names, self._keys.marks_of(topic)
         began = monotonic()
         keep = 0 if verb in READING else self._journals.keep(topic)
         if keep:
-            reply, trimmed = await self._call(f"{verb}+journal", topic, (*args, keep))
+            reply, trimmed = await self._call(f"{verb}+journal", names, (*args, keep), marks)
             if trimmed:
                 self._journals.trimmed(topic, trimmed)
         else:
-            reply = await self._call(verb, topic, args)
+            reply = await self._call(verb, names, args, marks)
         self._observe(verb, monotonic() - began)
         return reply
 
-    async def _call(self, name: str, topic: str, args: Sequence[Argument]) -> Any:
+    async def _call(self, name: str, keys: Sequence[str], args: Sequence[Argument], marks: str) -> Any:
         try:
             async with translated_errors():
-                return await self._scripts[name](
-                    self._redis, self._keys.of(topic), args, self._keys.marks_of(topic)
-                )
+                return await self._scripts[name](self._redis, keys, args, marks)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
                 self._leave()
@@ -138,7 +147,7 @@ class Scripts:
             unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
             if unknown is not None:
                 with suppress(ResponseError):  # of that topic; the server knows the script then
-                    await self._scripts[verb](self._redis, self._keys.of(topics[unknown]), ())
+                    await self._scripts[verb](self._redis, self._names(topics[unknown]), ())
                 replies = await self._pipelined(verb, topics)
         return replies
 
@@ -146,7 +155,7 @@ class Scripts:
         script = self._scripts[verb]
         async with self._redis.pipeline(transaction=False) as pipe:
             for topic in topics:
-                pipe.execute_command("EVALSHA", script.sha, script.keys, *self._keys.of(topic)[: script.keys])
+                pipe.execute_command("EVALSHA", script.sha, script.keys, *self._names(topic)[: script.keys])
             replies: list[Any] = await pipe.execute(raise_on_error=False)
         return replies
 

@@ -18,8 +18,10 @@ from relay.store.keys import KeyNames
 from relay.store.records import text_of
 from relay.store.scripts import Observe, Scripts, unobserved
 
-VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair")
+VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair", "revive")
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
+
+ELSEWHERE = b"ELSEWHERE"
 
 PAGE_BYTES = 4 << 20
 """Content that a page of dead letters reads at most, roughly; it ends sooner then."""
@@ -119,8 +121,30 @@ class RedisTopics:
         for start in range(0, len(dead_ids), PART):
             part = dead_ids[start : start + PART]
             reply = await self._run("redrive", topic, self._keys.channel(topic), *part)
-            changes += [CHANGES[word] for word in reply[::2]]
+            ours = [CHANGES.get(word, Change.GONE) for word in reply[::2]]
+            groups: dict[bytes, list[int]] = {}
+            for index, word in enumerate(reply[::2]):
+                if word == ELSEWHERE:
+                    groups.setdefault(reply[2 * index + 1], []).append(index)
+            for group, places in groups.items():
+                for index, word in zip(
+                    places, await self._revive(topic, group, [part[index] for index in places]), strict=True
+                ):
+                    ours[index] = CHANGES[word]
+            changes += ours
         return changes
+
+    async def _revive(self, topic: str, group: bytes, dead_ids: Sequence[str]) -> Sequence[bytes]:
+        """Dead letters that died in a group of the topic's stream."""
+        reply: Sequence[bytes] = await self._run(
+            "revive",
+            topic,
+            self._keys.channel(topic),
+            group,
+            *dead_ids,
+            names=self._keys.of_stream(topic, group.decode(errors="replace")),
+        )
+        return reply
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
         """See `TopicStore.purge`. A script call for each `PART`."""
@@ -196,4 +220,5 @@ def _letter(name: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
         headers=held.headers,
         content_type=held.content_type,
         claims=int(fields.get(b"claims", 0)),
+        group=fields.get(b"group", b"").decode(errors="replace"),
     )

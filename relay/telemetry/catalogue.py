@@ -50,6 +50,26 @@ STALE = InstrumentSpec(
 SILENT = InstrumentSpec(
     "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout."
 )
+PROMOTED = InstrumentSpec(
+    "relay.timers.promoted",
+    "{timer}",
+    "Timers that this relay moved from the timeline to a list or a stream.",
+)
+RETURNED = InstrumentSpec(
+    "relay.list.returned",
+    "{entry}",
+    "Entries given back to the ready list since their worker did not finish them in time.",
+)
+STREAM_TRIMMED = InstrumentSpec(
+    "relay.stream.trimmed",
+    "{entry}",
+    "Entries removed from the stream after every group had acknowledged them.",
+)
+STREAM_DROPPED = InstrumentSpec(
+    "relay.stream.dropped",
+    "{entry}",
+    "Entries removed from the stream by stream.max_length before every group had acknowledged them.",
+)
 RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
 DEAD = InstrumentSpec(
     "relay.timers.dead",
@@ -94,6 +114,10 @@ COUNTERS = (
     SETTLED,
     STALE,
     SILENT,
+    PROMOTED,
+    RETURNED,
+    STREAM_TRIMMED,
+    STREAM_DROPPED,
     RELEASED,
     DEAD,
     EXPIRED,

@@ -19,10 +19,12 @@ from relay.telemetry.catalogue import (
     JOURNAL_TRIMMED,
     LATENESS,
     ORPHANS,
+    PROMOTED,
     REDRIVEN,
     RELEASED,
     REPAIRED,
     RETRIED,
+    RETURNED,
     ROUND_TRIP,
     SCHEDULE,
     SCHEDULED,
@@ -30,6 +32,8 @@ from relay.telemetry.catalogue import (
     SILENT,
     STALE,
     STORE_ERRORS,
+    STREAM_DROPPED,
+    STREAM_TRIMMED,
     TRIMMED,
     UNDELIVERABLE,
     InstrumentSpec,
@@ -120,6 +124,22 @@ class Instruments:
     def silent(self, topic: str, count: int) -> None:
         """Deliveries were given up."""
         self._add(SILENT, count, topic)
+
+    def promoted(self, topic: str, count: int) -> None:
+        """Timers were moved to a list or a stream."""
+        self._add(PROMOTED, count, topic)
+
+    def returned(self, topic: str, count: int) -> None:
+        """Entries went back to a ready list."""
+        self._add(RETURNED, count, topic)
+
+    def stream_trimmed(self, topic: str, count: int) -> None:
+        """Entries that nobody needs were removed from a stream."""
+        self._add(STREAM_TRIMMED, count, topic)
+
+    def stream_dropped(self, topic: str, count: int) -> None:
+        """Entries that somebody may have needed were removed from a stream, as its limit asks."""
+        self._add(STREAM_DROPPED, count, topic)
 
     def dead(self, topic: str, reason: str, count: int) -> None:
         """Timers died; or expired, which counts apart."""

@@ -43,6 +43,7 @@ class Rules(LeaseRules):
             Kind.ORPHANED: self._orphaned,
             Kind.TAKEN: self._taken,
             Kind.REPAIRED: self._repaired,
+            Kind.PROMOTED: self._promoted,
         }
 
     def forget(self) -> None:
@@ -231,6 +232,20 @@ class Rules(LeaseRules):
         self.told_lease(record, timer)
         self.same_due(record, timer, record.due)
         self.counted(record, timer, self.lapse(timer), 0)
+        return True
+
+    def _promoted(self, record: Record, timer: Living) -> bool:
+        """It went to the topic's list or stream: from here on it is theirs, and the journal has done its
+        part."""
+        self.free(record, timer)
+        self.findings.checked[Promise.NEVER_EARLY] += 1
+        if self.now < record.due:
+            what = f"was promoted {record.due - self.now} µs early"
+            self.refute(record.timer_id, timer, Promise.NEVER_EARLY, what)
+        self.told_lease(record, timer)
+        self.same_due(record, timer, record.due)
+        self.counted(record, timer, self.lapse(timer), 0)
+        self.counts["promoted"] += 1
         return True
 
     def _parked(self, record: Record, timer: Living) -> bool:

@@ -34,6 +34,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_TRIMMED: _ClassVar[Kind]
     KIND_PAUSED: _ClassVar[Kind]
     KIND_RESUMED: _ClassVar[Kind]
+    KIND_PROMOTED: _ClassVar[Kind]
 
 class Adoption(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -65,6 +66,7 @@ KIND_PURGED: Kind
 KIND_TRIMMED: Kind
 KIND_PAUSED: Kind
 KIND_RESUMED: Kind
+KIND_PROMOTED: Kind
 ADOPTION_UNSPECIFIED: Adoption
 ADOPTION_INTENT: Adoption
 ADOPTION_LEASE: Adoption

@@ -1,0 +1,79 @@
+-- reclaim.lua: give back what dead workers have left in a processing list.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken
+-- ARGV[1] microseconds after which an entry counts as left
+-- ARGV[2] how many entries to look at, the oldest first, 1 to 500
+-- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
+-- Returns { number given back, { timer_id, reason, and so on, of those that died } }
+--         error WRONGKEYTYPE
+-- Race    a worker that finishes as its entry is given back: it removes its own from the processing list, or
+--         finds it gone; the work is done twice then, and never not at all.
+-- Race    relays that look at the same time: since when an entry is there stands in Redis, once for all.
+-- Full    the first write is a delete.
+
+local DAY = 86400000000
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
+local limits = read_limits(3)
+local entries = redis.call('LRANGE', KEYS[7], -most, -1) -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
+local whole = redis.call('LLEN', KEYS[7]) <= most
+local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
+
+-- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is none of ours.
+local function known(entry)
+  local at = string.find(entry, '\n', 1, true)
+  local fine, head = pcall(cjson.decode, at and string.sub(entry, 1, at - 1) or '')
+  if not fine or type(head) ~= 'table' or type(head.occurrence_id) ~= 'string' or type(head.timer_id) ~= 'string' then
+    return nil
+  end
+  local since, times = cut(redis.call('HGET', KEYS[8], head.occurrence_id) or '')
+  return { head = head, name = head.occurrence_id, since = tonumber(since), times = tonumber(times) or 0,
+    payload = string.sub(entry, at + 1) }
+end
+
+for _, entry in ipairs(entries) do
+  local it = known(entry)
+  if it then
+    seen[it.name] = true
+    if not it.since or it.since < 0 then
+      marks[#marks + 1], marks[#marks + 2] = it.name, string.format('%.0f;%d', now_us, it.times)
+    elseif now_us - it.since >= patience then
+      gone[#gone + 1] = entry
+      it.times = it.times + 1
+      if it.times >= limits.attempts then
+        local headers = type(it.head.headers) == 'table' and it.head.headers or {}
+        headers['content-type'] = it.head.content_type ~= '' and it.head.content_type or nil
+        local r = fresh(tonumber(it.head.due_time) or 0, 0)
+        r.attempts, r.claims = it.times, it.times
+        r.occurrence = string.gsub(string.sub(it.name, -32), '%x%x', function(two) return string.char(tonumber(two, 16)) end)
+        dead[#dead + 1] = { it.head.timer_id, r, sealed(it.payload, headers), 'attempts',
+          'its workers did not finish it', NO_NONCE, limits.keep }
+        deaths[#deaths + 1], deaths[#deaths + 2] = it.head.timer_id, 'attempts'
+        seen[it.name] = nil
+      else
+        marks[#marks + 1], marks[#marks + 2] = it.name, string.format('-%.0f;%d', now_us, it.times)
+        back[#back + 1] = entry
+      end
+    end
+  end
+end
+
+redis.call('LREM', KEYS[7], 1, NO_NONCE)
+bury(dead, now_us)
+if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
+if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
+for _, entry in ipairs(gone) do redis.call('LREM', KEYS[7], -1, entry) end
+
+-- Forget what is finished: it was there and is no more. What went back is remembered for a day.
+if whole and redis.call('HLEN', KEYS[8]) > 0 then
+  local page, finished = redis.call('HSCAN', KEYS[8], 0, 'COUNT', 2 * most)[2], {}
+  for i = 1, #page, 2 do
+    local since = tonumber((cut(page[i + 1]))) or 0
+    if since < 0 and now_us + since > DAY or since >= 0 and not seen[page[i]] then finished[#finished + 1] = page[i] end
+  end
+  if #finished > 0 then redis.call('HDEL', KEYS[8], unpack(finished)) end
+end
+return answer({ #back, deaths })

@@ -1,0 +1,169 @@
+-- take.lua: lease entries of a stream for one consumer of a group; claim.lua's counterpart.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group, marks
+-- ARGV[1] limit, 1 to 500
+-- ARGV[2] lease in microseconds: an entry idle for so long is a dead consumer's
+-- ARGV[3] nonce, 16 bytes, never used before
+-- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
+-- ARGV[5] grace in microseconds for a timer without payload
+-- ARGV[6] group, ARGV[7] consumer
+-- ARGV[8] where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
+-- ARGV[9] '1' to take new entries too, else ''
+-- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
+-- Returns { now in microseconds, score of what comes next or '', lease deadline as a score, number parked,
+--           { ids removed as orphans },
+--           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
+--             approximate '1' | '', and so on },
+--           { timer_id, reason, and so on, of those that died },
+--           end of the pause in microseconds if there is one, else '',
+--           number promoted, where to go on looking ('0-0' at the end of a round), number pending in the group,
+--           number of entries that were pending and are not in the stream any more }
+--         error WRONGKEYTYPE
+-- Race    two relays of a group take at once: a script is atomic, and what one has read is pending with it.
+-- Race    a relay that comes back after its entry was taken from it: the entry is another consumer's, or was
+--         delivered once more; see group.lua.
+-- Race    a relay that dies while a handler runs: nobody settles, so whoever takes the entry counts the attempt.
+-- Full    the first write is a delete, or one that Redis permits at its maxmemory.
+
+MARKS = KEYS[9]
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us, limit, room = time_us(), tonumber(ARGV[1]), tonumber(ARGV[4])
+local lease, group, consumer, cursor = tonumber(ARGV[2]), ARGV[6], ARGV[7], ARGV[8]
+local limits = read_limits(10)
+local deadline = number((now_us + lease) / 1e6)
+local till = redis.call('GET', KEYS[5])
+if now_us < (tonumber(till or 0) or 0) then
+  return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
+end
+
+local summary = redis.pcall('XPENDING', KEYS[6], group)
+if summary.err then
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('XGROUP', 'CREATE', KEYS[6], group, '$', 'MKSTREAM')
+  summary = { 0 }
+end
+local done = promote(now_us, limit, room, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
+local timers, deaths, dead, acked, kept, missing = {}, done.deaths, {}, {}, {}, 0
+local count, bytes = 0, 0
+
+-- Take one entry that is pending with us by now, for the `deliveries`-th time.
+local function take(entry, deliveries, raw)
+  local it, k = read_entry(entry), known(raw)
+  if it.only_group and it.only_group ~= group then -- somebody else's second try
+    acked[#acked + 1] = entry[1]
+    return
+  end
+  if k.received == 1 then -- its relay is gone or was cut off
+    k.attempts, k.suspect, k.received = k.attempts + 1, 1, 0
+    kept[#kept + 1], kept[#kept + 2] = entry[1], known_as(k)
+  end
+  local expired = it.expires > 0 and now_us / 1e6 >= it.expires
+  local before = { attempts = k.attempts, claims = deliveries - 1 - k.unsent, due = it.due }
+  local reason = expired and 'expired' or fate(before, now_us, limits)
+  if reason then
+    deaths[#deaths + 1], deaths[#deaths + 2] = it.timer_id, reason
+    dead[#dead + 1] = { it, k, before.claims, reason, '', limits.keep and (not expired or limits.keep_expired) }
+    acked[#acked + 1] = entry[1]
+    return
+  end
+  count, bytes = count + 1, bytes + #it.envelope
+  for _, part in ipairs({ entry[1], deliveries, it.timer_id, it.envelope, number(it.due), it.occurrence_id,
+    k.attempts, before.claims + 1, k.suspect == 1 and '1' or '', it.approximate and '1' or '' }) do
+    timers[#timers + 1] = part
+  end
+end
+
+-- Make pending entries ours, one delivery more each, and take them.
+local function take_again(ids)
+  if #ids == 0 then return end
+  local known_of, there = redis.call('HMGET', KEYS[8], unpack(ids)), {}
+  local claim = { 'XCLAIM', KEYS[6], group, consumer, 0, unpack(ids) }
+  for _, entry in ipairs(redis.call(unpack(claim))) do
+    if entry and entry[2] then there[entry[1]] = entry end
+  end
+  for n, id in ipairs(ids) do
+    local entry = there[id]
+    if entry then
+      local _, _, deliveries = pending(group, id)
+      take(entry, deliveries, known_of[n])
+    else -- trimmed by somebody; what Redis 6 still calls pending is so no longer
+      missing = missing + 1
+      acked[#acked + 1] = id
+    end
+  end
+end
+
+-- How many more may be read without going far beyond the bytes: as many as fit by the mean of those before.
+local function may_read(at_first)
+  if count == 0 then return math.min(limit, at_first) end
+  if bytes >= room then return 0 end
+  return math.min(limit - count, 100, math.ceil((room - bytes) / (bytes / count + 1)))
+end
+
+-- First what waits for another try. A timer that comes again for this group alone is put into the stream.
+local due = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
+local tried = 0
+while tried < #due do
+  local most = may_read(8)
+  if most <= 0 then break end
+  local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
+  local again, detached = {}, {}
+  redis.call('ZREM', KEYS[7], NO_NONCE)
+  for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
+    if raw and string.sub(raw, 1, 1) == 'D' then
+      local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
+      if occurrence == '' then occurrence = timer_id .. '/' .. hex(ARGV[3]) end
+      redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
+        'only_group', group, '__data__', envelope)
+      detached[#detached + 1] = part[n]
+    else
+      again[#again + 1] = part[n]
+    end
+  end
+  redis.call('ZREM', KEYS[7], unpack(part))
+  if #detached > 0 then redis.call('HDEL', KEYS[8], unpack(detached)) end
+  take_again(again)
+  tried = tried + #part
+end
+
+-- Then a step of the round over what is pending: what has been idle for a lease is a dead consumer's. All that is
+-- found is ours from then on, and so it has to be taken.
+local next_cursor, most = '0-0', may_read(32)
+if cursor ~= '' and most > 0 and summary[1] > 0 then
+  local found = redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most,
+    'JUSTID')
+  next_cursor = found[1]
+  local left = {}
+  if #found[2] > 0 then
+    for n, at in ipairs(redis.call('ZMSCORE', KEYS[7], unpack(found[2]))) do
+      if not at then left[#left + 1] = found[2][n] end -- else it waits for its time
+    end
+  end
+  missing = missing + #(found[3] or {})
+  take_again(left)
+end
+
+-- Then what is new.
+while ARGV[9] ~= '' do
+  most = may_read(8)
+  if most <= 0 then break end
+  local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
+  local entries = read and read[1] and read[1][2] or {}
+  for _, entry in ipairs(entries) do take(entry, 1, nil) end
+  if #entries < most then break end
+end
+
+bury_here(group, dead, now_us)
+if #acked > 0 then
+  redis.call('HDEL', KEYS[8], unpack(acked))
+  redis.call('XACK', KEYS[6], group, unpack(acked))
+end
+if #kept > 0 then
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('HSET', KEYS[8], unpack(kept))
+  if #acked > 0 then redis.call('HDEL', KEYS[8], unpack(acked)) end
+end
+return answer({ string.format('%.0f', now_us), next_for_us(), deadline, done.parked, done.orphans, timers, deaths, '',
+  done.promoted, next_cursor, redis.call('XPENDING', KEYS[6], group)[1], missing })

@@ -1,0 +1,120 @@
+"""What leaves the timeline for a list or a stream; the contract is that of `relay.core.ports.Promotions`.
+
+One script call each; the scripts in `lua/` say what they read, write and return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from redis.asyncio import Redis
+
+from relay.core.dispatch import Dispatch, GroupStats, Promotion, Tidied
+from relay.core.instants import from_score, micros
+from relay.core.journal import NO_JOURNALS, Journals
+from relay.core.policy import TopicPolicy
+from relay.store.keys import KeyNames
+from relay.store.records import text_of
+from relay.store.redis import PARK_GRACE, limit_words
+from relay.store.scripts import Observe, Scripts, unobserved
+
+LIST_VERBS = ("ready", "reclaim")
+STREAM_VERBS = ("publish", "tidy")
+
+PROMOTE_BYTES = 4 << 20
+"""Payload bytes that one call moves at most, roughly: they stay within the server."""
+
+GONE = 600.0
+"""Seconds without a word after which a consumer that has nothing pending is removed from its group."""
+
+TRIM = 10_000
+"""Entries that one call removes from a stream, roughly."""
+
+LOOK = 500
+"""Entries of a processing list that one call looks at."""
+
+
+class RedisPromotions:
+    """`Promotions` on a Redis or Valkey server; arguments as of `RedisStore`, and the topics' `policy`."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        policy: Callable[[str], TopicPolicy],
+        keys: KeyNames | None = None,
+        *,
+        park_grace: int = PARK_GRACE,
+        journals: Journals = NO_JOURNALS,
+        demoted: Callable[[], None] = lambda: None,
+        texts: Mapping[str, str] | None = None,
+        observe: Observe = unobserved,
+    ) -> None:
+        self._policy = policy
+        self._park_grace = park_grace
+        keys = keys or KeyNames()
+        self._lists = Scripts(
+            redis,
+            keys,
+            LIST_VERBS,
+            journals=journals,
+            demoted=demoted,
+            texts=texts,
+            observe=observe,
+            names=keys.of_list,
+        ).run
+        self._streams = Scripts(
+            redis,
+            keys,
+            STREAM_VERBS,
+            journals=journals,
+            demoted=demoted,
+            texts=texts,
+            observe=observe,
+            names=lambda topic: keys.of_stream(topic, policy(topic).stream.group),
+        ).run
+
+    async def promote(self, topic: str, *, limit: int, nonce: bytes) -> Promotion:
+        """See `Promotions.promote`."""
+        policy = self._policy(topic)
+        args = (limit, PROMOTE_BYTES, self._park_grace, nonce)
+        if policy.dispatch is Dispatch.STREAM:
+            reply = await self._streams(
+                "publish", topic, *args, policy.stream.group, *limit_words(policy.limits)
+            )
+        else:
+            reply = await self._lists("ready", topic, *args, *limit_words(policy.limits))
+        now, following, promoted, parked, orphans, deaths, paused = reply
+        return Promotion(
+            promoted=promoted,
+            now=int(now),
+            next=from_score(float(following)) if following else None,
+            parked=parked,
+            orphans=tuple(text_of(raw)[0] for raw in orphans),
+            deaths=pairs(deaths),
+            paused_until=int(paused) if paused else None,
+        )
+
+    async def tidy(self, topic: str) -> Tidied:
+        """See `Promotions.tidy`."""
+        policy = self._policy(topic)
+        if policy.dispatch is Dispatch.STREAM:
+            trimmed, dropped, consumers = await self._streams(
+                "tidy", topic, round(GONE * 1000), policy.stream.max_length, TRIM
+            )
+            return Tidied(trimmed=trimmed, dropped=dropped, consumers=consumers)
+        timeout = policy.ready.processing_timeout
+        if not timeout:
+            return Tidied()
+        returned, deaths = await self._lists(
+            "reclaim", topic, micros(timeout), LOOK, *limit_words(policy.limits)
+        )
+        return Tidied(returned=returned, deaths=pairs(deaths))
+
+    async def groups(self, topic: str) -> Sequence[GroupStats]:
+        """See `Promotions.groups`."""
+        return ()
+
+
+def pairs(flat: Sequence[bytes]) -> tuple[tuple[str, str], ...]:
+    """Timers and why they died, as the scripts tell them."""
+    return tuple((text_of(flat[i])[0], flat[i + 1].decode()) for i in range(0, len(flat), 2))

@@ -1,0 +1,31 @@
+"""A desk on every real server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.dispatch.desk import BILLING, LIST, Desk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+
+@pytest.fixture
+async def desk(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
+    """A topic with a ready list."""
+    desk = Desk(redis_server, keyspace.topic(), LIST)
+    yield desk
+    await desk.close()
+
+
+@pytest.fixture
+async def fan(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
+    """A topic with a stream, promoted by a relay of the group `billing`."""
+    desk = Desk(redis_server, keyspace.topic(), BILLING)
+    yield desk
+    await desk.close()

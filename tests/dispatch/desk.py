@@ -1,0 +1,209 @@
+"""One topic with a list or a stream on a real server, with its clock in the test's hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
+from relay.core.instants import SECOND
+from relay.core.journal import Batch, Journals, Record
+from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
+from relay.core.policy import RetryPolicy, TopicPolicy
+from relay.core.timers import Claim, ClaimedTimer, NewTimer
+from relay.store import groups
+from relay.store.connect import connect
+from relay.store.groups import RedisGroups
+from relay.store.journal import JournalReader
+from relay.store.keys import KeyNames
+from relay.store.promotions import LIST_VERBS, STREAM_VERBS, RedisPromotions
+from relay.store.redis import VERBS, RedisStore
+from relay.store.scripts import READING, source
+from relay.store.topics import VERBS as TOPIC_VERBS
+from relay.store.topics import RedisTopics
+from tests.lua.bench import INJECTED_CLOCK, NOW, SYSTEM_CLOCK, Break, replaced
+
+if TYPE_CHECKING:
+    from relay.core.dispatch import Promotion, Tidied
+    from tests.servers import RunningServer
+
+N1, N2 = b"1" * 16, b"2" * 16
+LEASE = 30 * SECOND
+LIST = TopicPolicy(dispatch=Dispatch.LIST)
+BILLING = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
+
+
+def texts(verbs: tuple[str, ...], *breaks: Break) -> dict[str, str]:
+    """These scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
+    names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+    scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
+    for each in breaks:
+        scripts = each.apply(scripts)
+    return scripts
+
+
+class Entry(NamedTuple):
+    """An entry of a ready list, as a worker in any language reads it."""
+
+    head: dict[str, Any]
+    payload: bytes
+
+    @property
+    def timer_id(self) -> str:
+        return str(self.head["timer_id"])
+
+
+def read(raw: bytes) -> Entry:
+    head, _, payload = raw.partition(b"\n")
+    return Entry(json.loads(head), payload)
+
+
+class Desk:
+    """`raw` is a plain client; `policy` may be changed at any time."""
+
+    def __init__(self, server: RunningServer, topic: str, policy: TopicPolicy, *breaks: Break) -> None:
+        self.topic, self.policy, self.keep = topic, policy, 0
+        self.keys = KeyNames()
+        self.timeline, self.payloads, self.leases, self.dead, self.pause, *own, self.journal = (
+            self.keys.of_list(topic)
+        )
+        self.ready, self.processing, self.taken = own
+        self.raw = server.client()
+        self.redis = connect(server.url, connections=4, timeout=5.0)
+        journals = Journals(lambda _: self.keep)
+        self.store = RedisStore(self.redis, journals=journals, texts=texts(VERBS))
+        scripts = texts(TOPIC_VERBS)
+        for name in ("pause", "pause+journal"):  # its expiry goes by the server's own clock
+            scripts[name] = replaced(
+                scripts[name], ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))", ""
+            )
+        self.topics = RedisTopics(self.redis, journals=journals, texts=scripts)
+        self.promotions = RedisPromotions(
+            self.redis,
+            lambda _: self.policy,
+            journals=journals,
+            texts=texts((*LIST_VERBS, *STREAM_VERBS), *breaks),
+        )
+        self._journals, self._breaks = journals, breaks
+        self.at(NOW)
+
+    def reader(self, consumer: str = "one", group: str = "billing", **policy: Any) -> Reader:
+        """A relay of a group of the topic's stream."""
+        return Reader(self, consumer, StreamPolicy(group, **policy))
+
+    @property
+    def stream(self) -> str:
+        return f"{self.keys.stream}:{self.topic}"
+
+    def at(self, instant: int) -> None:
+        """Set the server's clock (microseconds)."""
+        self.raw.set(f"{self.timeline}:now", instant)
+
+    async def close(self) -> None:
+        await self.redis.aclose()
+        self.raw.close()
+
+    async def put(self, timer_id: str, due: int = NOW, payload: bytes = b"x", **options: Any) -> None:
+        await self.store.schedule(self.topic, [NewTimer(timer_id, payload, due, **options)])
+
+    async def promote(self, nonce: bytes = N1, *, limit: int = 500) -> Promotion:
+        return await self.promotions.promote(self.topic, limit=limit, nonce=nonce)
+
+    async def tidy(self) -> Tidied:
+        return await self.promotions.tidy(self.topic)
+
+    def entries(self) -> list[Entry]:
+        """The ready list, what a worker takes next first."""
+        return [read(raw) for raw in cast("list[bytes]", self.raw.lrange(self.ready, 0, -1))[::-1]]
+
+    def left(self) -> tuple[int, int, int]:
+        """How many entries timeline, payloads and leases have."""
+        return (
+            self.raw.zcard(self.timeline),
+            self.raw.hlen(self.payloads),
+            self.raw.hlen(self.leases),
+        )
+
+    async def batches(self) -> list[Batch]:
+        return await JournalReader(self.redis).read(self.topic, count=1000)
+
+    async def records(self) -> list[Record]:
+        return [record for batch in await self.batches() for record in batch.records]
+
+    def patience(self, seconds: float, *, attempts: int = 25) -> None:
+        """How long an entry may be in the processing list, and how often."""
+        self.policy = replace(
+            self.policy, ready=ListPolicy(seconds), retry=RetryPolicy(max_attempts=attempts)
+        )
+
+    def later(self, seconds: float) -> None:
+        self.at(NOW + round(seconds * SECOND))
+
+
+class Reader:
+    """One relay's view of a group. `seconds` is its monotonic clock."""
+
+    def __init__(self, desk: Desk, consumer: str, stream: StreamPolicy) -> None:
+        self.desk, self.consumer, self.group, self.seconds = desk, consumer, stream.group, 0.0
+        policy = replace(BILLING, stream=stream)
+        self.source = RedisGroups(
+            desk.redis,
+            lambda _: policy,
+            consumer=consumer,
+            journals=desk._journals,
+            texts=texts(groups.VERBS, *desk._breaks),
+            monotonic=lambda: self.seconds,
+        )
+        self._nonces = 0
+
+    async def claim(self, *, limit: int = 100, limits: Limits = NO_LIMITS, max_bytes: int = 1 << 20) -> Claim:
+        """The round over what is pending always goes on."""
+        self.seconds += 10.0
+        self._nonces += 1
+        nonce = self._nonces.to_bytes(16, "big")
+        return await self.source.claim(
+            self.desk.topic, limit=limit, lease=LEASE, nonce=nonce, max_bytes=max_bytes, limits=limits
+        )
+
+    async def take(self, **options: Any) -> list[ClaimedTimer]:
+        return (await self.claim(**options)).timers
+
+    async def names(self, **options: Any) -> list[str]:
+        return [timer.timer_id for timer in await self.take(**options)]
+
+    async def one(self, **options: Any) -> ClaimedTimer:
+        (timer,) = await self.take(**options)
+        return timer
+
+    async def settle(
+        self, timer: ClaimedTimer, verb: Verb = Verb.ACK, *, limits: Limits = NO_LIMITS, **options: Any
+    ) -> Settled:
+        settlement = Settlement(timer.timer_id, timer.proof, verb, **options)
+        (settled,) = await self.source.settle(self.desk.topic, [settlement], limits=limits)
+        return settled
+
+    async def extend(self, timer: ClaimedTimer, *, received: bool = False) -> Verdict:
+        extension = Extension(timer.timer_id, timer.proof, received)
+        (verdict,) = await self.source.extend(self.desk.topic, [extension], lease=LEASE)
+        return verdict
+
+    def pending(self) -> list[tuple[str, int]]:
+        """Each pending entry's consumer, and how often it was delivered."""
+        found = self.desk.raw.xpending_range(self.desk.stream, self.group, "-", "+", 1000)
+        return [(each["consumer"].decode(), each["times_delivered"]) for each in cast("list[Any]", found)]
+
+    def idle(self, seconds: float) -> None:
+        """Let all that is pending have lain idle for so long."""
+        found = self.desk.raw.xpending_range(self.desk.stream, self.group, "-", "+", 1000)
+        for each in cast("list[Any]", found):
+            self.desk.raw.xclaim(
+                *(self.desk.stream, self.group, each["consumer"].decode(), 0, [each["message_id"]]),
+                idle=round(seconds * 1000),
+                justid=True,
+            )
+
+    def traces(self) -> tuple[int, int]:
+        """What the group keeps of its own: retries, and what is known of entries."""
+        keys = self.desk.keys.of_stream(self.desk.topic, self.group)
+        return self.desk.raw.zcard(keys[6]), self.desk.raw.hlen(keys[7])

@@ -1,0 +1,501 @@
+"""Groups of a stream: what each gets, whose word counts, and what becomes of what the dead leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from relay.core.dispatch import Reclaim
+from relay.core.errors import StoreError
+from relay.core.instants import SECOND
+from relay.core.journal import Kind
+from relay.core.outcomes import Limits, Reason, Verb, Verdict
+from relay.core.timers import NewTimer
+from tests.dispatch.desk import LEASE, N1, Desk
+from tests.lua.bench import NOW
+
+KEEP = Limits(max_attempts=2, keep=True)
+
+
+async def test_every_group_gets_each(fan: Desk) -> None:
+    """And the relays of one group share them."""
+    one, two, audit = fan.reader("one"), fan.reader("two"), fan.reader("one", "audit")
+    assert await one.names() == await audit.names() == []  # each group is there before the first timer
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 9 + n) for n in range(6)])
+    first, second = await one.names(limit=4), await two.names(limit=4)
+    assert first + second == [f"t{n}" for n in range(6)]
+    assert await audit.names() == [f"t{n}" for n in range(6)]
+    assert fan.left() == (0, 0, 0)
+
+
+async def test_what_a_delivery_has(fan: Desk) -> None:
+    """All that one from the timeline has, the same on every redelivery and in every group."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.put("a", NOW - 7, b"\x00payload", headers={"k": "v"}, content_type="text/plain")
+    timer = await one.one()
+    assert (timer.timer_id, timer.payload, timer.headers, timer.content_type, timer.due, timer.attempt) == (
+        *("a", b"\x00payload", {"k": "v"}, "text/plain"),
+        *(NOW - 7, 1),
+    )
+    assert (await audit.one()).occurrence_id == timer.occurrence_id
+    await one.settle(timer, Verb.NACK, retry_after=0)
+    again = await one.one()
+    assert (again.occurrence_id, again.attempt, again.due) == (timer.occurrence_id, 2, timer.due)
+
+
+async def test_never_early(fan: Desk) -> None:
+    """The claim says when to come again."""
+    one = fan.reader()
+    await fan.put("a", NOW + 1)
+    claim = await one.claim()
+    assert (claim.timers, claim.next) == ([], NOW + 1)
+    fan.at(NOW + 1)
+    assert await one.names() == ["a"]
+
+
+async def test_a_promoter_and_a_reader(fan: Desk) -> None:
+    """What another relay has promoted is there for the next claim; the journal says who is not lost."""
+    fan.keep = 100
+    one = fan.reader()
+    await fan.put("a")
+    assert (await fan.promote()).promoted == 1
+    assert await one.names() == ["a"]
+    assert (await fan.records())[-1].kind is Kind.PROMOTED
+
+
+async def test_an_ack_ends_it_for_the_group_alone(fan: Desk) -> None:
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.put("a")
+    timer, other = await one.one(), await audit.one()
+    assert await one.settle(timer) is Verdict.OK
+    assert (one.pending(), audit.pending()) == ([], [("one", 1)])
+    assert await one.settle(timer) is Verdict.GONE
+    assert await audit.settle(other) is Verdict.OK
+
+
+async def test_the_dead_leave_their_entries(fan: Desk) -> None:
+    """Not before they have been idle for as long as a lease; nobody has received them, so nothing counts."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.put("a")
+    lost = await one.one()
+    one.idle(29.9)
+    assert await two.names() == []
+    one.idle(30.0)
+    timer = await two.one()
+    assert (timer.attempt, timer.suspect, timer.claims) == (1, False, 2)
+    assert two.pending() == [("two", 2)]
+    assert await one.settle(lost) is Verdict.STALE
+    assert await one.extend(lost) is Verdict.STALE
+    assert await two.settle(timer) is Verdict.OK
+
+
+async def test_who_comes_back_to_its_own_entry(fan: Desk) -> None:
+    """The same relay may take an entry again that it had given up: only the newest delivery counts."""
+    one = fan.reader()
+    await fan.put("a")
+    old = await one.one()
+    one.idle(30.0)
+    new = await one.one()
+    assert await one.settle(old) is Verdict.STALE
+    assert await one.settle(new) is Verdict.OK
+
+
+async def test_a_receipt_counts(fan: Desk) -> None:
+    """What a dead relay's application had received is an attempt, and goes alone the next time."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.put("a")
+    timer = await one.one()
+    assert await one.extend(timer, received=True) is Verdict.OK
+    one.idle(30.0)
+    again = await two.one()
+    assert (again.attempt, again.suspect) == (2, True)
+    two.idle(30.0)
+    assert (await one.one()).attempt == 2  # once, and not for every claim
+
+
+async def test_a_renewal_keeps_it(fan: Desk) -> None:
+    """It sets the idle time back, and nothing else: the token stays good."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.put("a")
+    timer = await one.one()
+    one.idle(29.9)
+    assert await one.extend(timer) is Verdict.OK
+    (entry,) = cast("list[Any]", fan.raw.xpending_range(fan.stream, "billing", "-", "+", 1))
+    assert entry["time_since_delivered"] < 29_000
+    assert await two.names() == []
+    assert await one.settle(timer) is Verdict.OK
+
+
+async def test_a_nack_waits(fan: Desk) -> None:
+    """For as long as it says, however long that is; whoever is idle does not get it sooner."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.put("a")
+    timer = await one.one()
+    assert await one.settle(timer, Verb.NACK, retry_after=600 * SECOND, error="busy") is Verdict.OK
+    assert await one.settle(timer) is Verdict.STALE
+    one.idle(500.0)
+    claim = await two.claim()
+    assert (claim.timers, claim.next) == ([], NOW + 600 * SECOND)
+    fan.later(600)
+    again = await two.one()
+    assert again.attempt == 2
+    assert await two.settle(again) is Verdict.OK
+    assert two.traces() == (0, 0)
+
+
+async def test_a_nack_without_a_delay(fan: Desk) -> None:
+    """Comes again when its lease would have ended."""
+    one = fan.reader()
+    await fan.put("a")
+    timer = await one.one()
+    one.idle(10.0)
+    await one.settle(timer, Verb.NACK)
+    following = (await one.claim()).next
+    assert following is not None
+    assert NOW + 19 * SECOND < following <= NOW + 20 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("flags", "attempt", "claims"),
+    [({"unsent": True}, 1, 1), ({}, 1, 2), ({"received": True}, 2, 2), ({"suspect": True}, 1, 2)],
+)
+async def test_a_release(fan: Desk, flags: dict[str, Any], attempt: int, claims: int) -> None:
+    """It is due at once; the attempt counts if it was received, the claim if it was sent."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.RELEASE, **flags)
+    again = await two.one()
+    assert (again.attempt, again.claims, again.suspect) == (attempt, claims, "suspect" in flags)
+
+
+async def test_out_of_attempts(fan: Desk) -> None:
+    """It dies in this group, and the others know nothing of it."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.put("a", NOW, b"payload")
+    await one.settle(await one.one(), Verb.NACK, retry_after=0, limits=KEEP)
+    last = await one.one(limits=KEEP)
+    assert await one.settle(last, Verb.NACK, retry_after=0, error="no", limits=KEEP) is Reason.ATTEMPTS
+    assert (one.pending(), one.traces()) == ([], (0, 0))
+    assert await audit.names() == ["a"]
+    page = await fan.topics.dead_page(fan.topic, limit=10, cursor="")
+    (letter,) = page.letters
+    assert (letter.timer_id, letter.reason, letter.attempts, letter.error) == ("a", "attempts", 2, "no")
+    assert (letter.group, letter.occurrence_id) == ("billing", last.occurrence_id)
+
+
+async def test_a_reject(fan: Desk) -> None:
+    one = fan.reader()
+    await fan.put("a")
+    assert await one.settle(await one.one(), Verb.REJECT, error="no", limits=KEEP) is Reason.REJECTED
+    assert fan.raw.xlen(fan.dead) == 1
+    assert one.pending() == []
+
+
+async def test_the_last_lapse_is_a_death(fan: Desk) -> None:
+    """Nobody settles for a relay that died: the claim after it finds that it was the last attempt."""
+    one = fan.reader()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=0)
+    await one.extend(await one.one(), received=True)
+    one.idle(30.0)
+    claim = await one.claim(limits=KEEP)
+    assert (claim.timers, claim.deaths) == ([], (("a", "attempts"),))
+    assert (one.pending(), one.traces(), fan.raw.xlen(fan.dead)) == ([], (0, 0), 1)
+
+
+async def test_the_expired_die(fan: Desk) -> None:
+    """In the timeline, and behind it."""
+    one = fan.reader()
+    await fan.put("a", NOW - 5, expires=NOW)
+    await fan.put("b", NOW - 5, expires=NOW + SECOND)
+    await fan.promote()
+    fan.later(1)
+    claim = await one.claim()
+    assert (claim.timers, claim.deaths) == ([], (("b", "expired"),))
+
+
+async def test_a_redriven_letter_is_its_groups(fan: Desk) -> None:
+    """The group in which it died gets it again, as the same occurrence; no other does."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.put("a", NOW, b"payload", headers={"k": "v"})
+    first = await one.one()
+    await one.settle(first, Verb.REJECT, limits=KEEP)
+    await audit.settle(await audit.one())
+    (dead_id,) = [name.decode() for name, _ in cast("list[Any]", fan.raw.xrange(fan.dead))]
+    assert [change.name for change in await fan.topics.redrive(fan.topic, [dead_id, "1-1"])] == [
+        "RUN",
+        "GONE",
+    ]
+    assert fan.raw.exists(fan.dead) == 0
+    again = await one.one()
+    assert (again.attempt, again.occurrence_id, again.payload, again.headers) == (
+        *(1, first.occurrence_id),
+        *(b"payload", {"k": "v"}),
+    )
+    assert await audit.names() == []
+    assert audit.pending() == []
+    await one.settle(again)
+    assert one.traces() == (0, 0)
+
+
+async def test_a_reschedule_is_its_groups(fan: Desk) -> None:
+    """It comes again then, to this group alone, as a new occurrence; the stream can be trimmed meanwhile."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.put("a", NOW, b"old")
+    first = await one.one()
+    await audit.settle(await audit.one())
+    later = NewTimer("a", b"new", NOW + 90 * SECOND, headers={"k": "v"})
+    assert await one.settle(first, Verb.RESCHEDULE, again=later, new_content=True) is Verdict.OK
+    assert await one.settle(first) is Verdict.GONE
+    assert (one.pending(), one.traces()) == ([], (1, 1))
+    assert (await fan.tidy()).trimmed == 1
+    claim = await one.claim()
+    assert (claim.timers, claim.next) == ([], NOW + 90 * SECOND)
+    fan.later(90)
+    again = await one.one()
+    assert (again.timer_id, again.payload, again.attempt, again.due) == ("a", b"new", 1, NOW + 90 * SECOND)
+    assert again.occurrence_id != first.occurrence_id
+    assert await audit.names() == []
+    await one.settle(again)
+    assert (one.traces(), audit.pending()) == ((0, 0), [])
+
+
+async def test_equal_messages_arrive_twice(fan: Desk) -> None:
+    """Also of one id, in one batch: each has its own lease."""
+    one = fan.reader()
+    for _ in range(2):
+        await fan.put("a", NOW, b"again")
+        await fan.promote(N1)
+    first, second = await one.take()
+    assert (first.timer_id, second.timer_id) == ("a", "a")
+    await one.settle(first, Verb.NACK, retry_after=0)
+    assert await one.settle(second) is Verdict.OK
+    assert await one.names() == ["a"]
+
+
+async def test_a_pause_holds(fan: Desk) -> None:
+    """Nothing is promoted and nothing taken; what is in flight goes on."""
+    one = fan.reader()
+    await fan.put("a")
+    await fan.put("b", NOW + SECOND)
+    timer = await one.one()
+    await fan.topics.pause(fan.topic, duration=10 * SECOND)
+    fan.later(5)
+    claim = await one.claim()
+    assert (claim.timers, claim.paused_until) == ([], NOW + 10 * SECOND)
+    assert (await fan.promote()).promoted == 0
+    assert await one.settle(timer) is Verdict.OK
+    fan.later(10)
+    assert await one.names() == ["b"]
+
+
+async def test_a_round_goes_in_a_circle(fan: Desk) -> None:
+    """However much is pending and alive, what a dead one left behind it is found, step by step."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n:03}", b"", NOW - 500 + n) for n in range(500)])
+    await fan.store.schedule(fan.topic, [NewTimer("last", b"", NOW)])
+    alive = await one.take(limit=500)
+    left = await one.take()
+    assert (len(alive), [timer.timer_id for timer in left]) == (500, ["last"])
+    one.idle(30.0)
+    for start in range(0, 500, 500):
+        extensions = alive[start : start + 500]
+        for timer in extensions:
+            assert await one.extend(timer) is Verdict.OK
+    found: list[str] = []
+    for _ in range(5):
+        found += await two.names()
+    assert found == ["last"]
+
+
+async def test_when_to_look_again(fan: Desk) -> None:
+    """While something is pending, soon; else not for that."""
+    one = fan.reader()
+    assert (await one.claim()).look_at is None
+    await fan.put("a")
+    claim = await one.claim()
+    assert claim.look_at is not None
+    assert NOW < claim.look_at <= NOW + SECOND
+    assert claim.deadline == NOW + LEASE
+
+
+@pytest.mark.parametrize(
+    ("reclaim", "new", "left"),
+    [(Reclaim.ALL, ["b"], ["a"]), (Reclaim.DEDICATED, [], ["a"]), (Reclaim.OFF, ["b"], [])],
+)
+async def test_who_reclaims(fan: Desk, reclaim: Reclaim, new: list[str], left: list[str]) -> None:
+    """`all` take both what is new and what was left, a `dedicated` one what was left, `off` what is new."""
+    dead = fan.reader("dead")
+    await fan.put("a")
+    assert await dead.names() == ["a"]
+    dead.idle(30.0)
+    await fan.put("b")
+    assert sorted(await fan.reader("two", reclaim=reclaim).names()) == sorted(new + left)
+
+
+async def test_a_dedicated_one_takes_retries(fan: Desk) -> None:
+    """What waits for another try is nobody's: the next who looks takes it, whoever that is."""
+    one = fan.reader()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=0)
+    assert await fan.reader("two", reclaim=Reclaim.DEDICATED).names() == ["a"]
+
+
+async def test_trimmed_is_what_all_have_acknowledged(fan: Desk) -> None:
+    """And nothing else: what one group has not read, or not finished, stays."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 5 + n) for n in range(5)])
+    for timer in await one.take():
+        await one.settle(timer)
+    assert (await fan.tidy()).trimmed == 0
+    held = await audit.take()
+    for timer in (held[0], held[1], held[3]):
+        await audit.settle(timer)
+    assert (await fan.tidy()).trimmed == 2
+    await audit.settle(held[4])
+    await audit.settle(held[2])
+    assert (await fan.tidy()).trimmed == 3
+    assert fan.raw.xlen(fan.stream) == 0
+    await fan.put("next")
+    assert (await one.names(), await audit.names()) == (["next"], ["next"])
+
+
+async def test_many_are_trimmed(fan: Desk) -> None:
+    """Whole nodes and the rest."""
+    one = fan.reader()
+    for start in range(0, 1250, 250):
+        await fan.store.schedule(fan.topic, [NewTimer(f"t{start + n}", b"", NOW) for n in range(250)])
+    taken = []
+    while timers := await one.take(limit=500):
+        taken += timers
+    assert len(taken) == 1250
+    for timer in taken[:-3]:
+        await one.settle(timer)
+    assert (await fan.tidy()).trimmed == 1247
+    assert fan.raw.xlen(fan.stream) == 3
+
+
+async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
+    """By `max_length`, which asks for it; what was pending then is given up, and counted."""
+    one = fan.reader()
+    abandoned = fan.reader(group="abandoned")
+    await abandoned.claim()
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 5 + n) for n in range(5)])
+    taken = await one.take()
+    fan.policy = type(fan.policy)(
+        dispatch=fan.policy.dispatch, stream=type(fan.policy.stream)("billing", max_length=2)
+    )
+    one.idle(30.0)
+    tidied = await fan.tidy()
+    assert (tidied.trimmed, tidied.dropped) == (0, 3)
+    assert await abandoned.names() == ["t3", "t4"]
+    found = await fan.reader("two").claim()
+    assert sorted(timer.timer_id for timer in found.timers) == ["t3", "t4"]
+    assert found.missing == 3
+    assert one.pending() == [("two", 2), ("two", 2)]
+    assert await one.settle(taken[0]) is Verdict.GONE
+
+
+async def test_consumers_that_are_gone(fan: Desk) -> None:
+    """Are removed once they hold nothing; one that holds something stays, and what it holds too."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.put("a")
+    assert (await one.names(), await two.names()) == (["a"], [])
+    names = {"one", "two"}
+    consumers = fan.raw.xinfo_consumers(fan.stream, "billing")
+    assert {each["name"].decode() for each in cast("list[Any]", consumers)} <= names
+    reply = await fan.promotions._streams("tidy", fan.topic, -1, 0, 100)
+    left = cast("list[Any]", fan.raw.xinfo_consumers(fan.stream, "billing"))
+    assert [each["name"] for each in left] == [b"one"]
+    assert reply[2] == len(cast("list[Any]", consumers)) - 1
+    assert one.pending() == [("one", 1)]
+    assert (await fan.tidy()).consumers == 0
+
+
+async def test_other_peoples_entries(fan: Desk) -> None:
+    """Whoever else writes to the stream is delivered too, under the entry's name."""
+    one = fan.reader()
+    await one.claim()
+    entry = cast("bytes", fan.raw.xadd(fan.stream, {"whatever": "x"}, id="5-1"))
+    timer = await one.one()
+    assert (timer.timer_id, timer.payload, timer.due, timer.approximate) == (entry.decode(), b"", 5_000, True)
+    assert await one.settle(timer) is Verdict.OK
+
+
+async def test_who_is_gone_is_told(fan: Desk) -> None:
+    """Stream and group are removed under a delivery."""
+    one = fan.reader()
+    await fan.put("a")
+    timer = await one.one()
+    fan.raw.delete(fan.stream)
+    assert await one.settle(timer) is Verdict.GONE
+    assert await one.extend(timer) is Verdict.GONE
+    assert await one.names() == []  # and the group is made anew
+    await fan.put("b")
+    assert await one.names() == ["b"]
+
+
+async def test_bounded_by_bytes(fan: Desk) -> None:
+    """A claim does not carry many times what it may."""
+    one = fan.reader()
+    await one.claim()
+    for n in range(40):
+        await fan.put(f"t{n:02}", NOW - 40 + n, bytes(100_000))
+    got = await one.take(max_bytes=400_000)
+    assert 3 <= len(got) <= 8
+    rest = 0
+    while more := await one.take(max_bytes=400_000):
+        assert len(more) <= 8
+        rest += len(more)
+    assert len(got) + rest == 40
+
+
+async def test_a_full_redis_drains(fan: Desk) -> None:
+    """At its maxmemory timers are promoted, taken, tried again, buried and acknowledged."""
+    one = fan.reader()
+    await one.claim()
+    await fan.put("a")
+    await fan.put("b")
+    fan.raw.config_set("maxmemory", 1)
+    try:
+        first, second = await one.take()
+        assert await one.extend(first, received=True) is Verdict.OK
+        assert await one.settle(first, Verb.NACK, retry_after=0) is Verdict.OK
+        assert await one.settle(second, Verb.REJECT, limits=KEEP) is Reason.REJECTED
+        again = await one.one()
+        assert await one.settle(again, Verb.RESCHEDULE, again=NewTimer("a", b"", delay=0)) is Verdict.OK
+        assert await one.settle(await one.one()) is Verdict.OK
+    finally:
+        fan.raw.config_set("maxmemory", 0)
+    assert fan.raw.xlen(fan.dead) == 1
+
+
+async def test_many_relays_at_once(fan: Desk) -> None:
+    """Whatever the interleaving, each group has each timer once."""
+    readers = [fan.reader(f"r{n}", group) for group in ("billing", "audit") for n in range(4)]
+    for reader in readers:
+        await reader.claim()
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW) for n in range(500)])
+    found = await asyncio.gather(*(each.names(limit=30) for each in readers for _ in range(6)))
+    by_group: dict[str, list[str]] = {"billing": [], "audit": []}
+    for n, names in enumerate(found):
+        by_group["billing" if n < 24 else "audit"] += names
+    expected = sorted(f"t{n}" for n in range(500))
+    assert sorted(by_group["billing"]) == sorted(by_group["audit"]) == expected
+
+
+async def test_a_key_of_another_type(fan: Desk) -> None:
+    one = fan.reader()
+    await fan.put("a")
+    fan.raw.set(fan.stream, "theirs")
+    with pytest.raises(StoreError, match="holds a string, not a stream"):
+        await one.claim()
+    assert fan.left()[:2] == (1, 1)
