@@ -29,14 +29,19 @@ local function promote(now_us, limit, max_bytes, grace, limits, nonce, readable,
   local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
   local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
   if #found == 0 then return done end
-  local ids, scores, size = {}, {}, 0
-  for i = 1, #found, 2 do
-    size = size + redis.call('HSTRLEN', KEYS[2], found[i])
-    if i > 1 and size > max_bytes then break end
-    ids[#ids + 1], scores[#scores + 1] = found[i], tonumber(found[i + 1])
+  local all, ids, scores, envelopes = {}, {}, {}, {}
+  for i = 1, #found, 2 do all[#all + 1] = found[i] end
+  -- The first payload alone, then as many at a time as there is room for if none is larger than those before.
+  local size, largest, some = 0, 1, 1
+  while #ids < #all and (size < max_bytes or #ids == 0) do
+    for _, envelope in ipairs(redis.call('HMGET', KEYS[2], unpack(all, #ids + 1, math.min(#ids + some, #all)))) do
+      local n = #ids + 1
+      ids[n], scores[n], envelopes[n] = all[n], tonumber(found[2 * n]), envelope
+      size, largest = size + (envelope and #envelope or 0), math.max(largest, envelope and #envelope or 0)
+    end
+    some = math.max(1, math.min(100, math.floor((max_bytes - size) / largest)))
   end
   local records = redis.call('HMGET', KEYS[3], unpack(ids))
-  local envelopes = redis.call('HMGET', KEYS[2], unpack(ids))
   local batch, gone, moved, kept, dead = {}, {}, {}, {}, {}
   local own = hex(nonce)
   for n, id in ipairs(ids) do

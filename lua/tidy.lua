@@ -16,7 +16,7 @@ local bad = wrong_type()
 if bad then return bad end
 
 local patience, most, step = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-if redis.call('EXISTS', KEYS[6]) == 0 then return answer({ 0, 0, 0 }) end
+if redis.call('TYPE', KEYS[6]).ok == 'none' then return answer({ 0, 0, 0 }) end
 
 local function by_name(flat)
   local it = {}

@@ -27,6 +27,7 @@ COPIED = ("tests", "bench", "examples", "pyproject.toml")
 
 PROVING = (
     "tests/contract",  # every verb, so every Lua file, on every server
+    "tests/dispatch",
     "tests/store/test_scripts.py",
     "tests/store/test_connect.py",
     "tests/settings",

@@ -87,14 +87,18 @@ class Timers:
         """Remove a timer."""
         topic, timer_id = self._names(request.topic, request.timer_id)
         change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
-        return service.CancelResponse(cancelled=change is Change.CANCELLED, result=translate.RESULTS[change])
+        return service.CancelResponse(
+            cancelled=change is Change.CANCELLED,
+            result=translate.RESULTS[change],
+            message=self._engine.dispatch(topic).told if change is Change.GONE else "",
+        )
 
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
         topic, timer_id = self._names(request.topic, request.timer_id)
         change = await self._engine.run_timer(topic, timer_id)
         if change is Change.GONE:
-            raise TimerNotFound.of(topic, timer_id)
+            raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
         return service.RunTimerResponse(result=translate.RESULTS[change])
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
@@ -102,7 +106,7 @@ class Timers:
         topic, timer_id = self._names(request.topic, request.timer_id)
         stored = await self._engine.get(topic, timer_id)
         if stored is None:
-            raise TimerNotFound.of(topic, timer_id)
+            raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
         return service.GetTimerResponse(timer=translate.timer(topic, stored))
 
     async def list(self, request: service.ListTimersRequest) -> service.ListTimersResponse:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from relay.api import translate
 from relay.core import validate
+from relay.core.dispatch import Dispatch, Standing
 from relay.core.errors import InvalidField, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
@@ -109,7 +110,7 @@ class Topics:
             return pb.Topic(topic=topic, error=str(failure))
 
     async def _stats(self, topic: str) -> pb.Topic:
-        return _topic(await self._topics.stats(topic))
+        return _topic(await self._engine.stats(topic), self._engine.dispatch(topic))
 
 
 def _page_size(size: int, most: int) -> int:
@@ -143,8 +144,8 @@ def _filter(message: pb.DeadLetterFilter) -> Callable[[DeadLetter], bool]:
     return wanted
 
 
-def _topic(stats: TopicStats) -> pb.Topic:
-    paused = stats.paused_until
+def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
+    paused, standing = stats.paused_until, stats.standing or Standing(dispatch)
     return pb.Topic(
         topic=stats.topic,
         timers=stats.timers,
@@ -154,6 +155,20 @@ def _topic(stats: TopicStats) -> pb.Topic:
         oldest_death_time=None if stats.oldest_death is None else translate.timestamp(stats.oldest_death),
         paused=paused is not None,
         paused_until=None if paused in (None, LATEST) else translate.timestamp(paused or 0),
+        dispatch=dispatch.value,
+        ready=standing.ready,
+        processing=standing.processing,
+        entries=standing.entries,
+        groups=[
+            pb.TopicGroup(
+                group=translate.text(each.group),
+                pending=each.pending,
+                unread=each.unread,
+                waiting=each.waiting,
+                consumers=each.consumers,
+            )
+            for each in standing.groups
+        ],
     )
 
 
@@ -171,4 +186,5 @@ def _dead_letter(topic: str, letter: DeadLetter) -> pb.DeadLetter:
         payload=letter.payload,
         headers=letter.headers,
         content_type=letter.content_type,
+        group=letter.group,
     )

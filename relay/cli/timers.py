@@ -13,6 +13,9 @@ import typer
 from relay.cli import output, parse
 from relay.cli.exits import BAD_INPUT, NOT_FOUND, client_errors, fail
 from relay.client import ChangeResult, RelayClient, TimerState
+from relay.client.errors import CallError
+from relay.client.topics import Topics
+from relay.client.wire import GrpcWire
 
 T = TypeVar("T")
 
@@ -72,14 +75,14 @@ def cancel(topic: str, timer_id: str, target: str, timeout: float, as_json: bool
     elif cancelled:
         typer.echo(f"cancelled {output.name(topic, timer_id)}")
     if not cancelled:
-        _fail_missing(topic, timer_id)
+        _fail_missing(topic, timer_id, target, timeout)
 
 
 def get(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -> None:
     """Show a timer."""
     timer = _call(target, timeout, lambda client: client.get(topic, timer_id))
     if timer is None:
-        _fail_missing(topic, timer_id)
+        _fail_missing(topic, timer_id, target, timeout)
     else:
         output.timer(timer, as_json)
 
@@ -94,7 +97,7 @@ def run(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -
     elif result is ChangeResult.RUN:
         typer.echo(f"{output.name(topic, timer_id)} is due now")
     if result is ChangeResult.NOT_FOUND:
-        _fail_missing(topic, timer_id)
+        _fail_missing(topic, timer_id, target, timeout)
 
 
 def list_(topic: str, state: str | None, limit: int, target: str, timeout: float, as_json: bool) -> None:
@@ -125,5 +128,23 @@ def _call(target: str, timeout: float, ask: Callable[[RelayClient], Coroutine[ob
         return asyncio.run(run())
 
 
-def _fail_missing(topic: str, timer_id: str) -> None:
-    fail(f"there is no timer {output.name(topic, timer_id)}", NOT_FOUND)
+def _fail_missing(topic: str, timer_id: str, target: str, timeout: float) -> None:
+    fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, target, timeout)}", NOT_FOUND)
+
+
+def _promoted(topic: str, target: str, timeout: float) -> str:
+    """What else may have become of a timer that isn't there: where due timers go, if the relay tells."""
+
+    async def ask() -> str:
+        wire = GrpcWire(target)
+        try:
+            return (await Topics(lambda: wire, timeout).get(topic)).dispatch
+        finally:
+            await wire.close()
+
+    try:
+        dispatch = asyncio.run(ask())
+    except CallError:
+        return ""
+    told = "due timers of this topic go to its {} at once, and one that has can't be cancelled any more"
+    return "" if dispatch == "lease" else f"; {told.format(dispatch)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import typer
 from relay.cli import output, parse, tables
 from relay.cli.calling import Door
 from relay.cli.exits import BAD_INPUT, fail
-from relay.client.topics import TopicInfo, Topics
+from relay.client.topics import GroupInfo, TopicInfo, Topics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -94,6 +95,13 @@ def document(info: TopicInfo) -> dict[str, Any]:
         "paused": info.paused,
         "paused_until": _iso(info.paused_until),
         **({"error": info.error} if info.error else {}),
+        "dispatch": info.dispatch,
+        **({"ready": info.ready, "processing": info.processing} if info.dispatch == "list" else {}),
+        **(
+            {"entries": info.entries, "groups": [asdict(each) for each in info.groups]}
+            if info.dispatch == "stream"
+            else {}
+        ),
     }
 
 
@@ -117,7 +125,23 @@ def _lines(info: TopicInfo, now: datetime) -> list[tuple[str, str]]:
         ("dead", str(info.dead)),
         ("oldest death", _when(info.oldest_death_time, now)),
         ("paused", _until(info) if info.paused else "no"),
+        *_behind(info),
     ]
+
+
+def _behind(info: TopicInfo) -> list[tuple[str, str]]:
+    """What stands behind its timeline."""
+    if info.dispatch == "list":
+        return [("ready", str(info.ready)), ("processing", str(info.processing))]
+    if info.dispatch != "stream":
+        return []
+    return [("stream", f"{info.entries} entries"), *(("group", _group(each)) for each in info.groups)]
+
+
+def _group(group: GroupInfo) -> str:
+    unread = "?" if group.unread is None else group.unread
+    counts = f"{group.pending} pending, {unread} unread, {group.waiting} waiting, {group.consumers} consumers"
+    return f"{output.safe(group.group)}: {counts}"
 
 
 def _until(info: TopicInfo) -> str:

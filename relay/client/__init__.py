@@ -42,6 +42,7 @@ from relay.client.topic_values import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
+    GroupInfo,
     RedriveResult,
     TopicInfo,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "Delivery",
     "DeliveryLost",
     "FailedPrecondition",
+    "GroupInfo",
     "InvalidArgument",
     "Nack",
     "NewTimer",

@@ -15,6 +15,31 @@ from relay.v1 import topic_service_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """How one group of a stream's consumers stands."""
+
+    group: str
+    pending: int
+    """How many entries it was given and has not acknowledged."""
+    unread: int | None
+    """How many entries it was not given yet; None where Redis can't tell."""
+    waiting: int
+    """How many of its timers wait for another try."""
+    consumers: int
+
+    @classmethod
+    def from_proto(cls, group: pb.TopicGroup) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            group=group.group,
+            pending=group.pending,
+            unread=group.unread if group.HasField("unread") else None,
+            waiting=group.waiting,
+            consumers=group.consumers,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
     """How a topic stands. All instants are aware, UTC, or None where there is none."""
 
@@ -33,6 +58,16 @@ class TopicInfo:
     """None while it is paused: until somebody resumes it."""
     error: str = ""
     """In a listing, why nothing can be told of this one; the rest is empty then."""
+    dispatch: str = "lease"
+    """Where its due timers go, as the relay is set: `lease`, `list` or `stream`."""
+    ready: int = 0
+    """With a list: how many entries wait in it."""
+    processing: int = 0
+    """With a list: how many entries workers keep in the processing list."""
+    entries: int = 0
+    """With a stream: how many entries it holds."""
+    groups: tuple[GroupInfo, ...] = ()
+    """With a stream: how each group of its consumers stands."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -47,6 +82,11 @@ class TopicInfo:
             paused=topic.paused,
             paused_until=_instant(topic, "paused_until"),
             error=topic.error,
+            dispatch=topic.dispatch or "lease",
+            ready=topic.ready,
+            processing=topic.processing,
+            entries=topic.entries,
+            groups=tuple(GroupInfo.from_proto(group) for group in topic.groups),
         )
 
 
@@ -60,6 +100,7 @@ class _Info(TypedDict):
     due_time: datetime
     death_time: datetime
     occurrence_id: str
+    group: str
 
 
 def _read_info(letter: pb.DeadLetter) -> _Info:
@@ -73,6 +114,7 @@ def _read_info(letter: pb.DeadLetter) -> _Info:
         "due_time": arguments.to_datetime(letter.due_time),
         "death_time": arguments.to_datetime(letter.death_time),
         "occurrence_id": letter.occurrence_id,
+        "group": letter.group,
     }
 
 
@@ -93,6 +135,8 @@ class DeadLetterInfo:
     due_time: datetime
     death_time: datetime
     occurrence_id: str
+    group: str = ""
+    """The group of a stream's consumers in which it died; empty elsewhere."""
 
     @classmethod
     def from_proto(cls, letter: pb.DeadLetter) -> Self:

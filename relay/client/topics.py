@@ -13,6 +13,7 @@ from relay.client.topic_values import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
+    GroupInfo,
     RedriveResult,
     TopicInfo,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetterInfo",
+    "GroupInfo",
     "RedriveResult",
     "SyncTopics",
     "TopicInfo",

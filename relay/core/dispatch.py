@@ -15,6 +15,14 @@ class Dispatch(Enum):
     LIST = "list"
     STREAM = "stream"
 
+    @property
+    def told(self) -> str:
+        """What to say where there is no such timer: that it may have been promoted. Empty with LEASE."""
+        if self is Dispatch.LEASE:
+            return ""
+        there = f"due timers of this topic go to its {self.value} at once"
+        return f"{there}, and one that has can't be cancelled any more"
+
 
 class Reclaim(Enum):
     """What a relay does with entries that a dead consumer of its group has left. ALL: it takes them, as all
@@ -79,3 +87,15 @@ class GroupStats:
     unread: int | None
     waiting: int
     consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a topic stands behind its timeline: entries of the ready list and of the processing list; entries
+    of the stream, and its groups."""
+
+    dispatch: Dispatch
+    ready: int = 0
+    processing: int = 0
+    entries: int = 0
+    groups: tuple[GroupStats, ...] = ()

@@ -37,9 +37,9 @@ class TimerNotFound(RelayError):
     """There is no such timer."""
 
     @classmethod
-    def of(cls, topic: str, timer_id: str) -> TimerNotFound:
-        """With the names."""
-        return cls(f"topic {topic!r} has no timer {timer_id!r}")
+    def of(cls, topic: str, timer_id: str, more: str = "") -> TimerNotFound:
+        """With the names, and `more` to say behind them."""
+        return cls(f"topic {topic!r} has no timer {timer_id!r}" + (more and f"; {more}"))
 
 
 class TopicFull(RelayError):

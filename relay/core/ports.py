@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from relay.core.dispatch import GroupStats, Promotion, Tidied
+from relay.core.dispatch import Promotion, Standing, Tidied
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
 from relay.core.timers import (
     NO_CONDITION,
@@ -129,8 +129,8 @@ class Promotions(Protocol):
         """Remove what nobody needs any more, and give back what the dead have left in a processing list."""
         ...
 
-    async def groups(self, topic: str) -> Sequence[GroupStats]:
-        """How the groups of a topic's stream stand; none where it has no stream."""
+    async def standing(self, topic: str) -> Standing:
+        """How the topic stands behind its timeline."""
         ...
 
 

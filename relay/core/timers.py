@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from relay.core.dispatch import Standing
+
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -198,7 +200,8 @@ class DeadPage:
 @dataclass(frozen=True, slots=True)
 class TopicStats:
     """How a topic stands: `timers` in all, `due` of them, `first` the next instant of a claim, `dead`
-    letters and the instant of the oldest, `paused_until`."""
+    letters and the instant of the oldest, `paused_until`; `standing` behind its timeline, where a relay knows
+    that due timers leave it."""
 
     topic: str
     now: int
@@ -208,3 +211,4 @@ class TopicStats:
     dead: int
     oldest_death: int | None
     paused_until: int | None
+    standing: Standing | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from relay.core.dispatch import Dispatch
 from relay.core.errors import RelayError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
 from relay.core.outcomes import ACKED, Ending, Verb
@@ -24,6 +26,7 @@ from relay.core.timers import (
     Scheduled,
     StoredTimer,
     TimerState,
+    TopicStats,
 )
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Item, Result
@@ -95,7 +98,7 @@ class Engine:
             partial(self._told, self._write), _stored_bytes, self._clock
         )
         self._registry = Registry(topics, self._clock)
-        self._lookout = Lookout(topics, self._registry.known, self._clock)
+        self._lookout = Lookout(topics, self._registry.known, self._clock, self._with_standing)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len, self._clock)
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
@@ -212,6 +215,19 @@ class Engine:
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """Read a timer."""
         return await self._store.get(topic, timer_id)
+
+    def dispatch(self, topic: str) -> Dispatch:
+        """Where the topic's due timers go."""
+        return self._policies(topic).dispatch
+
+    async def stats(self, topic: str) -> TopicStats:
+        """How the topic stands, behind its timeline too."""
+        return await self._with_standing(await self._topics.stats(topic))
+
+    async def _with_standing(self, stats: TopicStats) -> TopicStats:
+        if self._promotions is None or self.dispatch(stats.topic) is Dispatch.LEASE:
+            return stats
+        return replace(stats, standing=await self._promotions.standing(stats.topic))
 
     @property
     def topics(self) -> TopicStore:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from relay.core.errors import StoreError
+from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.ports import MAX_PER_CALL, TopicStore
 from relay.core.timers import TopicStats
 from relay.core.wakeup import Wakeup
@@ -32,8 +32,15 @@ class Lookout:
     Apart from those who ask, so that one of them who loses his patience leaves no call half done.
     """
 
-    def __init__(self, topics: TopicStore, own: Callable[[], Iterable[str]], clock: Clock) -> None:
+    def __init__(
+        self,
+        topics: TopicStore,
+        own: Callable[[], Iterable[str]],
+        clock: Clock,
+        more: Callable[[TopicStats], Awaitable[TopicStats]] | None = None,
+    ) -> None:
         self._topics = topics
+        self._more = more
         self._own = own
         self._clock = clock
         self._asked = Wakeup()
@@ -65,7 +72,8 @@ class Lookout:
     async def step(self) -> None:
         """Look once."""
         try:
-            self._seen = await self._topics.overview(await self._which())
+            seen: Sequence[TopicStats] = await self._topics.overview(await self._which())
+            self._seen = [await self._completed(stats) for stats in seen]
         except StoreError as failure:
             self._seen = ()
             log.debug("topics could not be looked at", extra={"reason": str(failure)})
@@ -76,6 +84,16 @@ class Lookout:
         waiting, self._waiting = self._waiting, []
         for answered in waiting:
             answered.set()
+
+    async def _completed(self, stats: TopicStats) -> TopicStats:
+        """With what stands behind the timeline, unless Redis refuses to tell: the rest holds without it."""
+        try:
+            return stats if self._more is None else await self._more(stats)
+        except StoreUnavailable:
+            raise
+        except StoreError as failure:
+            log.debug("a topic could not be looked at", extra={"topic": stats.topic, "reason": str(failure)})
+            return stats
 
     async def _which(self) -> list[str]:
         if self._clock.now() - self._named_at >= NAMES_FRESH:

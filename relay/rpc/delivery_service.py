@@ -11,6 +11,7 @@ from grpc.aio import ServicerContext
 
 from relay.api import translate
 from relay.core import validate
+from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
 from relay.engine.engine import Engine
 from relay.engine.session import Outgoing, Problem, Session
@@ -97,6 +98,11 @@ class DeliveryService(base.DeliveryServiceServicer):
             self._engine.admit("topics", topic)
             if topic in pushed:
                 raise InvalidField("topics", f"{topic!r} is pushed; set its delivery.mode to stream first")
+            if self._engine.dispatch(topic) is Dispatch.LIST:
+                raise InvalidField(
+                    "topics",
+                    f"{topic!r} is dispatched to a list, from which workers take its timers in Redis",
+                )
         limit = request.open.max_outstanding
         if not 1 <= limit <= validate.MAX_OUTSTANDING:
             raise InvalidField("max_outstanding", f"is {limit}; give 1 to {validate.MAX_OUTSTANDING}")

@@ -6,13 +6,15 @@ One script call each; the scripts in `lua/` say what they read, write and return
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from redis.asyncio import Redis
 
-from relay.core.dispatch import Dispatch, GroupStats, Promotion, Tidied
+from relay.core.dispatch import Dispatch, GroupStats, Promotion, Standing, Tidied
 from relay.core.instants import from_score, micros
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.policy import TopicPolicy
+from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import text_of
 from relay.store.redis import PARK_GRACE, limit_words
@@ -29,6 +31,12 @@ GONE = 600.0
 
 TRIM = 10_000
 """Entries that one call removes from a stream, roughly."""
+
+MOST_GROUPS = 50
+"""Groups of a stream of which is told how they stand."""
+
+STREAM, RETRIES = 5, 6
+"""Where these stand in `KeyNames.of_stream`."""
 
 LOOK = 500
 """Entries of a processing list that one call looks at."""
@@ -49,9 +57,10 @@ class RedisPromotions:
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
     ) -> None:
+        self._redis = redis
         self._policy = policy
         self._park_grace = park_grace
-        keys = keys or KeyNames()
+        self._keys = keys = keys or KeyNames()
         self._lists = Scripts(
             redis,
             keys,
@@ -110,9 +119,32 @@ class RedisPromotions:
         )
         return Tidied(returned=returned, deaths=pairs(deaths))
 
-    async def groups(self, topic: str) -> Sequence[GroupStats]:
-        """See `Promotions.groups`."""
-        return ()
+    async def standing(self, topic: str) -> Standing:
+        """See `Promotions.standing`. One pipeline, and with a stream another one for its groups."""
+        policy = self._policy(topic)
+        if policy.dispatch is Dispatch.LIST:
+            *_, ready, processing, _, _ = self._keys.of_list(topic)
+            waiting, taken = await self._read(("LLEN", ready), ("LLEN", processing))
+            return Standing(policy.dispatch, ready=waiting, processing=taken)
+        stream = self._keys.of_stream(topic, policy.stream.group)[STREAM]
+        kind, entries = await self._read(("TYPE", stream), ("XLEN", stream))
+        if kind == b"none":
+            return Standing(policy.dispatch)
+        (found,) = await self._read(("XINFO GROUPS", stream))
+        names = [text_of(each["name"])[0] for each in found[:MOST_GROUPS]]
+        waits = await self._read(*(("ZCARD", self._keys.of_stream(topic, name)[RETRIES]) for name in names))
+        groups = (
+            GroupStats(name, each["pending"], each.get("lag"), waiting, each["consumers"])
+            for name, each, waiting in zip(names, found, waits, strict=False)
+        )
+        return Standing(policy.dispatch, entries=entries, groups=tuple(groups))
+
+    async def _read(self, *commands: Sequence[str]) -> list[Any]:
+        async with translated_errors(), self._redis.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            replies: list[Any] = await pipe.execute()
+            return replies
 
 
 def pairs(flat: Sequence[bytes]) -> tuple[tuple[str, str], ...]:

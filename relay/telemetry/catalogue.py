@@ -210,6 +210,37 @@ PAUSED = InstrumentSpec(
     "relay.topic.paused", "{pause}", "1 while the topic is paused, otherwise 0.", kind=Kind.GAUGE
 )
 
+READY = InstrumentSpec(
+    "relay.list.ready", "{entry}", "Entries that wait in the topic's ready list.", kind=Kind.GAUGE
+)
+PROCESSING = InstrumentSpec(
+    "relay.list.processing", "{entry}", "Entries that workers keep in the processing list.", kind=Kind.GAUGE
+)
+ENTRIES = InstrumentSpec(
+    "relay.stream.entries", "{entry}", "Entries that the topic's stream holds.", kind=Kind.GAUGE
+)
+GROUP_PENDING = InstrumentSpec(
+    "relay.group.pending",
+    "{entry}",
+    "Entries of the stream that the group was given and has not acknowledged.",
+    ("topic", "group"),
+    Kind.GAUGE,
+)
+GROUP_UNREAD = InstrumentSpec(
+    "relay.group.unread",
+    "{entry}",
+    "Entries of the stream that the group was not given yet; missing where Redis can't tell, as before 7.",
+    ("topic", "group"),
+    Kind.GAUGE,
+)
+GROUP_WAITING = InstrumentSpec(
+    "relay.group.waiting",
+    "{timer}",
+    "Timers of the group that wait for another try.",
+    ("topic", "group"),
+    Kind.GAUGE,
+)
+
 # Gauges: of this relay
 
 LEASED = InstrumentSpec(
@@ -275,7 +306,10 @@ MEMORY = InstrumentSpec(
     "process.memory.usage", "By", "Physical memory that the process has.", (), Kind.UP_DOWN_COUNTER
 )
 
-OF_TOPICS = (WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED)
+OF_TOPICS = (
+    *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED),
+    *(READY, PROCESSING, ENTRIES, GROUP_PENDING, GROUP_UNREAD, GROUP_WAITING),
+)
 OF_RELAY = (
     LEASED,
     IN_FLIGHT,

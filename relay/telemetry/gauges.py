@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from relay import __version__
+from relay.core.dispatch import Dispatch, GroupStats
 from relay.core.timers import TopicStats
 from relay.telemetry import catalogue as c
 from relay.telemetry.catalogue import InstrumentSpec, Kind
@@ -82,8 +83,32 @@ class Gauges:
             }
             if firsts:
                 values[c.NEXT_DUE] = min(firsts) / 1e6
+            standings = [stats.standing for stats in group if stats.standing is not None]
+            values |= {
+                spec: sum(counts)
+                for spec, dispatch, counts in (
+                    (c.READY, Dispatch.LIST, [each.ready for each in standings]),
+                    (c.PROCESSING, Dispatch.LIST, [each.processing for each in standings]),
+                    (c.ENTRIES, Dispatch.STREAM, [each.entries for each in standings]),
+                )
+                if any(each.dispatch is dispatch for each in standings)
+            }
             for spec, value in values.items():
                 rows.setdefault(spec.name, []).append((value, label))
+            self._show_groups(rows, topic, [each for standing in standings for each in standing.groups])
+
+    def _show_groups(self, rows: dict[str, list[Row]], topic: str, groups: Sequence[GroupStats]) -> None:
+        for name in dict.fromkeys(each.group for each in groups):
+            label = {"topic": topic, "group": name}
+            same = [each for each in groups if each.group == name]
+            unread = [each.unread for each in same if each.unread is not None]
+            for spec, counts in (
+                (c.GROUP_PENDING, [each.pending for each in same]),
+                (c.GROUP_UNREAD, unread),
+                (c.GROUP_WAITING, [each.waiting for each in same]),
+            ):
+                if counts:
+                    rows.setdefault(spec.name, []).append((sum(counts), label))
 
     def _show_relay(self, rows: dict[str, list[Row]], vitals: Vitals) -> None:
         by_topic = (c.LEASED, vitals.leased), (c.IN_FLIGHT, vitals.in_flight), (c.CONSUMERS, vitals.consumers)

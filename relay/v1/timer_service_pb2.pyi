@@ -80,12 +80,14 @@ class CancelRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
-    __slots__ = ("cancelled", "result")
+    __slots__ = ("cancelled", "result", "message")
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     cancelled: bool
     result: _timer_pb2.ChangeResult
-    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ...) -> None: ...
+    message: str
+    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class RunTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")

@@ -39,7 +39,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error")
+    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,11 @@ class Topic(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     PAUSED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    DISPATCH_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timers: int
     due: int
@@ -58,7 +63,26 @@ class Topic(_message.Message):
     paused: bool
     paused_until: _timestamp_pb2.Timestamp
     error: str
-    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+    dispatch: str
+    ready: int
+    processing: int
+    entries: int
+    groups: _containers.RepeatedCompositeFieldContainer[TopicGroup]
+    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ...) -> None: ...
+
+class TopicGroup(_message.Message):
+    __slots__ = ("group", "pending", "unread", "waiting", "consumers")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    pending: int
+    unread: int
+    waiting: int
+    consumers: int
+    def __init__(self, group: _Optional[str] = ..., pending: _Optional[int] = ..., unread: _Optional[int] = ..., waiting: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
 
 class GetTopicRequest(_message.Message):
     __slots__ = ("topic",)
@@ -101,7 +125,7 @@ class ResumeTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
-    __slots__ = ("topic", "timer_id", "dead_id", "reason", "attempts", "last_error", "due_time", "death_time", "occurrence_id", "payload", "headers", "content_type")
+    __slots__ = ("topic", "timer_id", "dead_id", "reason", "attempts", "last_error", "due_time", "death_time", "occurrence_id", "payload", "headers", "content_type", "group")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +145,7 @@ class DeadLetter(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     dead_id: str
@@ -133,7 +158,8 @@ class DeadLetter(_message.Message):
     payload: bytes
     headers: _containers.ScalarMap[str, str]
     content_type: str
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., dead_id: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrence_id: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ...) -> None: ...
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., dead_id: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrence_id: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
 class ListDeadLettersRequest(_message.Message):
     __slots__ = ("topic", "filter", "page_size", "page_token")

@@ -10,13 +10,17 @@ import anyio
 import pytest
 import redis as sync_redis
 
+from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import RelayError
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
+from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.connect import check_server, connect
+from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
 from relay.store.journal import JournalReader
+from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
@@ -37,7 +41,16 @@ def documented() -> list[str]:
     return found[1].replace("\\\n", " ").split()
 
 
+def besides(part: str) -> list[str]:
+    """The rules of the line that has this key, for topics with a list or a stream."""
+    lines = PAGE.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    (line,) = (each for each in lines if each.startswith(f"ACL SETUSER relay ~{part}"))
+    return line.split()[3:]
+
+
 RULES = documented() if PAGE.exists() else []
+LIST_RULES = besides("timers_ready") if PAGE.exists() else []
+STREAM_RULES = besides("timers_stream") if PAGE.exists() else []
 
 
 @pytest.fixture(params=KINDS, ids=server_id)
@@ -172,6 +185,60 @@ async def test_each_rule_is_needed(server: RunningServer) -> None:
         except sync_redis.ResponseError:
             continue  # the line itself is refused
         if not await shortcomings(server, url):
+            idle.append(rule)
+    assert not idle, "these do nothing"
+
+
+async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
+    """All that a relay does with a list or a stream; what did not work."""
+    stream = StreamPolicy("billing", max_length=1)
+    policy = TopicPolicy(dispatch=dispatch, stream=stream, ready=ListPolicy(1e-6), retry=RetryPolicy(2))
+    async with connect(url, connections=2, timeout=20.0) as redis:
+        store, topics = RedisStore(redis, journals=JOURNALS), RedisTopics(redis, journals=JOURNALS)
+        promotions = RedisPromotions(redis, lambda _: policy, journals=JOURNALS)
+        groups = RedisGroups(redis, lambda _: policy, journals=JOURNALS)
+        try:
+            for n in range(2):
+                names = [NewTimer(name, b"x", delay=0) for name in "abcde"]
+                await store.schedule("t", names)
+                assert (await promotions.promote("t", limit=9, nonce=bytes([n + 1]) * 16)).promoted == 5
+                if dispatch is Dispatch.LIST:
+                    await redis.execute_command("RPOPLPUSH", "timers_ready:t", "timers_processing:t")
+                    await promotions.tidy("t")
+                    await promotions.tidy("t")
+                    continue
+                limits = Limits(max_attempts=2, keep=True)
+                claim = await groups.claim("t", limit=9, lease=1000, nonce=N1, max_bytes=100, limits=limits)
+                a, b, c, d, e = claim.timers[:5]
+                await groups.extend("t", [Extension("a", a.proof, received=True)], lease=1000)
+                ends = [(a, Verb.ACK), (b, Verb.NACK), (c, Verb.REJECT), (d, Verb.RELEASE)]
+                again = Settlement("e", e.proof, Verb.RESCHEDULE, again=NewTimer("e", b"", delay=0))
+                settled = [Settlement(timer.timer_id, timer.proof, verb) for timer, verb in ends]
+                await groups.settle("t", [*settled, again], limits=limits)
+                groups._rounds.clear()
+                await anyio.sleep(0.002)  # the lease
+                left = await groups.claim("t", limit=9, lease=1000, nonce=N2, max_bytes=100)
+                await groups.settle("t", [Settlement(x.timer_id, x.proof, Verb.ACK) for x in left.timers])
+                letters = (await topics.dead_page("t", limit=9, cursor="")).letters
+                assert await topics.redrive("t", [letters[0].dead_id]) == [Change.RUN]
+                await promotions.tidy("t")
+            await promotions.standing("t")
+        except RelayError as failure:
+            return [str(failure)]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "rules"), [(Dispatch.LIST, LIST_RULES), (Dispatch.STREAM, STREAM_RULES)]
+)
+async def test_lists_and_streams(server: RunningServer, dispatch: Dispatch, rules: list[str]) -> None:
+    """Work with what the page wants besides, and each of it is needed."""
+    workers = ["+rpoplpush"] if dispatch is Dispatch.LIST else []
+    assert await dispatched(become(server, [*RULES, *rules, *workers]), dispatch) == []
+    idle = []
+    for rule in rules:
+        rest = [each for each in rules if each != rule]
+        if not await dispatched(become(server, [*RULES, *rest, *workers]), dispatch):
             idle.append(rule)
     assert not idle, "these do nothing"
 
