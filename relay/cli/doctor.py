@@ -12,12 +12,14 @@ from relay.app import key_names
 from relay.cli import findings, health, output
 from relay.cli.exits import FAILURE, OK
 from relay.cli.findings import Finding
+from relay.core.dispatch import Dispatch
 from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
 from relay.core.secrets import mask
 from relay.settings import Settings, SettingsError, load
 from relay.store import examine
 from relay.store.connect import Connection, connect, guess
 from relay.store.keys import KeyNames
+from relay.store.promotions import RedisPromotions
 from relay.store.topics import RedisTopics
 
 MOST_TOPICS = 500
@@ -105,6 +107,9 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
     policies = settings.policies()
     journal = any(policy.journal for policy in (policies.default, *policies.own.values()))
     refused = await examine.refusals(redis, keys, tuple(settings.topics), journal=journal)
+    for dispatch, policy in {each.dispatch: each for each in policies.promoted().values()}.items():
+        has_journal = any(p.journal for p in policies.promoted().values() if p.dispatch is dispatch)
+        refused += await examine.refusals_behind(redis, keys, policy, journal=has_journal)
     for what, why in refused:
         advice = "give the user what docs/redis.md lists"
         yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
@@ -122,13 +127,15 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
 async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> AsyncIterator[Finding]:
     """Each topic that is configured or registered; a line for all where nothing is to be said."""
     topics, policies = RedisTopics(redis, keys), settings.policies()
+    promotions = RedisPromotions(redis, policies, keys)
     names = sorted({*settings.topics, *await topics.topics()})
     if len(names) > MOST_TOPICS:
         words = f"there are {len(names)}; only the first {MOST_TOPICS} were looked at"
         yield Finding("topics", "note", words)
     quiet = True
     for name in names[:MOST_TOPICS]:
-        foreign = await examine.foreign_types(redis, keys, name, journal=policies(name).journal)
+        policy = policies(name)
+        foreign = await examine.foreign_types(redis, keys, name, journal=policy.journal, policy=policy)
         for key, held, wanted in foreign:
             quiet = False
             yield Finding(
@@ -139,6 +146,10 @@ async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> Asyn
         for finding in findings.standing(await topics.stats(name)) if not foreign else ():
             quiet = False
             yield finding
+        if policy.dispatch is not Dispatch.LEASE and not foreign:
+            for finding in findings.behind(name, await promotions.standing(name)):
+                quiet = False
+                yield finding
     if quiet:
         yield Finding("topics", "ok", f"{len(names[:MOST_TOPICS])}, with nothing overdue, paused or dead")
 

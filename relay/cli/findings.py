@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from relay.core.dispatch import Standing
 from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
@@ -114,4 +115,24 @@ def standing(stats: TopicStats) -> Iterator[Finding]:
             "wrong",
             f"{stats.topic!r} has {stats.due} timers due, the first for {age:,.0f} s: no application "
             "takes them, or too slowly; see that one has opened a stream for the topic, and its relay's log",
+        )
+
+
+def behind(topic: str, standing: Standing) -> Iterator[Finding]:
+    """How it stands behind the timeline of a topic, where it is worth a word."""
+    for group in standing.groups:
+        work = group.pending + (group.unread or 0)
+        if work and not group.consumers:
+            yield Finding(
+                "groups",
+                "wrong",
+                f"the group {group.group!r} of {topic!r} has no consumer and {work} entries to take, and the "
+                "stream keeps them: start its application, remove the group (XGROUP DESTROY), or bound the "
+                "stream (stream.max_length)",
+            )
+    if standing.ready:
+        yield Finding(
+            "lists",
+            "note",
+            f"{topic!r} has {standing.ready} entries in its ready list: do its workers keep up?",
         )

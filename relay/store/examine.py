@@ -8,19 +8,23 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from relay.core.dispatch import Dispatch, ListPolicy
 from relay.core.errors import RelayError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
+from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.store.errors import NotMaster, translated_errors
+from relay.store.groups import RedisGroups
 from relay.store.keys import KeyNames
+from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 
@@ -86,15 +90,17 @@ async def clock(redis: Redis) -> tuple[float, float]:
 
 
 async def foreign_types(
-    redis: Redis, keys: KeyNames, topic: str, *, journal: bool
+    redis: Redis, keys: KeyNames, topic: str, *, journal: bool, policy: TopicPolicy | None = None
 ) -> list[tuple[str, str, str]]:
     """Keys of a topic that hold something else: key, what it holds, what belongs there.
 
-    The journal's is looked at if the topic has one: else the user may have no right to it.
+    The journal's is looked at if the topic has one, and those behind the timeline as its `policy` says: else
+    the user may have no right to them.
     """
     found = []
     async with translated_errors():
-        for key, wanted in zip(_used(keys, topic, journal), TYPES, strict=False):
+        behind = _behind(keys, topic, policy) if policy is not None else ()
+        for key, wanted in (*zip(_used(keys, topic, journal), TYPES, strict=False), *behind):
             held = (await redis.execute_command("TYPE", key)).decode()
             if held not in (wanted, "none"):
                 found.append((key, held, wanted))
@@ -170,6 +176,54 @@ async def refusals(
             with suppress(RedisError):  # what the user may not remove
                 await redis.execute_command("DEL", key)
     return found
+
+
+async def refusals_behind(
+    redis: Redis, keys: KeyNames, policy: TopicPolicy, *, journal: bool = False
+) -> list[tuple[str, str]]:
+    """The same for what a relay does with the list or the stream of a topic of this `policy`."""
+    topic = f"relay-doctor-{secrets.token_hex(8)}"
+    journals = Journals(lambda _: 1 if journal else 0)
+    policy = replace(policy, ready=ListPolicy(SECOND))
+    promotions = RedisPromotions(redis, lambda _: policy, keys, journals=journals)
+    store = RedisStore(redis, keys, journals=journals)
+    groups = RedisGroups(redis, lambda _: policy, keys, journals=journals)
+    what = f"dispatch to a {policy.dispatch.value}"
+    nonce = secrets.token_bytes(16)
+    try:
+        await store.schedule(topic, [NewTimer(name, b"", delay=0) for name in "abc"])
+        await promotions.promote(topic, limit=2, nonce=nonce)
+        if policy.dispatch is Dispatch.STREAM:
+            claim = await groups.claim(topic, limit=9, lease=SECOND, nonce=nonce, max_bytes=1 << 20)
+            proofs = [timer.proof for timer in claim.timers]
+            await groups.extend(
+                topic, [Extension("", proof, received=True) for proof in proofs], lease=SECOND
+            )
+            verbs = (Verb.ACK, Verb.NACK, Verb.REJECT)
+            ends = [Settlement("", proof, verb) for proof, verb in zip(proofs, verbs, strict=False)]
+            await groups.settle(topic, ends, limits=Limits(keep=True))
+        await promotions.tidy(topic)
+        await promotions.standing(topic)
+    except StoreUnavailable:
+        raise
+    except RelayError as failure:
+        return [(what, str(failure))]
+    finally:
+        for key in (*_used(keys, topic, journal), *(key for key, _ in _behind(keys, topic, policy))):
+            with suppress(RedisError):  # what the user may not remove
+                await redis.execute_command("DEL", key)
+    return []
+
+
+def _behind(keys: KeyNames, topic: str, policy: TopicPolicy) -> list[tuple[str, str]]:
+    """The keys behind the timeline, and what they hold."""
+    if policy.dispatch is Dispatch.LIST:
+        own, kinds = keys.of_list(topic)[5:-1], ("list", "list", "hash")
+    elif policy.dispatch is Dispatch.STREAM:
+        own, kinds = keys.of_stream(topic, policy.stream.group)[5:-1], ("stream", "zset", "hash")
+    else:
+        return []
+    return list(zip(own, kinds, strict=True))
 
 
 def _used(keys: KeyNames, topic: str, journal: bool) -> tuple[str, ...]:

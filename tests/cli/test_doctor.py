@@ -393,3 +393,27 @@ def test_clocks_and_round_trips() -> None:
 def test_what_is_just_due_is_not_overdue() -> None:
     stats = TopicStats("t", 100_000_000, 1, 1, 50_000_000, dead=0, oldest_death=None, paused_until=None)
     assert list(findings.standing(stats)) == []
+
+
+DISPATCHED = {"jobs": {"dispatch": "list"}, "fan": {"dispatch": "stream", "stream": {"group": "billing"}}}
+
+
+def test_lists_and_streams(healthy: RunningServer, doctor: Any) -> None:
+    """All that a relay does with them is tried; a group that nobody reads for is wrong, a long list a note."""
+    assert doctor(healthy, topics=DISPATCHED).code == 0
+    with healthy.client() as client:
+        client.xgroup_create("timers_stream:fan", "abandoned", "$", mkstream=True)
+        client.xadd("timers_stream:fan", {"a": "b"})
+        client.xreadgroup("abandoned", "gone", {"timers_stream:fan": ">"})
+        client.xgroup_create("timers_stream:fan", "fresh", "0")
+        client.lpush("timers_ready:jobs", "x")
+        client.set("timers_taken:jobs", "theirs")
+        seen = doctor(healthy, topics=DISPATCHED)
+        assert seen.code == 1
+        told = "\n".join(f"{finding['result']} {finding['message']}" for finding in seen.lines)
+        assert "wrong timers_taken:jobs holds a string and should hold a hash" in told
+        assert "wrong the group 'fresh' of 'fan' has no consumer and 1 entries to take" in told
+        assert "'abandoned'" not in told  # it has a consumer, who may come back
+        client.delete("timers_taken:jobs")
+    told = "\n".join(finding["message"] for finding in doctor(healthy, topics=DISPATCHED).lines)
+    assert "'jobs' has 1 entries in its ready list" in told
