@@ -141,5 +141,5 @@ end
 if #acked > 0 then redis.call('XACK', KEYS[6], group, unpack(acked)) end
 
 reply[1] = next_for_us()
-if soonest then redis.pcall('PUBLISH', ARGV[1], soonest) end -- what was written stands
+if soonest then hint(ARGV[1], '', soonest) end
 return answer(reply)

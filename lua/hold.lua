@@ -48,8 +48,7 @@ if #kept > 0 then
   redis.call('HSET', KEYS[8], unpack(kept))
 end
 if #held > 0 and tonumber(ARGV[1]) > 0 then
-  local claim = { 'XCLAIM', KEYS[6], group, consumer, 0, unpack(held) }
-  claim[#claim + 1] = 'JUSTID'
-  redis.call(unpack(claim))
+  table.insert(held, 'JUSTID')
+  redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(held))
 end
 return answer(reply)

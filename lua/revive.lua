@@ -9,11 +9,18 @@
 -- Race    two people revive one letter: the second finds it gone.
 -- Full    the first write is a delete: what is kept moves from one key to others.
 
+KINDS[6], KINDS[7], KINDS[8] = 'stream', 'zset', 'hash'
+
 local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
 local gone, moved, kept, reply = {}, {}, {}, {}
+
+local function hex(nonce)
+  return (string.gsub(nonce, '.', function(char) return string.format('%02x', string.byte(char)) end))
+end
+
 for i = 3, #ARGV do
   local entry = redis.call('XRANGE', KEYS[4], ARGV[i], ARGV[i])[1]
   local letter = {}
@@ -36,6 +43,6 @@ if #gone > 0 then
   redis.call('ZADD', KEYS[7], unpack(moved))
   redis.call('XDEL', KEYS[4], unpack(gone))
   if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
-  redis.pcall('PUBLISH', ARGV[1], number(now_us / 1e6)) -- what was written stands
+  hint(ARGV[1], '', number(now_us / 1e6))
 end
 return answer(reply)

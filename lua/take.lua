@@ -79,8 +79,7 @@ end
 local function take_again(ids)
   if #ids == 0 then return end
   local known_of, there = redis.call('HMGET', KEYS[8], unpack(ids)), {}
-  local claim = { 'XCLAIM', KEYS[6], group, consumer, 0, unpack(ids) }
-  for _, entry in ipairs(redis.call(unpack(claim))) do
+  for _, entry in ipairs(redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(ids))) do
     if entry and entry[2] then there[entry[1]] = entry end
   end
   for n, id in ipairs(ids) do

@@ -129,6 +129,11 @@ def on_or_off(value: Any) -> Any:
     return {"keep": False} if word in (False, "off", "false", "no") else value
 
 
+def off(value: Any) -> Any:
+    """YAML reads a bare off as false."""
+    return "off" if value is False else value
+
+
 def target(value: str) -> str:
     """Empty, or an address to dial."""
     if value and listen_or_socket(value).endswith(":0"):

@@ -328,7 +328,7 @@ class StreamSettings(Section):
         ge=0.1,
         le=86_400,
     )
-    reclaim: Literal["all", "dedicated", "off"] = field(
+    reclaim: Annotated[Literal["all", "dedicated", "off"], BeforeValidator(rules.off)] = field(
         "all",
         "",
         "Whether this relay takes what a dead consumer of its group has left: `all` do, beside new "

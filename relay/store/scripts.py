@@ -50,7 +50,7 @@ MARKING = frozenset(("cancel", "claim", "settle", "ready", "publish", "take"))
 
 SHARED = {
     **dict.fromkeys(("ready", "reclaim"), ("promotion", "entries")),
-    **dict.fromkeys(("publish", "take", "finish", "hold", "revive"), ("promotion", "group")),
+    **dict.fromkeys(("publish", "take", "finish", "hold"), ("promotion", "group")),
 }
 """What else is put before a script."""
 

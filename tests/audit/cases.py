@@ -54,6 +54,10 @@ def unreceived() -> Forge:
     return delivered().wait(31).claimed("t", 2, 0.0, 0, 2, first=1)
 
 
+def promoted() -> Forge:
+    return delivered().wait(31).promoted("t", claims=1, nonce=nonce(1))
+
+
 CASES = {
     "claimed before it is due": Case(
         lambda: Forge().scheduled("t", 5.0).wait(4.999999).claimed("t", 1, 5.0).acked("t", 1),
@@ -64,6 +68,26 @@ CASES = {
         lambda: Forge().scheduled("t", 5.0).wait(4.0).claimed("t", 1, 3.0).acked("t", 1),
         lambda: Forge().scheduled("t", 3.0).wait(4.0).claimed("t", 1, 3.0).acked("t", 1),
         {EARLY, NEWEST},
+    ),
+    "promoted before it is due": Case(
+        lambda: Forge().scheduled("t", 5.0).wait(4.999999).promoted("t", 5.0),
+        lambda: Forge().scheduled("t", 5.0).wait(5.0).promoted("t", 5.0),
+        {EARLY},
+    ),
+    "promoted under a lease": Case(
+        lambda: delivered().wait(29).promoted("t", claims=1, nonce=nonce(1)),
+        promoted,
+        {LEASED},
+    ),
+    "promoted with another due time": Case(
+        lambda: Forge().scheduled("t", 5.0).wait(9.0).promoted("t", 6.0),
+        lambda: Forge().scheduled("t", 5.0).wait(9.0).promoted("t", 5.0),
+        {NEWEST},
+    ),
+    "promoted, and claimed after that": Case(
+        lambda: promoted().claimed("t", 2, 0.0, 0, 2, first=1).acked("t", 2),
+        lambda: promoted().scheduled("t").claimed("t", 2).acked("t", 2),
+        {NEWEST},
     ),
     "never ended": Case(delivered, lambda: delivered().acked("t", 1), {ONCE}),
     "stored anew as if it had not been there": Case(

@@ -91,6 +91,9 @@ class Forge:
     def extended(self, timer_id: str, number: int) -> Self:
         return self.batch(Record(Kind.EXTENDED, timer_id, nonce(number), score=self.now + LEASE))
 
+    def promoted(self, timer_id: str, due: float = 0.0, **fields: Any) -> Self:
+        return self.batch(Record(Kind.PROMOTED, timer_id, due=instant(due), **fields))
+
     def acked(self, timer_id: str, number: int) -> Self:
         return self.batch(Record(Kind.ACKED, timer_id, nonce(number)))
 

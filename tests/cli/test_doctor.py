@@ -399,7 +399,7 @@ DISPATCHED = {"jobs": {"dispatch": "list"}, "fan": {"dispatch": "stream", "strea
 
 
 def test_lists_and_streams(healthy: RunningServer, doctor: Any) -> None:
-    """All that a relay does with them is tried; a group that nobody reads for is wrong, a long list a note."""
+    """All that a relay does with them is tried; a group that nobody reads for is wrong."""
     assert doctor(healthy, topics=DISPATCHED).code == 0
     with healthy.client() as client:
         client.xgroup_create("timers_stream:fan", "abandoned", "$", mkstream=True)

@@ -50,11 +50,25 @@ def test_topics_as_json_lines_and_a_limit(run: Run, double: Double) -> None:
         "oldest_death_time": None,
         "paused": False,
         "paused_until": None,
+        "dispatch": "lease",
     }
     some = run("topics", "--limit", "2")
     assert "t2" not in some.stdout
     assert "there are more: these are the first 2" in some.stderr
     assert run("topics", "--limit", "5").stderr == ""
+
+
+def test_what_stands_behind_a_timeline(run: Run, double: Double) -> None:
+    """A list's backlog, and a stream's groups."""
+    standing(double, "jobs", dispatch="list", ready=3, processing=1)
+    group = pb.TopicGroup(group="billing", pending=4, waiting=1, consumers=2)
+    standing(double, "fan", dispatch="stream", entries=9, groups=[group])
+    jobs, fan = (json.loads(run("stats", topic, "--json").stdout) for topic in ("jobs", "fan"))
+    assert (jobs["dispatch"], jobs["ready"], jobs["processing"]) == ("list", 3, 1)
+    told = {"group": "billing", "pending": 4, "unread": None, "waiting": 1, "consumers": 2}
+    assert (fan["dispatch"], fan["entries"], fan["groups"]) == ("stream", 9, [told])
+    assert "ready         3" in run("stats", "jobs").stdout
+    assert "billing: 4 pending, ? unread, 1 waiting, 2 consumers" in run("stats", "fan").stdout
 
 
 def test_topics_of_nothing(run: Run) -> None:

@@ -85,7 +85,7 @@ class Desk:
             journals=journals,
             texts=texts((*LIST_VERBS, *STREAM_VERBS), *breaks),
         )
-        self._journals, self._breaks = journals, breaks
+        self.journals, self.breaks = journals, breaks
         self.at(NOW)
 
     def reader(self, consumer: str = "one", group: str = "billing", **policy: Any) -> Reader:
@@ -151,8 +151,8 @@ class Reader:
             desk.redis,
             lambda _: policy,
             consumer=consumer,
-            journals=desk._journals,
-            texts=texts(groups.VERBS, *desk._breaks),
+            journals=desk.journals,
+            texts=texts(groups.VERBS, *desk.breaks),
             monotonic=lambda: self.seconds,
         )
         self._nonces = 0

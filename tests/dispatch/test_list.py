@@ -170,7 +170,9 @@ async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> 
     try:
         async with desk.redis.client() as connection:
             await connection.execute_command("AUTH", "short", "x")
-            promotions = RedisPromotions(connection, lambda _: desk.policy, texts=texts(LIST_VERBS))
+            promotions = RedisPromotions(
+                connection, lambda _: desk.policy, texts=texts(LIST_VERBS, *desk.breaks)
+            )
             with pytest.raises(StoreError):
                 await promotions.promote(desk.topic, limit=10, nonce=N1)
             await connection.execute_command("AUTH", "default", "x")
@@ -291,11 +293,11 @@ async def test_what_kills_every_worker_dies(desk: Desk) -> None:
 async def test_other_peoples_entries_are_left_alone(desk: Desk) -> None:
     """Whatever else stands in the processing list is not ours to move."""
     desk.patience(10)
-    desk.raw.lpush(desk.processing, "theirs", '{"a": 1}', "\n", "[1]\nx")
+    desk.raw.lpush(desk.processing, "theirs", '{"a": 1}', "\n", "[1]\nx", '{"timer_id": "a"}\nx')
     for seconds in (0, 20, 40):
         desk.later(seconds)
         assert (await desk.tidy()).returned == 0
-    assert desk.raw.llen(desk.processing) == 4
+    assert desk.raw.llen(desk.processing) == 5
 
 
 async def test_no_timeout_no_look(desk: Desk) -> None:

@@ -93,6 +93,19 @@ async def test_the_dead_leave_their_entries(fan: Desk) -> None:
     assert await two.settle(timer) is Verdict.OK
 
 
+async def test_an_entry_that_was_moved(fan: Desk) -> None:
+    """A plain consumer of the group has taken it over, without a delivery: it is theirs to acknowledge."""
+    one = fan.reader()
+    await fan.put("a")
+    timer = await one.one()
+    (entry,) = cast("list[Any]", fan.raw.xpending_range(fan.stream, "billing", "-", "+", 1))
+    fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry["message_id"]], justid=True)
+    assert one.pending() == [("plain", 1)]
+    assert await one.settle(timer) is Verdict.STALE
+    assert await one.extend(timer) is Verdict.STALE
+    assert one.pending() == [("plain", 1)]
+
+
 async def test_who_comes_back_to_its_own_entry(fan: Desk) -> None:
     """The same relay may take an entry again that it had given up: only the newest delivery counts."""
     one = fan.reader()
@@ -447,15 +460,12 @@ async def test_bounded_by_bytes(fan: Desk) -> None:
     """A claim does not carry many times what it may."""
     one = fan.reader()
     await one.claim()
-    for n in range(40):
-        await fan.put(f"t{n:02}", NOW - 40 + n, bytes(100_000))
-    got = await one.take(max_bytes=400_000)
-    assert 3 <= len(got) <= 8
-    rest = 0
-    while more := await one.take(max_bytes=400_000):
-        assert len(more) <= 8
-        rest += len(more)
-    assert len(got) + rest == 40
+    timers = [NewTimer(f"t{n:02}", bytes(20_000), NOW - 60 + n) for n in range(60)]
+    await fan.store.schedule(fan.topic, timers)
+    assert (await fan.promote()).promoted == 60
+    got = [await one.names(max_bytes=400_000) for _ in range(4)]
+    assert [len(names) for names in got] == [20, 20, 20, 0]
+    assert sum(got, []) == [timer.timer_id for timer in timers]
 
 
 async def test_a_full_redis_drains(fan: Desk) -> None:

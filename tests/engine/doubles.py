@@ -285,6 +285,18 @@ class Counts(Instruments):
     def silent(self, topic: str, count: int) -> None:
         self.total["silent"] += count
 
+    def promoted(self, topic: str, count: int) -> None:
+        self.total["promoted"] += count
+
+    def returned(self, topic: str, count: int) -> None:
+        self.total["returned"] += count
+
+    def stream_trimmed(self, topic: str, count: int) -> None:
+        self.total["stream_trimmed"] += count
+
+    def stream_dropped(self, topic: str, count: int) -> None:
+        self.total["stream_dropped"] += count
+
     def dead(self, topic: str, reason: str, count: int) -> None:
         self.total[f"dead:{reason}"] += count
 

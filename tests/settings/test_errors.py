@@ -124,6 +124,26 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
             "defaults.delivery.mode: must be stream: name each pushed topic in topics",
         ),
         (
+            "topics: {a.b: {dispatch: stream}}",
+            "topics.a.b.stream.group: must name the application, as in billing, since dispatch is stream",
+        ),
+        (
+            "topics: {a.b: {dispatch: list, delivery: {mode: push, target: 'here:1'}}}",
+            "topics.a.b.delivery.mode: must be stream, since dispatch is list: workers take what is there",
+        ),
+        (
+            "defaults: {dispatch: list}",
+            "defaults.dispatch: must be lease: name each topic with a list or a stream in topics",
+        ),
+        (
+            "topics: {a.b: {dispatch: stream, stream: {group: x, min_idle_time: 700}}}",
+            f"topics.a.b.stream.min_idle_time: {LONG_LEASE.partition(': ')[2]}",
+        ),
+        (
+            "defaults: {stream: {group: 'a:b'}}",
+            "defaults.stream.group: must be 1 to 64 letters, digits, '.', '_' or '-', got 'a:b'",
+        ),
+        (
             "topics: {a.b: {lease_ttl: 700}}",
             LONG_LEASE,
         ),

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
+from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import StoreRefused, UnfitServer
 from relay.core.outcomes import Extension, Limits, Settlement, Verb, Verdict
+from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.connect import check_server, connect
+from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
+from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
@@ -84,6 +88,32 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
                 await anyio.sleep(0.001)
         group.cancel_scope.cancel()
     await redis.aclose()
+
+
+@pytest.mark.parametrize("dispatch", [Dispatch.LIST, Dispatch.STREAM])
+async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispatch: Dispatch) -> None:
+    """All keys of a topic share a slot there too, those of its groups among them."""
+    keys = KeyNames(hash_tags=True)
+    policy = TopicPolicy(dispatch=dispatch, stream=StreamPolicy("billing"), ready=ListPolicy(1.0))
+    async with connect(cluster.url, connections=2, timeout=5.0) as redis:
+        store, topics = RedisStore(redis, keys), RedisTopics(redis, keys)
+        promotions = RedisPromotions(redis, lambda _: policy, keys)
+        groups = RedisGroups(redis, lambda _: policy, keys)
+        await store.schedule("jobs", [NewTimer(name, b"x", delay=0) for name in "abc"])
+        assert (await promotions.promote("jobs", limit=9, nonce=NONCE)).promoted == 3
+        if dispatch is Dispatch.STREAM:
+            claim = await groups.claim("jobs", limit=9, lease=SECOND, nonce=NONCE, max_bytes=1 << 20)
+            a, b, c = claim.timers
+            await groups.extend("jobs", [Extension("a", a.proof, received=True)], lease=SECOND)
+            again = Settlement("c", c.proof, Verb.RESCHEDULE, again=NewTimer("c", b"", delay=0))
+            ends = [Settlement("a", a.proof, Verb.NACK), Settlement("b", b.proof, Verb.REJECT), again]
+            await groups.settle("jobs", ends, limits=Limits(keep=True))
+            (letter,) = (await topics.dead_page("jobs", limit=5, cursor="")).letters
+            assert await topics.redrive("jobs", [letter.dead_id]) == [Change.RUN]
+        await promotions.tidy("jobs")
+        assert (await promotions.standing("jobs")).dispatch is dispatch
+        assert {key.rpartition(b":")[2] for key in await redis.keys("*")} == {b"{jobs}"}
+        await redis.flushall()
 
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:

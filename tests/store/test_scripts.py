@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.timers import NewTimer
-from relay.store import topics
+from relay.store import groups, promotions, topics
 from relay.store.connect import connect
 from relay.store.redis import VERBS as TIMER_VERBS
 from relay.store.redis import RedisStore
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 
-VERBS = (*TIMER_VERBS, *topics.VERBS)
+VERBS = (*TIMER_VERBS, *topics.VERBS, *promotions.LIST_VERBS, *promotions.STREAM_VERBS, *groups.VERBS)
+
+SUBCOMMAND = re.compile(
+    r"'(XGROUP|XINFO|XREADGROUP)', ('\w+', (?:group, consumer, 'COUNT', most, 'STREAMS', )?)"
+)
+"""What stands before the key in these commands."""
 
 
 async def test_reloaded_after_a_flush(redis_server: RunningServer, keyspace: Keyspace) -> None:
@@ -87,7 +92,7 @@ def test_a_script_says_what_it_does(verb: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_rules_that_can_be_read_off(verb: str) -> None:
     """Keys come in KEYS only, no Lua number is returned or joined, and every range is limited."""
-    code = re.sub(r"--.*", "", source(verb).partition(f"-- {verb}.lua")[2])
+    code = SUBCOMMAND.sub(r"'\1', ", re.sub(r"--.*", "", source(verb).partition(f"-- {verb}.lua")[2]))
     assert "tostring" not in code.replace("tostring(n - 1)", ""), "an index is a small whole number"
     for command in re.findall(r"redis\.p?call\('(\w+)', ([^,)]+)", code):
         assert command[1].startswith("KEYS["), command

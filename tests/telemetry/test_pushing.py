@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.trace import SpanContext
 
+from relay.core.dispatch import Dispatch, GroupStats, Standing
 from relay.core.timers import TopicStats
 from relay.telemetry import pushing
 from relay.telemetry.catalogue import ALL, LATENESS, Kind
@@ -42,6 +43,10 @@ def traffic(metrics: Metrics) -> None:
         count.settled(topic, "release", 1)
         count.stale(topic, 1)
         count.silent(topic, 1)
+        count.promoted(topic, 1)
+        count.returned(topic, 1)
+        count.stream_trimmed(topic, 1)
+        count.stream_dropped(topic, 1)
         count.dead(topic, "rejected", 1)
         count.dead(topic, "expired", 1)
         count.redriven(topic, 1)
@@ -61,7 +66,17 @@ def traffic(metrics: Metrics) -> None:
 async def shown(gauges: Any) -> None:
     here = {"orders": 2}
     vitals = Vitals(here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, True, 0.1)
-    gauges.show(vitals, [TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None)])
+    group = GroupStats("billing", pending=1, unread=2, waiting=3, consumers=4)
+    gauges.show(
+        vitals,
+        [
+            TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None),
+            TopicStats("jobs", 0, 0, 0, None, 0, None, None, Standing(Dispatch.LIST, ready=5, processing=6)),
+            TopicStats(
+                "fan", 0, 0, 0, None, 0, None, None, Standing(Dispatch.STREAM, entries=7, groups=(group,))
+            ),
+        ],
+    )
 
 
 async def test_everything_arrives_and_is_described(collector: Collector) -> None:
@@ -88,6 +103,9 @@ async def test_everything_arrives_and_is_described(collector: Collector) -> None
     assert collector.last("relay.topic.oldest_due.age", topic="orders") == 3.0
     assert collector.last("relay.topic.next_due.timestamp", topic="orders") == 2.0
     assert collector.last("relay.topic.dead", topic="orders") == 4
+    assert collector.last("relay.list.ready", topic="jobs") == 5
+    assert collector.last("relay.stream.entries", topic="fan") == 7
+    assert collector.last("relay.group.unread", topic="fan", group="billing") == 2
     (late,) = [point for point in points if point.name == LATENESS.name and "orders" in str(point.attributes)]
     assert (late.value, late.delta) == (3, False)
     assert late.sum == pytest.approx(20_000.3005)

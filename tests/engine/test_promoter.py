@@ -1,0 +1,262 @@
+"""The promoter's pace, the choice of a source, and what tidying says, on a clock of their own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from relay.core.dispatch import Dispatch, Promotion, Standing, StreamPolicy, Tidied
+from relay.core.errors import StoreError, StoreUnavailable, WrongKeyType
+from relay.core.policy import Policies, TopicPolicy
+from relay.core.ports import TopicStore
+from relay.core.timers import Claim
+from relay.engine.link import Link
+from relay.engine.poller import PAUSED_POLL, REFUSED_WAIT
+from relay.engine.promoter import Promoter
+from relay.engine.sources import Sources
+from relay.engine.tidier import INTERVAL, Tidier
+from tests.engine.doubles import Counts
+from tests.engine.fake_clock import EPOCH, FakeClock, settle
+
+TOPIC = "t"
+LIST = TopicPolicy(dispatch=Dispatch.LIST, max_polling_interval=5.0)
+
+
+@dataclass
+class Timeline:
+    """Due times, and who else takes them: `Promotions` for one topic."""
+
+    clock: FakeClock
+    dues: list[int] = field(default_factory=list)
+    rivals: bool = False
+    paused_until: int | None = None
+    failure: Exception | None = None
+    calls: list[float] = field(default_factory=list)
+    tidied: Tidied = field(default_factory=Tidied)
+    nonces: set[bytes] = field(default_factory=set)
+
+    async def promote(self, topic: str, *, limit: int, nonce: bytes) -> Promotion:
+        assert nonce not in self.nonces
+        self.nonces.add(nonce)
+        self.calls.append(self.clock.now())
+        if self.failure is not None:
+            raise self.failure
+        now = self.clock.server()
+        if self.paused_until is not None and now < self.paused_until:
+            return Promotion(0, now, min(self.dues, default=None), paused_until=self.paused_until)
+        due = sorted(each for each in self.dues if each <= now)[:limit]
+        for each in due:
+            self.dues.remove(each)
+        return Promotion(0 if self.rivals else len(due), now, min(self.dues, default=None))
+
+    async def tidy(self, topic: str) -> Tidied:
+        if self.failure is not None:
+            raise self.failure
+        return self.tidied
+
+    async def standing(self, topic: str) -> Standing:
+        return Standing(Dispatch.LIST)
+
+
+@contextmanager
+def calls(timeline: Timeline) -> Iterator[list[float]]:
+    """The calls made within, as seconds since its begin."""
+    begin, before = timeline.clock.now(), len(timeline.calls)
+    found: list[float] = []
+    yield found
+    found += [round(at - begin, 6) for at in timeline.calls[before:]]
+
+
+@dataclass
+class Stage:
+    clock: FakeClock
+    timeline: Timeline
+    promoter: Promoter
+    counts: Counts
+
+
+@pytest.fixture
+async def stage() -> Any:
+    """A promoter that runs, after its first call."""
+    clock, counts = FakeClock(), Counts()
+    timeline = Timeline(clock)
+    numbers = iter(range(10_000))
+
+    async def ping() -> None:
+        if isinstance(timeline.failure, StoreUnavailable):
+            raise timeline.failure
+
+    link = Link(ping, clock, counts, lambda: 0.5)
+    promoter = Promoter(
+        TOPIC, LIST, timeline, link, clock, counts, lambda: next(numbers).to_bytes(16, "big"), lambda: 0.5
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        tasks.start_soon(promoter.run)
+        await settle()
+        yield Stage(clock, timeline, promoter, counts)
+        tasks.cancel_scope.cancel()
+
+
+def at(clock: FakeClock, seconds: float) -> int:
+    return clock.server() + round(seconds * 1e6)
+
+
+async def test_it_sleeps_until_the_next_due_time(stage: Stage) -> None:
+    """And then calls once; a hint of an earlier timer wakes it for that."""
+    with calls(stage.timeline) as made:
+        stage.timeline.dues = [at(stage.clock, 2.0), at(stage.clock, 1.0)]
+        stage.promoter.due_at(at(stage.clock, 2.0))
+        stage.promoter.due_at(at(stage.clock, 1.0))
+        await stage.clock.advance(3.0)
+    assert made == [1.0, 2.0]
+    assert stage.counts.total["promoted"] == 2
+
+
+async def test_a_full_batch_is_followed_at_once(stage: Stage) -> None:
+    with calls(stage.timeline) as made:
+        stage.timeline.dues = [at(stage.clock, 0.0)] * 1_200
+        stage.promoter.due_at(0)
+        await stage.clock.advance(0.0)
+    assert made == [0.0, 0.0, 0.0]
+    assert stage.timeline.dues == []
+
+
+async def test_what_nobody_told_of_is_found(stage: Stage) -> None:
+    """After `max_polling_interval` at the latest."""
+    with calls(stage.timeline) as made:
+        stage.timeline.dues = [at(stage.clock, 0.1)]
+        await stage.clock.advance(5.0)
+    assert len(made) == 1
+    assert stage.timeline.dues == []
+
+
+async def test_who_loses_steps_back(stage: Stage) -> None:
+    """Other relays are quicker, again and again: the floor grows, and jitters."""
+    stage.timeline.rivals = True
+    with calls(stage.timeline) as made:
+        stage.timeline.dues = [at(stage.clock, 0.01 * n) for n in range(1, 500)]
+        stage.promoter.due_at(stage.timeline.dues[0])
+        await stage.clock.advance(4.0)
+    assert 5 <= len(made) <= 20
+
+
+async def test_a_pause_is_looked_at(stage: Stage) -> None:
+    """It may be ended without a hint."""
+    stage.timeline.dues = [EPOCH]
+    stage.timeline.paused_until = at(stage.clock, 2.0)
+    with calls(stage.timeline) as made:
+        stage.promoter.due_at(0)
+        await stage.clock.advance(2.0)
+    assert made == [0.0, PAUSED_POLL, 2 * PAUSED_POLL, 2.0]
+    assert stage.timeline.dues == []
+
+
+async def test_it_waits_while_redis_is_away(stage: Stage) -> None:
+    """No call but the link's pings; and it goes on by itself."""
+    stage.timeline.failure = StoreUnavailable()
+    stage.timeline.dues = [EPOCH]
+    stage.promoter.due_at(0)
+    await stage.clock.advance(30.0)
+    assert len(stage.timeline.calls) <= 3
+    stage.timeline.failure = None
+    await stage.clock.advance(10.0)
+    assert stage.timeline.dues == []
+
+
+@pytest.mark.parametrize("failure", [WrongKeyType("a string"), ValueError("odd")])
+async def test_a_refusal_is_said_once(
+    stage: Stage, failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And tried again, whatever it is."""
+    stage.timeline.failure = failure
+    stage.promoter.due_at(0)
+    with caplog.at_level(logging.ERROR), calls(stage.timeline) as made:
+        await stage.clock.advance(3 * REFUSED_WAIT)
+    assert len(made) >= 3
+    assert caplog.messages == ["Redis refuses to promote"]
+    stage.timeline.failure, stage.timeline.dues = None, [EPOCH]
+    await stage.clock.advance(REFUSED_WAIT)
+    assert stage.timeline.dues == []
+
+
+class Named:
+    """A source that says its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def claim(self, topic: str, **_: Any) -> Claim:
+        return Claim([], 0, None, 0, orphans=(self.name,))
+
+    async def settle(self, topic: str, settlements: Any, **_: Any) -> Any:
+        return self.name
+
+    async def extend(self, topic: str, extensions: Any, **_: Any) -> Any:
+        return self.name
+
+
+async def test_a_source_for_each_topic() -> None:
+    """Streams are delivered from their group, all else from the timeline."""
+    own = {"fan": TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g")), "list": LIST}
+    sources = Sources(Named("timeline"), Named("group"), Policies(own=own))
+    for topic, name in (("fan", "group"), ("list", "timeline"), ("other", "timeline")):
+        claim = await sources.claim(topic, limit=1, lease=1, nonce=b"", max_bytes=1)
+        answers = (
+            claim.orphans[0],
+            await sources.settle(topic, []),
+            await sources.extend(topic, [], lease=1),
+        )
+        assert cast("Any", answers) == (name, name, name)
+
+
+class Locks:
+    """Of the registry only its locks."""
+
+    def __init__(self) -> None:
+        self.free = True
+
+    async def lock(self, name: str, *, ttl: int) -> bool:
+        assert name.startswith("tidy:")
+        assert 0 < ttl < INTERVAL * 1e6
+        return self.free
+
+
+def tidier(timeline: Timeline, locks: Locks, counts: Counts) -> Tidier:
+    return Tidier(timeline, cast("TopicStore", locks), [TOPIC], timeline.clock, counts, lambda: 0.5)
+
+
+async def test_tidying_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """What was dropped or given back is said aloud; what nobody needed is counted."""
+    timeline, counts = Timeline(FakeClock()), Counts()
+    timeline.tidied = Tidied(trimmed=3, dropped=2, consumers=1, returned=4, deaths=(("a", "attempts"),))
+    with caplog.at_level(logging.WARNING):
+        await tidier(timeline, Locks(), counts).step()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "ERROR"]
+    told = ("stream_trimmed", "returned", "stream_dropped", "dead:attempts")
+    assert [counts.total[name] for name in told] == [3, 4, 2, 1]
+
+
+async def test_one_relay_tidies() -> None:
+    timeline, counts, locks = Timeline(FakeClock()), Counts(), Locks()
+    timeline.tidied, locks.free = Tidied(trimmed=3), False
+    await tidier(timeline, locks, counts).step()
+    assert counts.total["stream_trimmed"] == 0
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable(), StoreError("no"), ValueError("odd")])
+async def test_tidying_survives(failure: Exception) -> None:
+    """Whatever goes wrong, the next round comes."""
+    timeline, counts = Timeline(FakeClock()), Counts()
+    timeline.failure = failure
+    each = tidier(timeline, Locks(), counts)
+    await each.step()
+    timeline.failure, timeline.tidied = None, Tidied(trimmed=1)
+    await each.step()
+    assert counts.total["stream_trimmed"] == 1
