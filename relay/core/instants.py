@@ -17,6 +17,9 @@ LATEST = 253_402_300_799 * SECOND
 _LOSSLESS = 2**33
 """Seconds. From here on two doubles are further apart than a microsecond."""
 
+EXACT = _LOSSLESS * SECOND
+"""Microseconds. Before this instant the score of a due time is the double that is nearest to it."""
+
 _QUICK = 2**32
 """Seconds. Below, the errors of a division and a multiplication sum up to less than half a microsecond."""
 

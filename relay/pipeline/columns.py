@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from relay.pipeline import envelopes, rules
 from relay.pipeline.reading import COLUMNS, REJECTS, Reading, read
+from relay.pipeline.rules import Topics
 from relay.store.bulk import Batch
 
 
@@ -46,7 +47,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     if missing.any():
         names = names.copy()
         for n in np.flatnonzero(missing & keep).tolist():
-            names[n] = made_id(topics[n], int(due[n]), stored[n])
+            names[n] = made_id(topics.of(n), int(due[n]), stored[n])
             made += 1
     good = list(_by_topic(topics, keep, names, due, stored, expires))
     return Checked(good, _rejected(columns, bad), made)
@@ -81,18 +82,17 @@ def _encoded(columns: Mapping[str, pa.Array], keep: np.ndarray[Any, Any]) -> np.
 
 
 def _by_topic(
-    topics: list[str],
+    topics: Topics,
     keep: np.ndarray[Any, Any],
     names: np.ndarray[Any, Any],
     due: np.ndarray[Any, Any],
     stored: np.ndarray[Any, Any],
     expires: np.ndarray[Any, Any],
 ) -> Iterator[Batch]:
-    distinct = {topic for topic, kept in zip(topics, keep.tolist(), strict=True) if kept}
-    for topic in sorted(distinct):
-        mine = keep
-        if len(distinct) > 1:
-            mine = keep & (np.asarray(topics, dtype=object) == topic)
+    for code, topic in enumerate(topics.names):
+        mine = keep & (topics.codes == code)
+        if not mine.any():
+            continue
         rows = slice(None) if mine.all() else mine
         ends = expires[rows]
         yield Batch(

@@ -6,7 +6,7 @@ the rule itself, which then says why a row is refused. The first reason stands.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,18 @@ _PLAIN = r"^[ -z|~]{1,256}$"
 _MOST = validate.MAX_HEADER_BYTES
 
 
-def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> list[str]:
+class Topics(NamedTuple):
+    """Each row's topic, as the place of its name; -1 where there is none."""
+
+    names: list[str]
+    codes: np.ndarray[Any, Any]
+
+    def of(self, row: int) -> str:
+        """One row's."""
+        return self.names[int(self.codes[row])]
+
+
+def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> Topics:
     """Each row's topic; one that is none, or not admitted, is refused."""
     kinds = column.dictionary_encode()
     wrong: dict[int, str] = {}
@@ -38,8 +49,8 @@ def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> list[str]
         for n, code in enumerate(kinds.indices.to_pylist()):
             if code in wrong:
                 bad.setdefault(n, wrong[code])
-    topics: list[str] = column.to_numpy(zero_copy_only=False).tolist()
-    return topics
+    codes = pc.fill_null(kinds.indices, -1).to_numpy(zero_copy_only=False)
+    return Topics(kinds.dictionary.to_pylist(), codes)
 
 
 def _rows(mask: pa.Array) -> list[int]:
@@ -103,7 +114,7 @@ def headers(column: pa.Array, bad: dict[int, str]) -> None:
             bad.setdefault(n, str(refusal))
 
 
-def sizes(column: pa.Array, topics: list[str], reading: Reading, bad: dict[int, str]) -> None:
+def sizes(column: pa.Array, topics: Topics, reading: Reading, bad: dict[int, str]) -> None:
     """No payload is larger than its topic takes."""
     target = reading.target
     least = min((each.max_payload_bytes for each in (target.default, *target.own.values())), default=0)
@@ -111,7 +122,7 @@ def sizes(column: pa.Array, topics: list[str], reading: Reading, bad: dict[int, 
         if n in bad:
             continue
         try:
-            validate.payload(column[n].as_py(), target.rules(topics[n]).max_payload_bytes)
+            validate.payload(column[n].as_py(), target.rules(topics.of(n)).max_payload_bytes)
         except InvalidField as refusal:
             bad.setdefault(n, str(refusal))
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from relay.core.errors import StoreFull, StoreUnavailable, WrongKeyType
-from relay.core.instants import SECOND, to_score
+from relay.core.instants import EXACT, SECOND, to_score
 from relay.core.journal import Journals, Kind
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store import envelope
-from relay.store.bulk import BATCH, BATCH_BYTES, Batch, BulkStore, _end
+from relay.store.bulk import BATCH, BATCH_BYTES, Batch, BulkStore, _end, _scores
 from relay.store.connect import connect
 from relay.store.journal import JournalReader
 from relay.store.keys import KeyNames
@@ -191,6 +193,15 @@ def test_a_script_that_the_server_forgot(
         for _ in range(2):
             client.script_flush()
             assert bulk.script("list", keyspace.topic(), 1, "", "") == [b""]
+
+
+@given(st.integers(0, EXACT - 1))
+@example(EXACT - 1)
+@example(999_999)
+def test_scores_as_text(due: int) -> None:
+    """What Redis reads is the score that everybody else computes."""
+    scores, _ = _scores(Batch("t", ["a"], [due], [b""]))
+    assert [float(score) for score in scores] == [to_score(due)]
 
 
 def test_batches_are_bounded() -> None:

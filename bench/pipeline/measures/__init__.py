@@ -1,0 +1,14 @@
+"""What is measured, by name. Each yields the rows of one run; `world.found` has those of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from bench.harness.rows import Row
+from bench.pipeline.measures import beside, load
+from bench.pipeline.world import World
+
+MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
+    "load": load.measure,
+    "beside": beside.measure,
+}

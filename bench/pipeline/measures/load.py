@@ -1,0 +1,77 @@
+"""Timers of 100 bytes, sorted by due time, from Parquet into an empty Redis and back; timers a second."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+from bench.harness.rows import Row
+from bench.pipeline import raw
+from bench.pipeline.world import TOPIC, World
+from relay.pipeline import job, schedule_job, snapshot_job
+from relay.pipeline.schedule_job import Schedule
+from relay.pipeline.snapshot_job import Snapshot
+from relay.pipeline.sources import Source
+from relay.pipeline.timers_source import TimersDataSource
+
+RAW = "ceiling: raw variadic pipelines"
+WRITE = "Spark, unguarded: write.format('timers')"
+JOB = "Spark, unguarded: relay pipeline schedule"
+READ = "Spark: read.format('timers'), with content"
+SNAPSHOT = "relay pipeline snapshot, read back and compared"
+
+
+def measure(world: World) -> Iterator[Row]:
+    """The raw client first and last: what the machine gave meanwhile is in both."""
+    spark, count = world.spark, world.plan.timers
+    spark.dataSource.register(TimersDataSource)
+    held = raw.rows(world.table())
+    options = {**world.target.options(), "topic": TOPIC}
+
+    def write() -> None:
+        world.timers().write.format("timers").options(**options).mode("append").save()
+
+    def schedule() -> None:
+        asked = Schedule(world.target, Source(str(world.table()), "parquet"))
+        summary = job.run("schedule", lambda s, bar: schedule_job.run(s, bar, asked), job.Running(bar=False))
+        assert summary.counts["written"] == count, summary
+
+    def read() -> None:
+        frame = spark.read.format("timers").options(**options, partitions="2").load()
+        frame.write.format("noop").mode("overwrite").save()
+
+    def snapshot() -> None:
+        out = world.folder / "snapshot"
+        shutil.rmtree(out, ignore_errors=True)
+        asked = Snapshot(world.target, str(out), (TOPIC,), partitions=2)
+        summary = job.run("snapshot", lambda s, bar: snapshot_job.run(s, bar, asked), job.Running(bar=False))
+        assert (summary.counts["timers"], summary.problems) == (count, []), summary
+
+    world.timers().limit(10_000).write.format("timers").options(**options).mode("append").save()  # warm up
+    ceilings = [_raw(world, held)]
+    rates = {WRITE: _rate(world, write, clear=True), JOB: _rate(world, schedule, clear=True)}
+    ceilings.append(_raw(world, held))
+    yield Row("load", RAW, sum(ceilings) / 2, "timers/s")
+    rates |= {READ: _rate(world, read, clear=False), SNAPSHOT: _rate(world, snapshot, clear=False)}
+    for name, rate in rates.items():
+        yield Row("load", name, rate, "timers/s")
+    world.clear()
+
+
+def _raw(world: World, held: raw.Rows) -> float:
+    world.clear()
+    rate = raw.pipelines(world.server.url, TOPIC, held)
+    assert world.count() == len(held.ids)
+    return rate
+
+
+def _rate(world: World, work: Callable[[], None], *, clear: bool) -> float:
+    """Timers a second, the start of Spark's tasks included."""
+    if clear:
+        world.clear()
+    began = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - began
+    assert world.count() == world.plan.timers
+    return world.plan.timers / seconds

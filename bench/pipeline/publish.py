@@ -1,0 +1,132 @@
+"""The page of the pipeline: targets, tables, plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Canvas
+
+from bench.harness.rows import Key
+from bench.pipeline.measures import beside, load
+from bench.report import plots, results, tables
+from bench.report.results import Figure, Results
+
+RESULTS, PAGE = "pipeline.json", "pipeline.md"
+
+INTRODUCTION = """# Performance of the pipeline
+
+<!-- Written by `make bench-pipeline`; see bench/pipeline/publish.py. Change nothing here by hand. -->
+
+What Spark moves in and out of Redis in a second, beside one raw client that has its rows in memory and does
+nothing but send them. Server, driver and workers share the machine's cores. Each rate has the start of
+Spark's tasks in it, so small sizes look worse. Figures are medians over the runs, with the least and the
+greatest behind them; trust the ratios. What is done is said in [pipeline.md](../pipeline.md)."""
+
+HEADLINES = {
+    "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",
+    "beside": "A claim of ten timers every five milliseconds, while a load writes to another topic.",
+}
+"""What each measure's table shows."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on what `of` makes of one run's figures; None where the run lacks one."""
+
+    name: str
+    bound: float
+    of: Callable[[dict[Key, float]], float | None]
+    unit: str = ""
+    at_least: bool = True
+
+
+def ratio(measure: str, name: str, beneath: Key) -> Callable[[dict[Key, float]], float | None]:
+    """One figure of a run by another."""
+
+    def of(found: dict[Key, float]) -> float | None:
+        above, below = found.get((measure, name, "")), found.get(beneath)
+        return above / below if above is not None and below else None
+
+    return of
+
+
+CEILING = ("load", load.RAW, "")
+TARGETS = [
+    Target("unguarded write, of raw pipelines", 0.70, ratio("load", load.WRITE, CEILING)),
+    Target(
+        "a claim beside a load, p99",
+        10,
+        lambda found: found.get(("beside", beside.LOADED, "p99")),
+        "ms",
+        at_least=False,
+    ),
+]
+"""Each measure's file adds its own."""
+
+
+def outcomes(fresh: Results) -> list[tuple[Target, Figure]]:
+    """Each target with its figure in every run."""
+    found = []
+    for target in TARGETS:
+        runs = [target.of(run) for run in fresh.runs()]
+        found.append((target, Figure("targets", target.name, "", target.unit, "", runs)))
+    return found
+
+
+def say(fresh: Results) -> None:
+    """Print each target with its figure."""
+    print("\nTargets:")
+    for target, figure in outcomes(fresh):
+        if figure.median is not None:
+            print(f"  {_line(target, figure, '  ')}")
+
+
+def publish(fresh: Results, folder: Path) -> None:
+    """Write the figures, the plots and the page; measures that were left out stay as they were."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / RESULTS
+    if file.exists():
+        fresh.keep(results.read(file))
+    reached = outcomes(fresh)
+    fresh.write(file, [{"name": t.name, "bound": t.bound, "figures": figure.runs} for t, figure in reached])
+    parts = [INTRODUCTION, tables.conditions(fresh), "## Targets", _targets(reached)]
+    for measure in fresh.measures():
+        parts += [f"## {measure.capitalize()}", HEADLINES.get(measure, "")]
+        parts += [f"![{measure}]({name})" for name in _draw(measure, fresh.of(measure), folder)]
+        parts += [tables.table(fresh.of(measure)), *tables.notes(fresh.of(measure))]
+    (folder / PAGE).write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+
+
+def _targets(reached: Sequence[tuple[Target, Figure]]) -> str:
+    lines = ["| target | | figure | least to greatest | |", "|---|--:|--:|--:|---|"]
+    lines += [
+        f"| {_line(target, figure, ' | ')} |" for target, figure in reached if figure.median is not None
+    ]
+    return "\n".join(lines)
+
+
+def _line(target: Target, figure: Figure, between: str) -> str:
+    median = figure.median
+    good = median is not None and (median >= target.bound if target.at_least else median <= target.bound)
+    bound = f"{'≥' if target.at_least else '≤'} {tables.number(target.bound)} {target.unit}".rstrip()
+    word = "reached" if good else "**missed**"
+    return between.join((target.name, bound, tables.number(median), tables.spread(figure.values), word))
+
+
+def _draw(measure: str, figures: Sequence[Figure], folder: Path) -> list[str]:
+    """Rates as bars, times by quantile."""
+    drawable = [figure for figure in figures if figure.median is not None]
+    by_quantile = any(figure.stat for figure in drawable)
+    if not by_quantile:
+        drawable = [figure for figure in drawable if figure.unit.endswith("/s")]
+    if not drawable:
+        return []
+    with mpl.rc_context(plots.STYLE):
+        height = 0.9 + 0.3 * len({figure.name for figure in drawable})
+        canvas = Canvas(figsize=(plots.WIDTH, height), layout="constrained")
+        (plots.quantiles if by_quantile else plots.bars)(canvas.subplots(), drawable)
+        canvas.savefig(folder / f"pipeline-{measure}.svg", metadata={"Date": None, "Creator": None})
+    return [f"pipeline-{measure}.svg"]

