@@ -1,7 +1,7 @@
-"""A journal of any length, made by Spark itself: rows as the lake has them, legal but where it is asked otherwise.
+"""A journal of any length, made by Spark itself: rows as the lake has them.
 
-Timers come in blocks of `BLOCK`, each block stored, claimed, received and acknowledged by a call each; every tenth
-block is answered NACK once. So a block is a handful of entries, and only these are put in order.
+Timers come in blocks of `BLOCK`, each block stored, claimed, received and acknowledged by a call each; every
+tenth block is answered NACK once. So a block is a handful of entries, and only these are put in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = ("SCHEDULED", "CLAIMED", "RECEIVED", "NACKED", "CLAIMED", "RECEIVED", "A
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How much: `records` in about so many `topics` over so many `hours`. `lost`: the last blocks never end."""
+    """How much: about so many `records` in `topics` over `hours`. `lost`: the last blocks never end."""
 
     records: int
     topics: int = 12

@@ -83,13 +83,13 @@ def _tiles(page: Page) -> str:
         for name in ("accepted", "delivered", "committed", "dead", "open")
     ]
     bad = [(name, f"{page.counts.get(name, 0):,}") for name in ("lost", "missing")]
-    late = [(f"late, {title}", _length(page.lateness.get(name))) for name, title in LATENESS.items()]
+    late = [(f"lateness, {title}", _length(page.lateness.get(name))) for name, title in LATENESS.items()]
     tiles = [_tile(*each) for each in figures]
     tiles += [
         _tile("records missing" if name == "missing" else name, text, bad=text != "0") for name, text in bad
     ]
-    tiles += [_tile(*each) for each in late]
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+    lateness = [_tile(*each) for each in late]
+    return "".join(f'<div class="tiles">{"".join(row)}</div>' for row in (tiles, lateness))
 
 
 LATENESS = {"p50_us": "p50", "p99_us": "p99", "p99_9_us": "p99.9", "max_us": "most"}

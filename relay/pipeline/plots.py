@@ -29,7 +29,8 @@ _TICKS = (
     7 * 86400,
     28 * 86400,
 )
-_LENGTHS = ((86400e6, "d"), (3600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms"), (1, "µs"))
+_LENGTHS = ((86400e6, "d"), (3600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms"), (1.0, "µs"))
+"""Minutes, hours and days from two of them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def length(micros: float) -> str:
     if micros < 0:
         return f"−{length(-micros)}"
     for size, unit in _LENGTHS:
-        if micros >= size:
+        if micros >= size * (2 if size > 1e6 else 1):
             value = micros / size
             return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     return "0"
@@ -101,7 +102,7 @@ def _bucket(bucket: int, per_decade: int) -> str:
 
 
 def areas(points: Sequence[tuple[int, int, int]], names: tuple[str, str]) -> str:
-    """Two counts over time, (unix seconds, first, second), that hold until the next; the first has the second."""
+    """Two counts over time: (unix seconds, first, second), until the next. The second lies within the first."""
     height = 300.0
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
     top = max(max(point[1:]) for point in points) or 1
@@ -194,7 +195,8 @@ def _moments(across: Axis, first: int, last: int, unit: int, height: float) -> l
                 label = f"{day}, {label}"
         x = across(at / unit)
         parts.append(_line("notch", x, height - BOTTOM, x, height - BOTTOM + 5))
-        parts.append(_text(x, height - BOTTOM + 20, label))
+        inside = x < WIDTH - RIGHT - 40
+        parts.append(_text(x, height - BOTTOM + 20, label, "middle" if inside else "end"))
     return parts
 
 
