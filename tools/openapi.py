@@ -68,7 +68,8 @@ PROBLEMS = {
     422: "A field is wrong, and named.",
     429: "The topic holds max_waiting timers.",
     500: "The relay could not do it; its log says why.",
-    503: "Redis is away: nothing is known to be stored. Repeat the call, if it names its timer.",
+    503: "Redis is away, and nothing is known to be stored: repeat the call, if it names its timer. Or the "
+    "relay stops.",
     507: "Redis is full; nothing was stored.",
 }
 ALWAYS = (403, 409, 422, 500, 503)
@@ -180,6 +181,8 @@ def _plain(field: Any, *, taken: bool) -> Schema:
 
 def body(operation: Operation, schemas: Schemas) -> Schema:
     """The schema of what an operation takes."""
+    if operation.schema is not None:
+        return dict(operation.schema)
     assert operation.body is not None
     descriptor: Any = operation.body.DESCRIPTOR
     if descriptor.name == "ScheduleRequest":  # the fields of the timer stand beside the others
@@ -189,7 +192,7 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         rest = schemas.object(descriptor, taken=True, without=("timer",))
         schema["properties"] |= rest["properties"]
         return {**schema, "oneOf": ONE_TIME}
-    places = tuple(name for name in ("topic", "timer_id") if name in descriptor.fields_by_name)
+    places = tuple(name for name in ("topic", "timer_id", "received") if name in descriptor.fields_by_name)
     schema = schemas.object(descriptor, taken=True, without=places)
     if descriptor.name == "ScheduleBatchRequest":
         spec = descriptor.fields_by_name["timers"].message_type
@@ -209,7 +212,7 @@ def responses(operation: Operation, schemas: Schemas) -> dict[str, Schema]:
             found["201"]["headers"] = {
                 "Location": {"description": "Where the timer is.", "schema": {"type": "string"}}
             }
-    problems = {*ALWAYS, *operation.problems, *(WITH_BODY if operation.body else ())}
+    problems = {*ALWAYS, *operation.problems, *(WITH_BODY if operation.takes_body else ())}
     if operation.answer is None:
         problems = {403, 422}
     for status in sorted(problems):
@@ -248,11 +251,11 @@ def document() -> Schema:
             "parameters": parameters(operation, schemas),
             "responses": responses(operation, schemas),
         }
-        if operation.body is not None:
+        if operation.takes_body:
             content = {"application/json": {"schema": body(operation, schemas)}}
             said["requestBody"] = {"required": True, "content": content}
         paths.setdefault(operation.path, {})[operation.method.lower()] = said
-    schemas.made["Problem"] = problem()
+    schemas.made["ProblemDetails"] = problem()
     return {
         "openapi": "3.1.0",
         "info": {
@@ -290,7 +293,7 @@ def problem() -> Schema:
 
 
 def refusal(status: int) -> Schema:
-    schema = {"$ref": "#/components/schemas/Problem"}
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
     found: Schema = {"description": PROBLEMS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
     if status in WAITS:
         found["headers"] = {

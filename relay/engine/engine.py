@@ -138,6 +138,10 @@ class Engine:
         """The topic's limit."""
         return self._policies(topic).max_payload_bytes
 
+    def lifetime(self, topic: str) -> float:
+        """Seconds after which a silent delivery of the topic is given up."""
+        return self._policies(topic).lifetime
+
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
         began = self._clock.now()
@@ -374,6 +378,11 @@ class Engine:
         if needs_redis and self._link.trouble is not None:
             reasons.append(f"Redis is away: {self._link.trouble}")
         return reasons
+
+    @property
+    def draining(self) -> bool:
+        """Whether the relay is about to stop."""
+        return self._draining
 
     def live(self) -> list[str]:
         """Why the process had better be restarted; empty if it had not."""

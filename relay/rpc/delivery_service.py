@@ -10,11 +10,11 @@ from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from relay.api import translate
+from relay.api.deliveries import ACK, admit, problem, settle
 from relay.core import validate
-from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
 from relay.engine.engine import Engine
-from relay.engine.session import Outgoing, Problem, Session
+from relay.engine.session import Outgoing, Session
 from relay.rpc.errors import abort
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc as base
@@ -23,21 +23,6 @@ Context = ServicerContext[Any, Any]
 
 MAX_TOPICS = 1_000
 """On one stream; each has a poller of its own."""
-
-ACK, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_EXTEND
-
-WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
-"""By the field of a settlement that is wrong."""
-
-PROBLEMS = {
-    Problem.UNKNOWN_TOKEN: pb.PROBLEM_REASON_UNKNOWN_TOKEN,
-    Problem.DUPLICATE: pb.PROBLEM_REASON_DUPLICATE,
-    Problem.STALE: pb.PROBLEM_REASON_STALE,
-    Problem.GONE: pb.PROBLEM_REASON_GONE,
-    Problem.INVALID_OUTCOME: pb.PROBLEM_REASON_INVALID,
-    Problem.INVALID_RETRY_AFTER: pb.PROBLEM_REASON_INVALID,
-    Problem.INVALID_RESCHEDULE: pb.PROBLEM_REASON_INVALID,
-}
 
 
 class DeliveryService(base.DeliveryServiceServicer):
@@ -93,16 +78,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         topics = list(request.open.topics)
         if not 1 <= len(topics) <= MAX_TOPICS:
             raise InvalidField("topics", f"has {len(topics)} names; give 1 to {MAX_TOPICS:,}")
-        pushed = self._engine.pushed()
-        for topic in topics:
-            self._engine.admit("topics", topic)
-            if topic in pushed:
-                raise InvalidField("topics", f"{topic!r} is pushed; set its delivery.mode to stream first")
-            if self._engine.dispatch(topic) is Dispatch.LIST:
-                raise InvalidField(
-                    "topics",
-                    f"{topic!r} is dispatched to a list, from which workers take its timers in Redis",
-                )
+        admit(self._engine, "topics", topics)
         limit = request.open.max_outstanding
         if not 1 <= limit <= validate.MAX_OUTSTANDING:
             raise InvalidField("max_outstanding", f"is {limit}; give 1 to {validate.MAX_OUTSTANDING}")
@@ -125,31 +101,21 @@ class DeliveryService(base.DeliveryServiceServicer):
             else:
                 raise InvalidField("message", "is empty or unknown; send settle or drain")
 
-    def _settle(self, session: Session, settle: pb.Settle) -> None:
-        if settle.received:
-            self._engine.received(session, settle.received)
+    def _settle(self, session: Session, said: pb.Settle) -> None:
+        if said.received:
+            self._engine.received(session, said.received)
         acknowledged: list[bytes] = []
-        for settlement in settle.settlements:
+        for settlement in said.settlements:
             if settlement.outcome == ACK and not settlement.HasField("reschedule"):
                 acknowledged.append(settlement.token)
                 continue
             # What came first counts first, should two be about one delivery.
             self._engine.acknowledged(session, acknowledged)
             acknowledged = []
-            self._settle_one(session, settlement)
+            what = settle(self._engine, session, settlement)
+            if what is not None:
+                session.complain(settlement.token, what)
         self._engine.acknowledged(session, acknowledged)
-
-    def _settle_one(self, session: Session, settlement: pb.Settlement) -> None:
-        token = settlement.token
-        if settlement.outcome == EXTEND:
-            self._engine.extend(session, token)
-        else:
-            try:
-                ending = translate.ending(settlement, self._engine.payload_limit(session, token))
-            except InvalidField as failure:
-                session.complain(token, WRONG.get(failure.field, Problem.INVALID_RESCHEDULE))
-                return
-            self._engine.end(session, token, ending)
 
 
 async def _hear(context: Context) -> Any:
@@ -170,10 +136,7 @@ async def _say(outgoing: Outgoing, context: Context) -> None:
     if outgoing.leases:
         await context.write(translate.deliveries(outgoing.leases))
     if outgoing.problems:
-        problems = [
-            pb.Problem(token=token, reason=PROBLEMS[problem], message=problem.value)
-            for token, problem in outgoing.problems
-        ]
+        problems = [problem(token, what) for token, what in outgoing.problems]
         await context.write(pb.DeliverResponse(problems=pb.Problems(problems=problems)))
     if outgoing.drain:
         await context.write(pb.DeliverResponse(drain=pb.Drain()))

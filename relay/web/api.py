@@ -11,16 +11,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
 from relay.api.timers import Timers, trace_context
 from relay.api.topics import Topics
 from relay.core.errors import RelayError
 from relay.engine.engine import Engine
-from relay.web import document, forms, guard, problems, timers, topics
+from relay.web import deliveries, document, forms, guard, problems, timers, topics
+from relay.web.handover import Carrying, attended, hand_over
 from relay.web.operations import Call, Calls, Operation, decoded, queried
 from relay.web.problems import Refused
 
-OPERATIONS: tuple[Operation, ...] = (*document.OPERATIONS, *topics.OPERATIONS, *timers.OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (
+    *document.OPERATIONS,
+    *topics.OPERATIONS,
+    *timers.OPERATIONS,
+    *deliveries.OPERATIONS,
+)
 
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
@@ -45,7 +52,7 @@ class JsonApi:
         max_body_bytes: int,
         allowed_hosts: Collection[str] = (),
     ) -> None:
-        self._calls = Calls(Timers(engine), Topics(engine))
+        self._calls = Calls(Timers(engine), Topics(engine), Consumers(engine))
         self._measure = measure
         self._max_body_bytes = max_body_bytes
         self._allowed_hosts = allowed_hosts
@@ -60,8 +67,11 @@ class JsonApi:
         try:
             response = await self._answer(request, path, operations, segments)
             response.headers.update(HEADERS)
+            if isinstance(response, Carrying):
+                await hand_over(response, receive, send)
+            else:
+                await response(scope, receive, send)
             status = response.status_code
-            await response(scope, receive, send)
         except ClientDisconnect:
             pass
         finally:
@@ -111,9 +121,11 @@ class JsonApi:
     ) -> Response:
         call.path = decoded(segments)
         call.query = queried(request.scope["query_string"], operation.query)
-        if operation.body is not None:
+        if operation.takes_body:
             guard.check_content_type(request)
             call.body = _parsed(await guard.body(request, self._max_body_bytes))
+        if operation.takes_deliveries:
+            return await self._carry(operation, call, request)
         answer = await operation.handle(self._calls, call)
         if not answer.held:
             return problems.not_held(path, answer.value["result"], answer.value)
@@ -121,6 +133,19 @@ class JsonApi:
         if answer.location:
             headers["location"] = answer.location
         return Response(forms.dump(answer.value), answer.status, headers)
+
+    async def _carry(self, operation: Operation, call: Call, request: Request) -> Response:
+        """An answer with deliveries, which are given back if it can't be made."""
+        answer = await attended(request.receive, lambda: operation.handle(self._calls, call))
+        if answer.taken is None:
+            return Response(forms.dump(answer.value), answer.status, {"content-type": guard.JSON})
+        try:
+            response = Carrying(forms.dump(answer.value), answer.status, {"content-type": guard.JSON})
+        except BaseException:
+            answer.taken.give_back()
+            raise
+        response.taken = answer.taken
+        return response
 
 
 def _served_as(method: str) -> str:

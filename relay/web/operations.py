@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from relay.api.deliveries import Consumers, Taken
 from relay.api.timers import Timers
 from relay.api.topics import Topics
 from relay.core.errors import InvalidField
@@ -25,6 +26,7 @@ class Calls:
 
     timers: Timers
     topics: Topics
+    consumers: Consumers
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class Answer:
     status: int = 200
     location: str = ""
     held: bool = True
+    taken: Taken | None = None
+    """Deliveries that it carries."""
 
 
 class Handle(Protocol):
@@ -90,7 +94,8 @@ class Handle(Protocol):
 class Operation:
     """One method of one path. `query` names the fields of the messages that may stand in the query.
 
-    `body` and `answer` are the messages of `relay.v1` that go in and out; `statuses` says which successes
+    `body` and `answer` are the messages of `relay.v1` that go in and out; `schema` describes a body that is
+    none of them; `statuses` says which successes
     there are, and `problems` which errors beside those that every operation has.
     """
 
@@ -100,14 +105,22 @@ class Operation:
     summary: str
     answer: type[Message] | None
     body: type[Message] | None = None
+    schema: Mapping[str, Any] | None = None
     query: Mapping[str, type[Message]] = field(default_factory=dict)
     statuses: Mapping[int, str] = field(default_factory=lambda: {200: "Done."})
     problems: tuple[int, ...] = ()
+    takes_deliveries: bool = False
+    """Whether its answer may carry deliveries."""
 
     @property
     def name(self) -> str:
         """What it is called, as in `timers_get`."""
         return f"{self.handle.__module__.rpartition('.')[2]}_{self.handle.__name__}"
+
+    @property
+    def takes_body(self) -> bool:
+        """Whether it has one."""
+        return self.body is not None or self.schema is not None
 
     @property
     def places(self) -> list[str]:

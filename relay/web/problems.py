@@ -17,7 +17,7 @@ TYPE = "urn:relay:problem:"
 
 REFUSALS = (
     *("not-json", "host-not-allowed", "no-such-path", "method-not-allowed", "too-slow", "body-too-large"),
-    *("content-type", "condition-failed"),
+    *("content-type", "condition-failed", "draining"),
 )
 """The names of problems that are not errors of the relay."""
 

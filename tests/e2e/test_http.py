@@ -22,7 +22,7 @@ from tests.web.described import Reply, reply
 TOPIC = "letters"
 TIMERS = f"/v1/topics/{TOPIC}/timers"
 
-UNHEARD = (7, 56)
+UNHEARD = (7, 55, 56)
 """What curl says of a connection that was refused, or that waited for its turn when the port was closed."""
 
 
@@ -159,3 +159,58 @@ def test_requests_are_counted(stage: Stage) -> None:
     ):
         assert label in line
     assert line.endswith(" 1.0")
+
+
+def drain(curl: Curl, name: str, total: int, seen: list[tuple[str, str]], lock: threading.Lock) -> None:
+    """Take and acknowledge, until all have been seen; note each as (timer_id, attempt)."""
+    while True:
+        with lock:
+            if len({timer_id for timer_id, _ in seen}) >= total:
+                return
+        body = {"max_deliveries": 20, "wait_sec": 1}
+        taken = curl("POST", f"/v1/topics/{TOPIC}/deliveries:receive", body).value["deliveries"]
+        if not taken:
+            continue
+        with lock:
+            seen += [(each["timer_id"], str(each["attempt"])) for each in taken]
+        said = [{"token": each["token"], "outcome": "ack"} for each in taken]
+        settled = curl("POST", f"/v1/topics/{TOPIC}/deliveries:settle", {"settlements": said})
+        assert settled.value["problems"] == [], name
+
+
+def test_many_consumers(stage: Stage) -> None:
+    """Four curls at two relays take 200 timers: each once."""
+    relays = [stage.relay(), stage.relay("other")]
+    curl = Curl(relays[0])
+    timers = [{"timer_id": f"t{index}", "message": index, "delay_sec": index / 200} for index in range(200)]
+    results = curl("POST", f"{TIMERS}:batch", {"timers": timers}).value["results"]
+    assert all("scheduled" in result for result in results)
+    seen: list[tuple[str, str]] = []
+    lock = threading.Lock()
+    threads = [
+        threading.Thread(target=drain, args=(Curl(relays[index % 2]), f"c{index}", 200, seen, lock))
+        for index in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(seen) == sorted((f"t{index}", "1") for index in range(200))
+    stage.wait_empty(TOPIC)
+
+
+def test_a_relay_dies_with_what_a_caller_holds(stage: Stage) -> None:
+    """The lease runs out, and the attempt counts: the answer had been written."""
+    settings = {"RELAY_DEFAULTS__LEASE_TTL": "1", "RELAY_DEFAULTS__RETRY__INITIAL": "0"}
+    relay, other = stage.relay(settings=settings), stage.relay("other", settings)
+    assert Curl(other)("PUT", f"{TIMERS}/a", {"message": 1, "delay_sec": 0}).status == 201
+    receive = f"/v1/topics/{TOPIC}/deliveries:receive"
+    (first,) = Curl(relay)("POST", receive, {}).value["deliveries"]
+    eventually(lambda: stage.received(TOPIC) == 1, "the receipt is in Redis")
+    relay.kill()
+    found = eventually(lambda: Curl(other)("POST", receive, {}).value["deliveries"], "it comes again")
+    assert (first["attempt"], found[0]["attempt"]) == (1, 2)
+    settlement = {"token": found[0]["token"], "outcome": "ack"}
+    settled = Curl(other)("POST", f"/v1/topics/{TOPIC}/deliveries:settle", {"settlements": [settlement]})
+    assert settled.value["problems"] == []
+    stage.wait_empty(TOPIC)

@@ -51,7 +51,7 @@ def test_the_page_tells_the_truth(stage: Stage) -> None:
     assert len(steps()) > 10
     for command, answer in steps():
         ran = subprocess.run(
-            ["sh", "-c", command.replace(AT_HOME, relay.api)],
+            ["sh", "-c", command.replace(AT_HOME, relay.api).replace("/tmp", str(stage.directory))],
             capture_output=True,
             text=True,
             timeout=60,

@@ -43,7 +43,7 @@ def reply(method: str, path: str, status: int, headers: Mapping[str, str], conte
     said = operation(method, path)
     if said is None or status == 405:
         assert status in (403, 404, 405), (method, path, status)
-        check({"$ref": "#/components/schemas/Problem"}, value)
+        check({"$ref": "#/components/schemas/ProblemDetails"}, value)
     else:
         assert str(status) in said["responses"], (method, path, status, content)
         described = resolved(said["responses"][str(status)])

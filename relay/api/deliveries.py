@@ -1,0 +1,268 @@
+"""Deliveries for consumers that come and go: they take some in one call, and say in another how they ended.
+
+What was taken stays leased, and is renewed like any delivery, in a session of its own that takes nothing
+more. It counts as received once the answer that carries it was written. Without an outcome within its
+visibility it is released: the consumer has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from relay.api import translate
+from relay.core.dispatch import Dispatch
+from relay.core.errors import InvalidField, StoreUnavailable
+from relay.core.outcomes import ACKED
+from relay.engine.engine import Engine
+from relay.engine.lease import Lease
+from relay.engine.session import Problem, Session
+from relay.v1 import delivery_service_pb2 as pb
+
+LEAST_WAIT = 0.5
+"""Seconds that who does not want to wait waits all the same: a claim takes a moment."""
+
+SETTLE_TIMEOUT = 5.0
+"""Seconds for outcomes to be written before their caller is told that Redis is away."""
+
+REMEMBERED = 10_000
+"""Deliveries that have ended and of which is still known how."""
+
+ACK, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_EXTEND
+
+WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
+"""By the field of a settlement that is wrong."""
+
+PROBLEMS = {
+    Problem.UNKNOWN_TOKEN: pb.PROBLEM_REASON_UNKNOWN_TOKEN,
+    Problem.DUPLICATE: pb.PROBLEM_REASON_DUPLICATE,
+    Problem.STALE: pb.PROBLEM_REASON_STALE,
+    Problem.GONE: pb.PROBLEM_REASON_GONE,
+    Problem.INVALID_OUTCOME: pb.PROBLEM_REASON_INVALID,
+    Problem.INVALID_RETRY_AFTER: pb.PROBLEM_REASON_INVALID,
+    Problem.INVALID_RESCHEDULE: pb.PROBLEM_REASON_INVALID,
+}
+
+log = logging.getLogger(__name__)
+
+
+def problem(token: bytes, what: Problem) -> pb.Problem:
+    """A settlement that changed nothing, as callers are told of it."""
+    return pb.Problem(token=token, reason=PROBLEMS[what], message=what.value)
+
+
+def admit(engine: Engine, field: str, topics: Sequence[str]) -> None:
+    """Raise `InvalidField` for topics whose deliveries can't be asked for."""
+    pushed = engine.pushed()
+    for topic in topics:
+        engine.admit(field, topic)
+        if topic in pushed:
+            raise InvalidField(field, f"{topic!r} is pushed; set its delivery.mode to stream first")
+        if engine.dispatch(topic) is Dispatch.LIST:
+            raise InvalidField(
+                field, f"{topic!r} is dispatched to a list, from which workers take its timers in Redis"
+            )
+
+
+def settle(engine: Engine, session: Session, settlement: pb.Settlement) -> Problem | None:
+    """Take one outcome; a problem if the outcome itself is wrong, and its delivery is still open."""
+    token = settlement.token
+    if settlement.outcome == ACK and not settlement.HasField("reschedule"):
+        engine.end(session, token, ACKED)
+    elif settlement.outcome == EXTEND:
+        engine.extend(session, token)
+    else:
+        try:
+            ending = translate.ending(settlement, engine.payload_limit(session, token))
+        except InvalidField as failure:
+            return WRONG.get(failure.field, Problem.INVALID_RESCHEDULE)
+        engine.end(session, token, ending)
+    return None
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """What one call took. `until` has the loop's time at which each delivery is given up."""
+
+    topic: str
+    session: Session
+    visibility: float
+    suspect: bool
+    """Whether what is given up goes alone the next time: it came with others, and one may have been fatal."""
+    until: dict[bytes, float]
+    problems: dict[bytes, Problem] = field(default_factory=dict)
+    look: asyncio.TimerHandle | None = None
+
+    def collect(self) -> None:
+        """Take what the session has to say, since no stream does."""
+        self.problems.update(self.session.take().problems)
+
+
+class Taken:
+    """What a call took, until it is known whether it came to the consumer. May be empty."""
+
+    def __init__(
+        self, engine: Engine, session: Session, leases: list[Lease], hold: Callable[[], None]
+    ) -> None:
+        self._engine = engine
+        self._session = session
+        self._hold = hold
+        self.leases = leases
+
+    def handed(self) -> None:
+        """The answer was written: the attempts count."""
+        self._engine.received(self._session, [lease.token for lease in self.leases])
+        self._hold()
+
+    def give_back(self) -> None:
+        """The consumer has gone before that: no attempt."""
+        for lease in self.leases:
+            self._engine.give_back(
+                self._session, lease.token, received=False, suspect=lease.timer.suspect, began=False
+            )
+        self._engine.detach(self._session, broken=False)
+
+
+class Consumers:
+    """Serves all of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._held: dict[bytes, _Held] = {}
+        self._ended: OrderedDict[bytes, Problem] = OrderedDict()
+
+    async def receive(self, topic: str, *, limit: int, wait: float, visibility: float | None) -> Taken | None:
+        """Take up to `limit` deliveries of a topic; wait for the first up to `wait` seconds.
+
+        Empty if none came, None if the relay drains. `visibility`: seconds in which an outcome must come,
+        at most and by default the topic's `delivery_timeout`. Raises `InvalidField`.
+        """
+        admit(self._engine, "topic", [topic])
+        lifetime = self._engine.lifetime(topic)
+        if visibility is not None and visibility > lifetime:
+            raise InvalidField("visibility_sec", f"is more than the topic allows, which is {lifetime:g}")
+        session = self._engine.open([topic], limit)
+        leases: list[Lease] = []
+        try:
+            self._engine.attach(session)
+            with anyio.move_on_after(max(wait, LEAST_WAIT)):
+                leases = await self._first(session)
+        finally:
+            if not leases:  # also if the caller has gone: then what was on its way to it is released
+                self._engine.detach(session, broken=False)
+        if not leases:
+            return None if self._engine.draining else Taken(self._engine, session, [], lambda: None)
+        self._engine.resize(session, 0)
+        held = _Held(topic, session, min(visibility or lifetime, lifetime), len(leases) > 1, {})
+        return Taken(self._engine, session, leases, lambda: self._hold(held, leases))
+
+    async def _first(self, session: Session) -> list[Lease]:
+        """The first deliveries; empty once the session drains. Taken, they are answered without a pause, so
+        that who cancels either has them or has taken none."""
+        while not session.draining:
+            outgoing = await session.next()
+            if outgoing and outgoing.leases:
+                return outgoing.leases
+        return []
+
+    def _hold(self, held: _Held, leases: list[Lease]) -> None:
+        end = asyncio.get_running_loop().time() + held.visibility
+        for lease in leases:
+            held.until[lease.token] = end
+            self._held[lease.token] = held
+        self._watch(held)
+
+    def _watch(self, held: _Held) -> None:
+        """Look again when the next delivery would have to be given up."""
+        if held.look is not None:
+            held.look.cancel()
+            held.look = None
+        if held.until:
+            end = min(held.until.values())
+            held.look = asyncio.get_running_loop().call_at(end, self._give_up, held)
+        else:
+            self._engine.detach(held.session, broken=False)
+
+    def _give_up(self, held: _Held) -> None:
+        now = asyncio.get_running_loop().time()
+        over = [token for token, end in held.until.items() if end <= now]
+        silent = [token for token in over if token in held.session.leases]
+        for token in silent:
+            self._engine.give_back(held.session, token, received=True, suspect=held.suspect)
+        if silent:
+            log.warning(
+                "deliveries given up: no outcome within their visibility",
+                extra={"topic": held.topic, "count": len(silent)},
+            )
+        for token in over:
+            self._forget(held, token, Problem.STALE)
+        self._watch(held)
+
+    def _forget(self, held: _Held, token: bytes, what: Problem) -> None:
+        """A delivery has ended; what is said of it from now on is answered with `what`."""
+        del held.until[token], self._held[token]
+        self._ended[token] = what
+        if len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)
+
+    async def settle(self, topic: str, settlements: Sequence[pb.Settlement]) -> list[pb.Problem]:
+        """Take outcomes, and wait until they are written; answers which changed nothing, and why.
+
+        Raises `StoreUnavailable` if Redis is away: they wait for it, and need not be said again.
+        """
+        admit(self._engine, "topic", [topic])
+        found: list[pb.Problem] = []
+        ended: dict[bytes, _Held] = {}
+        touched: dict[_Held, None] = {}
+        for settlement in settlements:
+            what = self._settle(topic, settlement, ended, touched)
+            if what is not None:
+                found.append(problem(settlement.token, what))
+        for held in touched:
+            self._watch(held)
+        with anyio.move_on_after(SETTLE_TIMEOUT) as scope:
+            for held in dict.fromkeys(ended.values()):
+                await self._engine.flush(held.session)
+        if scope.cancelled_caught:
+            raise StoreUnavailable(
+                "Redis can't be reached now; what was settled is kept, and written when it is back"
+            )
+        for token, held in ended.items():
+            held.collect()
+            if token in held.problems:
+                found.append(problem(token, held.problems.pop(token)))
+        return found
+
+    def _settle(
+        self,
+        topic: str,
+        settlement: pb.Settlement,
+        ended: dict[bytes, _Held],
+        touched: dict[_Held, None],
+    ) -> Problem | None:
+        """Take one outcome; `ended` and `touched` note what it did."""
+        token = settlement.token
+        held = self._held.get(token)
+        if held is None or held.topic != topic:
+            return self._ended.get(token, Problem.UNKNOWN_TOKEN)
+        lease = held.session.leases.get(token)
+        extends = settlement.outcome == EXTEND
+        if lease is None or (extends and lease.lost):
+            return Problem.STALE
+        held.collect()
+        held.problems.pop(token, None)  # said unasked, and said again by the settlement if it holds
+        what = settle(self._engine, held.session, settlement)
+        if what is not None:
+            return what
+        if extends:
+            held.until[token] = asyncio.get_running_loop().time() + held.visibility
+        else:
+            self._forget(held, token, Problem.DUPLICATE)
+            ended[token] = held
+        touched[held] = None
+        return None
