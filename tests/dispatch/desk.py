@@ -69,6 +69,7 @@ class Desk:
             self.keys.of_list(topic)
         )
         self.ready, self.processing, self.taken = own
+        self.marks = self.keys.marks_of(topic)
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
         journals = Journals(lambda _: self.keep)

@@ -94,6 +94,7 @@ BREAKS = {
     "one occurrence for all": of_list(
         "ready", "local own = hex(nonce)", "local own = ''", ready.test_equal_messages_arrive_twice
     ),
+    "a sweep is not told": of_list("ready", "    mark(gone)\n", "", ready.test_a_sweep_is_told),
     "no grace": of_list(
         "ready",
         "if not envelopes[n] and r.state ~= PARKED then",

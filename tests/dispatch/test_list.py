@@ -199,6 +199,17 @@ async def test_bounded_by_bytes(desk: Desk) -> None:
     assert (await desk.promote(N2)).promoted == 1
 
 
+async def test_a_sweep_is_told(desk: Desk) -> None:
+    """What has left the timeline must not come back from the cold store: it is marked during a sweep."""
+    await desk.put("a")
+    await desk.promote()
+    assert not desk.raw.exists(desk.marks)
+    desk.raw.hset(desk.marks, "any", "0")
+    await desk.put("b")
+    await desk.promote(N2)
+    assert desk.raw.hgetall(desk.marks).keys() == {b"any", b"tb"}
+
+
 async def test_the_journal_says_so(desk: Desk) -> None:
     """A promoted timer has ended for the journal; it is not lost."""
     desk.keep = 1000

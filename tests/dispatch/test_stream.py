@@ -66,6 +66,17 @@ async def test_a_promoter_and_a_reader(fan: Desk) -> None:
     assert (await fan.records())[-1].kind is Kind.PROMOTED
 
 
+@pytest.mark.parametrize("by_claim", [True, False])
+async def test_a_sweep_is_told(fan: Desk, *, by_claim: bool) -> None:
+    """Whoever promotes marks what has left the timeline, while a sweep is under way."""
+    one = fan.reader()
+    await one.claim()
+    fan.raw.hset(fan.marks, "any", "0")
+    await fan.put("a")
+    assert (await one.names() if by_claim else (await fan.promote()).promoted) in (["a"], 1)
+    assert fan.raw.hexists(fan.marks, "ta")
+
+
 async def test_an_ack_ends_it_for_the_group_alone(fan: Desk) -> None:
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
@@ -465,7 +476,7 @@ async def test_bounded_by_bytes(fan: Desk) -> None:
     assert (await fan.promote()).promoted == 60
     got = [await one.names(max_bytes=400_000) for _ in range(4)]
     assert [len(names) for names in got] == [20, 20, 20, 0]
-    assert sum(got, []) == [timer.timer_id for timer in timers]
+    assert [name for names in got for name in names] == [timer.timer_id for timer in timers]
 
 
 async def test_a_full_redis_drains(fan: Desk) -> None:
