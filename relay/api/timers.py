@@ -43,7 +43,7 @@ class Timers:
         condition = translate.condition(request.condition)
         if create and condition != NO_CONDITION:
             raise InvalidField("condition", "is set with CREATE, where there is no timer to hold it against")
-        topic, timer = self._new_timer(request.timer, trace, create=create, condition=condition)
+        topic, timer = self._new_timer(request.timer, trace, {}, create=create, condition=condition)
         result = await self._engine.schedule(topic, timer)
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer.timer_id)
@@ -64,24 +64,25 @@ class Timers:
         self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str], *, create: bool
     ) -> service.ScheduleBatchResponse:
         outcomes: list[tuple[str, NewTimer] | RelayError] = []
+        limits: dict[str, int] = {}
         for spec in specs:
             try:
-                outcomes.append(self._new_timer(spec, trace, create=create))
+                outcomes.append(self._new_timer(spec, trace, limits, create=create))
             except InvalidField as failure:
                 outcomes.append(failure)
         good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
         stored = iter(await self._engine.schedule_many(good))
-        response = service.ScheduleBatchResponse()
+        results = translate.ScheduleResults()
         for outcome in outcomes:
             if isinstance(outcome, RelayError):
-                response.results.append(_error(outcome))
+                results.response.results.append(_error(outcome))
                 continue
             (topic, timer), result = outcome, next(stored)
             if isinstance(result, RelayError):
-                response.results.append(_error(result))
+                results.response.results.append(_error(result))
             else:
-                response.results.add(scheduled=translate.scheduled(topic, timer.timer_id, result))
-        return response
+                results.add(topic, timer.timer_id, result)
+        return results.response
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:
         """Remove a timer."""
@@ -131,13 +132,17 @@ class Timers:
         self,
         spec: pb.TimerSpec,
         trace: Mapping[str, str],
+        limits: dict[str, int],
         *,
         create: bool = False,
         condition: Condition = NO_CONDITION,
     ) -> tuple[str, NewTimer]:
-        topic = self._engine.admit("topic", spec.topic)
+        """`limits`: of payloads, by the topics that were admitted in this call."""
+        topic = spec.topic
+        limit = limits.get(topic)
+        if limit is None:
+            limit = limits[topic] = self._engine.max_payload_bytes(self._engine.admit("topic", topic))
         timer_id = spec.timer_id or uuid.uuid4().hex
-        limit = self._engine.max_payload_bytes(topic)
         return topic, translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
 
     def _names(self, topic: str, timer_id: str) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler
 from relay.v1 import timer_pb2 as pb
+from relay.v1 import timer_service_pb2 as service
 
 RESULTS = {
     Change.CREATED: pb.CHANGE_RESULT_CREATED,
@@ -52,18 +53,20 @@ def timestamp(instant: int) -> Timestamp:
 
 def instant(field: str, message: Timestamp) -> int:
     """A Timestamp as microseconds, rounded up."""
-    if not 0 <= message.nanos < 1_000_000_000:
+    nanos = message.nanos
+    if not 0 <= nanos < 1_000_000_000:
         raise InvalidField(field, "has nanos outside 0 to 999,999,999")
-    return message.seconds * SECOND + -(-message.nanos // 1000)
+    return message.seconds * SECOND + -(-nanos // 1000)
 
 
 def length(field: str, message: Duration) -> int:
     """A Duration as microseconds, rounded up; not negative."""
-    if message.seconds < 0 or message.nanos < 0:
+    seconds, nanos = message.seconds, message.nanos
+    if seconds < 0 or nanos < 0:
         raise InvalidField(field, "is negative; give 0 or more")
-    if message.nanos >= 1_000_000_000:
+    if nanos >= 1_000_000_000:
         raise InvalidField(field, "has nanos above 999,999,999")
-    return message.seconds * SECOND + -(-message.nanos // 1000)
+    return seconds * SECOND + -(-nanos // 1000)
 
 
 def new_timer(
@@ -177,6 +180,35 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
     elif change is Change.IN_FLIGHT:
         timer["state"] = pb.TIMER_STATE_LEASED
     return {"timer": timer, "replaced": change is Change.REPLACED, "result": RESULTS[change]}
+
+
+class ScheduleResults:
+    """Fills a ScheduleBatchResponse. For all that is stored one message is filled again and again, and
+    copied: most of it stays the same."""
+
+    def __init__(self) -> None:
+        self.response = service.ScheduleBatchResponse()
+        self._shared = service.ScheduleResult()
+        self._scheduled = self._shared.scheduled
+        self._timer = self._scheduled.timer
+        self._timer.state = pb.TIMER_STATE_PENDING
+        self._due, self._next_claim = self._timer.due_time, self._timer.next_claim_time
+        self._change: Change | None = None
+
+    def add(self, topic: str, timer_id: str, result: Scheduled) -> None:
+        """What became of a timer."""
+        if not result.stored or result.due is None:
+            self.response.results.add(scheduled=scheduled(topic, timer_id, result))
+            return
+        if result.change is not self._change:
+            self._change = result.change
+            self._scheduled.replaced = result.change is Change.REPLACED
+            self._scheduled.result = RESULTS[result.change]
+        self._timer.topic, self._timer.timer_id = topic, timer_id
+        seconds, rest = divmod(result.due, SECOND)
+        self._due.seconds = self._next_claim.seconds = seconds
+        self._due.nanos = self._next_claim.nanos = rest * 1000
+        self.response.results.append(self._shared)
 
 
 def timer(topic: str, stored: StoredTimer) -> pb.Timer:

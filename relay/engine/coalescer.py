@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from relay.core.errors import InvalidField, RelayError
 from relay.core.ports import MAX_PER_CALL
@@ -31,8 +31,28 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_Entry: TypeAlias = tuple[Item, asyncio.Future[Result], bool]
-"""What is to be written, who waits for it, and whether it is the first that its caller brought."""
+
+class _Caller(Generic[Result]):
+    """Who waits for the results of some items, in their order. One future serves them all: one for each
+    would cost as much as the script call that stores them."""
+
+    __slots__ = ("_left", "_results", "told")
+
+    def __init__(self, items: int) -> None:
+        self.told: asyncio.Future[list[Result | RelayError]] = asyncio.get_running_loop().create_future()
+        self._results: list[Any] = [None] * items
+        self._left = items
+
+    def tell(self, index: int, result: Result | RelayError) -> None:
+        """What became of an item."""
+        self._results[index] = result
+        self._left -= 1
+        if not self._left and not self.told.done():  # else it has gone
+            self.told.set_result(self._results)
+
+
+_Entry: TypeAlias = tuple[Item, _Caller[Result], int]
+"""What is to be written, who waits for it, and its place among that caller's items."""
 
 
 class Coalescer(Generic[Item, Result]):
@@ -63,33 +83,26 @@ class Coalescer(Generic[Item, Result]):
 
     async def submit(self, topic: str, item: Item) -> Result:
         """Write one item; raises what the store raised."""
-        return await self._enqueue(topic, item)
+        (result,) = await self.submit_many([(topic, item)])
+        if isinstance(result, RelayError):
+            raise result
+        return result
 
     async def submit_many(self, items: Sequence[tuple[str, Item]]) -> list[Result | RelayError]:
         """Write many items of any topics; each has a result or an error of its own."""
-        futures = [self._enqueue(topic, item, index == 0) for index, (topic, item) in enumerate(items)]
-        results: list[Result | RelayError] = []
-        try:
-            for future in futures:
-                try:
-                    results.append(await future)
-                except RelayError as failure:
-                    results.append(failure)
-        finally:
-            for future in futures:  # a caller that goes away in between
-                if not future.cancel() and not future.cancelled():
-                    future.exception()  # was retrieved, even if nobody is left to hear of it
-        return results
-
-    def _enqueue(self, topic: str, item: Item, is_first: bool = True) -> asyncio.Future[Result]:
-        """`is_first`: of its caller's."""
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(topic, deque()).append((item, future, is_first))
-        self._items += 1
-        self._callers += is_first
+        if not items:
+            return []
+        caller: _Caller[Result] = _Caller(len(items))
+        for index, (topic, item) in enumerate(items):
+            queue = self._waiting.get(topic)
+            if queue is None:
+                queue = self._waiting[topic] = deque()
+            queue.append((item, caller, index))
+        self._items += len(items)
+        self._callers += 1
         if self._is_company:
             self._wakeup.set()
-        return future
+        return await caller.told
 
     @property
     def _is_company(self) -> bool:
@@ -121,12 +134,13 @@ class Coalescer(Generic[Item, Result]):
             size = came = 0
             while queue and len(batch) < MAX_PER_CALL and size < MAX_BYTES:
                 entry = queue.popleft()
+                item, caller, index = entry
                 self._items -= 1
-                self._callers -= entry[2]
-                if entry[1].cancelled():  # its caller has given up, and has to expect either
+                self._callers -= index == 0
+                if caller.told.cancelled():  # it has given up, and has to expect either
                     continue
-                size += self._size(entry[0])
-                came += entry[2]
+                size += self._size(item)
+                came += index == 0
                 batch.append(entry)
             if not queue:
                 del self._waiting[topic]
@@ -148,9 +162,8 @@ class Coalescer(Generic[Item, Result]):
             log.exception("a call to Redis failed unexpectedly", extra={"topic": topic})
             _fail(batch, RelayError(f"unexpected error: {failure!r}"))
         else:
-            for (_, future, _), result in zip(batch, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+            for (_, caller, index), result in zip(batch, results, strict=True):
+                caller.tell(index, result)
 
 
 def _next_company(wanted: int, came: int) -> int:
@@ -163,6 +176,5 @@ def _next_company(wanted: int, came: int) -> int:
 
 
 def _fail(batch: Sequence[_Entry[Item, Result]], failure: RelayError) -> None:
-    for _, future, _ in batch:
-        if not future.done():  # its caller may have gone
-            future.set_exception(failure)
+    for _, caller, index in batch:
+        caller.tell(index, failure)

@@ -94,9 +94,13 @@ class Dispatcher:
             for lease in list(session.leases.values()):
                 yield session, lease
 
-    def has_room(self, topic: str) -> bool:
-        """Whether any session can take a delivery of the topic."""
-        return any(session.free > 0 for session in self._sessions.get(topic, ()))
+    def room(self, topic: str) -> tuple[int, int]:
+        """How many deliveries of the topic its sessions can take, and how many places they have in all."""
+        free = places = 0
+        for session in self._sessions.get(topic, ()):
+            free += max(session.free, 0)
+            places += session.places
+        return free, places
 
     @contextmanager
     def reserved(self, topic: str, limit: int) -> Iterator[int]:

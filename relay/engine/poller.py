@@ -29,6 +29,10 @@ CLAIM_BYTES = 2 << 20
 PAUSED_POLL = 0.9
 """Seconds between two looks at a topic that is paused and has timers due."""
 
+GATHER = 0.002
+"""Seconds between two claims at least, while there is more due than there is room for; unless there is room
+for a whole batch, or a quarter of all places are free. What becomes free meanwhile is claimed together."""
+
 REFUSED_WAIT = 5.0
 """Seconds to wait after Redis refused a claim, such as for a key of the wrong type."""
 
@@ -63,6 +67,8 @@ class Poller:
         self._next_poll = clock.now()
         self._awaited: int | None = None
         """The instant for which the next poll is made, if it is made for one."""
+        self._gather_until = 0.0
+        """Until then a claim waits for more room."""
         self._refused = False
         self._server_time = (LATEST, clock.now())
         """The server's time (microseconds) and ours (seconds) at the last claim. Before the first
@@ -90,11 +96,13 @@ class Poller:
     async def step(self) -> None:
         """Wait until it is time and there is room; claim, and hand out what was claimed."""
         while True:
-            wait = self._next_poll - self._clock.now()
-            room = self._dispatcher.has_room(self._topic)
-            if room and wait <= 0:
+            now = self._clock.now()
+            free, places = self._dispatcher.room(self._topic)
+            enough = free >= min(places / 4, self._policy.claim_batch)
+            ready = self._next_poll if enough else max(self._next_poll, self._gather_until)
+            if free and ready <= now:
                 break
-            await self._clock.wait(self._wakeup, wait if room else math.inf)
+            await self._clock.wait(self._wakeup, ready - now if free else math.inf)
         # Not to be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
             failure = await self._claim()
@@ -127,6 +135,7 @@ class Poller:
         self._link.worked()
         self._refused = False
         nothing = not (claim.timers or claim.deaths or claim.paused_until is not None)
+        self._gather_until = sent + GATHER if len(claim.timers) == places else 0.0
         self._plan(claim, sent, lost=nothing and awaited is not None and awaited <= claim.now)
         self._report(claim)
         if claim.timers:

@@ -128,12 +128,13 @@ class Session:
     @property
     def free(self) -> int:
         """How many more deliveries it can take."""
-        if self.draining:
-            return 0
-        room = self.max_outstanding - len(self.leases) - self.reserved
-        if self.slow_outstanding and room > 0 and not self._is_quick():
-            return room - max(self.max_outstanding - self.slow_outstanding, 0)
-        return room
+        return 0 if self.draining else self.places - len(self.leases) - self.reserved
+
+    @property
+    def places(self) -> int:
+        """How many deliveries it can hold now."""
+        slow = self.slow_outstanding and not self._is_quick()
+        return self.slow_outstanding if slow else self.max_outstanding
 
     def _is_quick(self) -> bool:
         """Whether deliveries end soon: the last one did, and the oldest in flight hasn't waited for long."""

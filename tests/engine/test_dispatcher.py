@@ -100,7 +100,7 @@ async def test_a_session_that_names_a_topic_twice_has_it_once(world: World) -> N
     app = await world.app("t", "t")
     await app.leave()
     assert world.engine._dispatcher.sessions() == set()
-    assert not world.engine._dispatcher.has_room("t")
+    assert world.engine._dispatcher.room("t") == (0, 0)
 
 
 async def test_lateness_counts_first_attempts_only(world: World) -> None:

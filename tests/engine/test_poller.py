@@ -8,6 +8,7 @@ import pytest
 
 from relay.core.errors import StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Verb
+from relay.engine.poller import GATHER
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -144,6 +145,29 @@ async def test_never_claims_without_room(world: World) -> None:
     await settle()
     assert app.names() == ["c"]
     app.end(second)
+
+
+async def test_gathers_room_while_there_is_more_due_than_room(world: World) -> None:
+    """A quarter of all places is claimed for at once; less has to wait, since each claim costs the same."""
+    await world.put(*"abcdefghijklm")
+    app = await world.app(max_outstanding=8)
+    first = app.take()
+    app.ack(first[:1])
+    await settle()
+    assert world.store.count("claim") == 1
+    await world.advance(GATHER)
+    assert app.names() == ["i"]
+    app.ack(first[1:3])
+    await settle()
+    assert app.names() == ["j", "k"]
+
+
+async def test_an_empty_backlog_waits_for_no_room(world: World) -> None:
+    """A timer that falls due when all that was due is taken is claimed at once, whatever room there is."""
+    await world.put(*"abc")
+    app = await world.app(max_outstanding=4)
+    await world.schedule("d")
+    assert app.names() == ["a", "b", "c", "d"]
 
 
 async def test_never_claims_for_an_application_that_drains(world: World) -> None:
