@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from relay.pipeline import envelopes, rules
 from relay.pipeline.reading import COLUMNS, REJECTS, Reading, read
 from relay.pipeline.rules import Topics
-from relay.store.bulk import Batch
+from relay.pipeline.wire import Group
 
 
 @dataclass(slots=True)
 class Checked:
     """The good of some rows by topic, and the others."""
 
-    good: list[Batch]
+    good: list[Group]
     rejects: pa.RecordBatch
     made_ids: int = 0
 
@@ -38,19 +39,31 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     rules.headers(columns["headers"], bad)
     rules.sizes(columns["payload"], topics, reading, bad)
     missing = rules.ids(columns["timer_id"], bad, reading)
-    ids = columns["timer_id"]
     keep = np.ones(rows.num_rows, dtype=bool)
     keep[list(bad)] = False
-    stored = _encoded(columns, keep)
-    made = 0
-    names = ids.to_numpy(zero_copy_only=False)
+    mask = pa.array(keep)
+    if bad:
+        kept = {
+            name: columns[name].filter(mask) for name in ("timer_id", "payload", "headers", "content_type")
+        }
+        good = {**columns, **kept}
+        topics = rules.Topics(topics.names, topics.codes[keep])
+        due, expires, missing = due[keep], expires[keep], missing[keep]
+    else:
+        good = columns
+    stored = envelopes.encode(good["payload"], good["headers"], good["content_type"])
+    ids = good["timer_id"]
     if missing.any():
-        names = names.copy()
-        for n in np.flatnonzero(missing & keep).tolist():
-            names[n] = made_id(topics.of(n), int(due[n]), stored[n])
-            made += 1
-    good = list(_by_topic(topics, keep, names, due, stored, expires))
-    return Checked(good, _rejected(columns, bad), made)
+        made = pa.array(_made(topics, due, stored, missing), pa.string())
+        ids = pc.replace_with_mask(ids, pa.array(missing), made)
+    groups = list(_by_topic(topics, ids, due, stored, expires))
+    return Checked(groups, _rejected(columns, bad), int(missing.sum()))
+
+
+def _made(
+    topics: Topics, due: np.ndarray[Any, Any], stored: pa.Array, missing: np.ndarray[Any, Any]
+) -> list[str]:
+    return [made_id(topics.of(n), int(due[n]), stored[n].as_py()) for n in np.flatnonzero(missing).tolist()]
 
 
 def _say_what_it_was(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
@@ -69,39 +82,18 @@ def made_id(topic: str, due: int, stored: bytes) -> str:
     return f"row-{digest.hexdigest()}"
 
 
-def _encoded(columns: Mapping[str, pa.Array], keep: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Envelopes as an array of bytes; None for a row that is not kept, whose headers may be of any size."""
-    parts = [columns[name] for name in ("payload", "headers", "content_type")]
-    if keep.all():
-        made: np.ndarray[Any, Any] = envelopes.encode(*parts).to_numpy(zero_copy_only=False)
-        return made
-    stored = np.full(len(keep), None, dtype=object)
-    mask = pa.array(keep)
-    stored[keep] = envelopes.encode(*(part.filter(mask) for part in parts)).to_numpy(zero_copy_only=False)
-    return stored
-
-
 def _by_topic(
     topics: Topics,
-    keep: np.ndarray[Any, Any],
-    names: np.ndarray[Any, Any],
+    ids: pa.Array,
     due: np.ndarray[Any, Any],
-    stored: np.ndarray[Any, Any],
+    stored: pa.Array,
     expires: np.ndarray[Any, Any],
-) -> Iterator[Batch]:
+) -> Iterator[Group]:
+    everything = Group("", ids, due, stored, expires)
     for code, topic in enumerate(topics.names):
-        mine = keep & (topics.codes == code)
-        if not mine.any():
-            continue
-        rows = slice(None) if mine.all() else mine
-        ends = expires[rows]
-        yield Batch(
-            topic,
-            names[rows].tolist(),
-            due[rows].tolist(),
-            stored[rows].tolist(),
-            [None if each < 0 else each for each in ends.tolist()] if (ends >= 0).any() else (),
-        )
+        mine = topics.codes == code
+        if mine.any():
+            yield replace(everything.where(mine), topic=topic)
 
 
 def _rejected(columns: Mapping[str, pa.Array], bad: Mapping[int, str]) -> pa.RecordBatch:

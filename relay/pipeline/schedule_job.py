@@ -117,15 +117,14 @@ def later(rows: DataFrame, load: Load) -> DataFrame:
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     until = load.until or 0
     for rows in batches:
-        for batch in check(rows, load.reading).good:
-            kept = [n for n, due in enumerate(batch.due) if due >= until]
-            expires = batch.expires or [None] * len(batch.due)
+        for group in check(rows, load.reading).good:
+            kept = group.where(group.due >= until)
             columns = [
-                pa.array([batch.topic] * len(kept), pa.string()),
-                pa.array([batch.timer_ids[n] for n in kept], pa.string()),
-                pa.array([batch.due[n] for n in kept], pa.int64()),
-                pa.array([expires[n] for n in kept], pa.int64()),
-                pa.array([batch.envelopes[n] for n in kept], pa.binary()),
+                pa.repeat(kept.topic, len(kept)),
+                kept.ids.cast(pa.string()),
+                pa.array(kept.due, pa.int64()),
+                pa.array(kept.expires, pa.int64(), mask=kept.expires < 0),
+                kept.envelopes.cast(pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, names=[part.split()[0] for part in COLD.split(", ")])
 

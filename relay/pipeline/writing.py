@@ -10,7 +10,8 @@ import pyarrow as pa
 from relay.core.errors import InvalidField
 from relay.pipeline.columns import check
 from relay.pipeline.reading import Reading
-from relay.store.bulk import Batch, BulkStore
+from relay.pipeline.wire import Group, pack
+from relay.store.bulk import BATCH, BulkStore
 from relay.store.pace import Pace
 
 
@@ -51,40 +52,35 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: Tally) -> Iterat
             tally.made_ids += checked.made_ids
             if load.strict and checked.rejects.num_rows:
                 raise _refusal(checked.rejects)
-            for batch in checked.good:
-                now = batch if load.until is None else _before(batch, load.until)
-                tally.later += len(batch.timer_ids) - len(now.timer_ids)
-                if not load.dry:
+            for group in checked.good:
+                now = group if load.until is None else group.where(group.due < load.until)
+                tally.later += len(group) - len(now)
+                if not load.dry and len(now):
                     _put(store, now, pace)
-                tally.written += len(now.timer_ids)
+                tally.written += len(now)
             if checked.rejects.num_rows:
                 yield checked.rejects
         store.flush()
 
 
-def _put(store: BulkStore, batch: Batch, pace: Pace | None) -> None:
-    if pace is None:
-        store.write(batch)
+def _put(store: BulkStore, group: Group, pace: Pace | None) -> None:
+    most = pace.batch if pace else BATCH
+    if group.plain and store.packs(group.topic):
+        for part in pack(group, most):
+            _wait(store, pace, part.count)
+            store.write_packed(group.topic, part)
         return
-    for start in range(0, len(batch.timer_ids), pace.batch):
-        part = batch.part(start, start + pace.batch)
+    batch = group.batch()
+    for start in range(0, len(group), most):
+        end = min(start + most, len(group))
+        _wait(store, pace, end - start)
+        store.write(batch.part(start, end))
+
+
+def _wait(store: BulkStore, pace: Pace | None, count: int) -> None:
+    if pace:
         store.flush()
-        pace.turn(len(part.timer_ids))
-        store.write(part)
-
-
-def _before(batch: Batch, until: int) -> Batch:
-    """The part that is due before `until`."""
-    if max(batch.due) < until:
-        return batch
-    rows = [n for n, due in enumerate(batch.due) if due < until]
-    return Batch(
-        batch.topic,
-        [batch.timer_ids[n] for n in rows],
-        [batch.due[n] for n in rows],
-        [batch.envelopes[n] for n in rows],
-        [batch.expires[n] for n in rows] if batch.expires else (),
-    )
+        pace.turn(count)
 
 
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:

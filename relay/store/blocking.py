@@ -46,6 +46,12 @@ class Line:
             self._connection.send_packed_command([_pack(command) for command in commands], check_health=False)
         self.waiting += len(commands)
 
+    def send_packed(self, data: bytes, replies: int) -> None:
+        """The same for commands that somebody has packed; so many replies will come."""
+        with translated():
+            self._connection.send_packed_command([data], check_health=False)
+        self.waiting += replies
+
     def receive(self, count: int) -> list[Any]:
         """The next replies; raises `StoreUnavailable`."""
         return [self._receive() for _ in range(count)]

@@ -1,0 +1,118 @@
+"""Commands by the column: what a batch says over the wire, put together by Arrow instead of timer by timer.
+
+hiredis takes 0.7 µs a timer for it, and Python as much again for lists; this takes a third of that. The bytes
+are the same, and a test holds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.core.instants import EXACT, SECOND, to_score
+from relay.store.bulk import BATCH, BATCH_BYTES, Batch, Packed
+
+_END = pa.scalar(b"\r\n", pa.large_binary())
+_NOTHING = pa.scalar(b"", pa.large_binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Timers of one topic, as `relay.store.bulk.Batch` but in Arrow and numpy; `expires` is -1 for never."""
+
+    topic: str
+    ids: pa.Array
+    due: np.ndarray[Any, Any]
+    envelopes: pa.Array
+    expires: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.due)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it can be packed: nothing expires, and every score is the nearest double."""
+        return len(self.due) > 0 and int(self.expires.max()) < 0 and int(self.due.max()) < EXACT
+
+    def batch(self) -> Batch:
+        """As lists."""
+        expires = self.expires.tolist()
+        return Batch(
+            self.topic,
+            self.ids.to_numpy(zero_copy_only=False).tolist(),
+            self.due.tolist(),
+            self.envelopes.to_numpy(zero_copy_only=False).tolist(),
+            () if max(expires, default=-1) < 0 else [None if each < 0 else each for each in expires],
+        )
+
+    def where(self, mask: np.ndarray[Any, Any]) -> Group:
+        """Some of them."""
+        if mask.all():
+            return self
+        kept = pa.array(mask)
+        return Group(
+            self.topic,
+            self.ids.filter(kept),
+            self.due[mask],
+            self.envelopes.filter(kept),
+            self.expires[mask],
+        )
+
+
+def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
+    """A plain group in batches of at most `most` timers, and as many bytes as `relay.store.bulk` allows."""
+    ids = _said(group.ids.cast(pa.large_binary()))
+    timers = _Flat(_joined(_said(_scores(group.due)), ids))
+    stored = _Flat(_joined(ids, _said(group.envelopes.cast(pa.large_binary()))))
+    named = _Flat(ids)
+    start = 0
+    while start < len(group):
+        end = stored.end(start, min(start + most, len(group)), BATCH_BYTES)
+        first = to_score(int(group.due[start:end].min()))
+        yield Packed(
+            end - start, timers.cut(start, end), named.cut(start, end), stored.cut(start, end), first
+        )
+        start = end
+
+
+def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
+    """As `relay.store.bulk` writes them: seconds with six digits behind the point."""
+    seconds, micros = np.divmod(due, SECOND)
+    digits = pc.utf8_lpad(pa.array(micros).cast(pa.string()), 6, "0")
+    return pc.binary_join_element_wise(pa.array(seconds).cast(pa.string()), digits, ".").cast(
+        pa.large_binary()
+    )
+
+
+def _said(column: pa.Array) -> pa.Array:
+    """Each as one argument: its length, itself, line ends. Lengths are few."""
+    sizes = pc.binary_length(column).dictionary_encode()
+    heads = pa.array([b"$%d\r\n" % size for size in sizes.dictionary.to_pylist()], pa.large_binary())
+    return _joined(heads.take(sizes.indices), column, _END)
+
+
+def _joined(*parts: Any) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, _NOTHING)
+
+
+class _Flat:
+    """A column as one piece of memory, in which neighbours lie side by side."""
+
+    def __init__(self, column: pa.Array) -> None:
+        _, offsets, data = column.buffers()
+        self._bounds = np.frombuffer(offsets, dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+        self._data = memoryview(data)
+
+    def cut(self, start: int, end: int) -> memoryview:
+        """What stands from one row until before another."""
+        return self._data[int(self._bounds[start]) : int(self._bounds[end])]
+
+    def end(self, start: int, end: int, most: int) -> int:
+        """The last row, up to `end`, until which there are at most so many bytes; one row at least."""
+        fits = int(np.searchsorted(self._bounds, self._bounds[start] + most, side="right")) - 1
+        return min(max(fits, start + 1), end)

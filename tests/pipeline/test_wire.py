@@ -1,0 +1,106 @@
+"""Commands by the column say what hiredis would have said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.core.instants import EXACT, LATEST, to_score
+from relay.pipeline.wire import Group, pack
+from relay.store.bulk import BATCH, BATCH_BYTES, Batch, BulkStore, _scores
+from relay.store.keys import KeyNames
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+TIMERS = st.lists(
+    st.tuples(TEXTS, st.integers(0, 10**7) | st.integers(0, EXACT - 1), st.binary(max_size=120)),
+    min_size=1,
+    max_size=20,
+)
+
+
+def group(rows: list[tuple[str, int, bytes]], expires: int = -1, topic: str = "t") -> Group:
+    ids, due, stored = zip(*rows, strict=True)
+    ends = np.full(len(rows), expires, dtype=np.int64)
+    return Group(
+        topic, pa.array(ids), np.array(due, dtype=np.int64), pa.array(stored, pa.large_binary()), ends
+    )
+
+
+def said(*arguments: Any) -> bytes:
+    """Arguments as hiredis packs them, without the number of them."""
+    packer: Any = hiredis.pack_command
+    packed: bytes = packer(arguments)
+    return packed.partition(b"\r\n")[2]
+
+
+@given(rows=TIMERS, most=st.integers(1, 7), cut=st.integers(0, 3))
+def test_the_bytes_are_hiredis(rows: list[tuple[str, int, bytes]], most: int, cut: int) -> None:
+    """In batches of any size, also of slices of longer columns."""
+    longer = group([("before", 1, b"x")] * cut + rows)
+    sliced = Group("t", longer.ids[cut:], longer.due[cut:], longer.envelopes[cut:], longer.expires[cut:])
+    parts = list(pack(sliced, most))
+    assert [part.count for part in parts[:-1]] == [most] * (len(parts) - 1)
+    done = 0
+    for part in parts:
+        mine = rows[done : done + part.count]
+        done += part.count
+        scores, _ = _scores(Batch("t", *zip(*mine, strict=True)))
+        assert bytes(part.timers) == said(
+            *(x for score, row in zip(scores, mine, strict=True) for x in (score, row[0]))
+        )
+        assert bytes(part.timer_ids) == said(*(row[0] for row in mine))
+        assert bytes(part.stored) == said(*(x for row in mine for x in (row[0], row[2])))
+        assert part.first == min(to_score(due) for _, due, _ in mine)
+    assert done == len(rows)
+
+
+def test_batches_are_bounded_by_bytes() -> None:
+    """And have one timer at least."""
+    big = [(f"t-{n}", n, bytes(BATCH_BYTES // 2 - 100)) for n in range(4)]
+    assert [part.count for part in pack(group(big))] == [2, 2]
+    huge = [(f"t-{n}", n, bytes(2 * BATCH_BYTES)) for n in range(2)]
+    assert [part.count for part in pack(group(huge))] == [1, 1]
+    assert [part.count for part in pack(group([("t", 1, b"")] * (BATCH + 1)))] == [BATCH, 1]
+
+
+def test_what_is_not_plain() -> None:
+    """An expiry needs a record, and scores of far centuries another double."""
+    assert group([("a", EXACT - 1, b"")]).plain
+    assert not group([("a", EXACT, b"")]).plain
+    assert not group([("a", 1, b""), ("b", 1, b"")], expires=2).plain
+    assert group([("a", LATEST, b"x")], expires=5).batch() == Batch("t", ["a"], [LATEST], [b"x"], [5])
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["empty", "with leases"])
+def test_written_packed_or_not(redis_server: RunningServer, keyspace: Keyspace, other: bool) -> None:
+    """Redis is the same afterwards, records of before included."""
+    rows = [("a", 7, b"one"), ("é", EXACT - 1, b""), ("b", 10**6, b"three"), ("a", 8, b"again")]
+    states = []
+    for packed in (False, True):
+        topic = keyspace.topic()
+        timeline, payloads, leases, *_ = KeyNames().of(topic)
+        with BulkStore(redis_server.url) as store, redis_server.client() as client:
+            if other:
+                client.hset(leases, mapping={"a": b"old", "z": b"old"})
+            mine = group(rows, topic=topic)
+            assert store.packs(topic)
+            if packed:
+                for part in pack(mine, 3):
+                    store.write_packed(topic, part)
+            else:
+                store.write(mine.batch())
+            store.flush()
+            timers = client.zrange(timeline, 0, -1, withscores=True)
+            states.append((timers, client.hgetall(payloads), client.hgetall(leases)))
+    assert states[0] == states[1]
+    assert states[0][2] == ({b"z": b"old"} if other else {})
