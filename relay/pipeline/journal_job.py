@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from relay.pipeline.files import Files
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.journal_source import JournalSource, Options, offsets, scanning
+from relay.pipeline.journal_source import JournalSource, Options, chosen, offsets, scanning
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import Change, Part, State
 from relay.store.journal_scan import Mark, place
@@ -40,6 +40,7 @@ class Journal:
     compact: bool = False
     keep: timedelta | None = None
     checkpoint: str = ""
+    dry_run: bool = False
 
 
 def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
@@ -50,6 +51,8 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
     step = bar.step if bar is not None else lambda _name: None
     spark.dataSource.register(JournalSource)
     keeper = Keeper(Lake(spark, job.lake), job)
+    if job.dry_run:
+        return keeper.waiting()
     if job.files:
         step("files")
         keeper.take_files()
@@ -58,6 +61,9 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
         query = start(spark, job, keeper)
         try:
             query.awaitTermination()
+        except KeyboardInterrupt:
+            if job.every is None:
+                raise
         finally:
             query.stop()
         keeper.trim()
@@ -117,8 +123,11 @@ class Keeper:
 
     def take_files(self) -> None:
         """What the lake has not got of them."""
+        self._added(self._files(), "import", {})
+
+    def _files(self) -> DataFrame:
         source = self.lake.spark.read.format("timers_journal")
-        self._added(source.option("files", json.dumps(self._job.files)).load(), "import", {})
+        return source.option("files", json.dumps(self._job.files)).load()
 
     def _added(self, rows: DataFrame, why: str, stored: dict[str, int]) -> Part:
         """Write the rows and make them a part of the lake.
@@ -174,6 +183,21 @@ class Keeper:
             self._count["compacted"] += self.lake.compact()
         if self._job.compact or self._job.keep is not None:
             self.lake.clean()
+
+    def waiting(self) -> Summary:
+        """How much a run would store, and that nothing was."""
+        state, summary = self.lake.log.state(), Summary("journal", dry_run=True)
+        records = 0
+        if self._job.files:
+            records += self._files().count()
+        if self._job.source.get("topics"):
+            options = Options.of(self._job.source)
+            with scanning(options) as scan:
+                for topic in chosen(scan, options):
+                    begin = state.marks[topic][1] if topic in state.marks else scan.begin(topic).last
+                    records += max(scan.end(topic).last - begin, 0)
+        summary.counts["records"] = records
+        return summary
 
     def summary(self) -> Summary:
         """Numbers by names that stay."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relay.core.errors import InvalidField
 from relay.core.journal import Kind, Record
 from relay.pipeline import journal_job
 from relay.pipeline.files import Files
@@ -243,7 +244,7 @@ def test_the_log_is_folded(spark: SparkSession, tmp_path: Path) -> None:
     assert len(files.names("log")) == 8
     assert log.state() == state
     files.remove("log/0000000035.json")
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(InvalidField, match="not whole"):
         log.state()
 
 
