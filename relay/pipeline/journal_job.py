@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,6 +21,8 @@ from relay.pipeline.lake_log import Change, Part, State
 from relay.store.journal_scan import Mark, place
 
 CHECKPOINT = "checkpoint"
+TOO_BUSY = "Timed out while waiting for the Python worker to connect back"
+CHANCES = 5
 UPKEEP = 64
 """Batches between two compactions of a job that goes on."""
 
@@ -58,18 +61,31 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
         keeper.take_files()
     if job.source.get("topics"):
         step("streams")
-        query = start(spark, job, keeper)
         try:
-            query.awaitTermination()
+            to_the_end(lambda: start(spark, job, keeper))
         except KeyboardInterrupt:
             if job.every is None:
                 raise
-        finally:
-            query.stop()
         keeper.trim()
     step("upkeep")
     keeper.upkeep()
     return keeper.summary()
+
+
+def to_the_end(begin: Callable[[], StreamingQuery]) -> None:
+    """Begin a query and wait until it ends. On a busy machine Spark gives up on its own planner's process
+    after ten seconds, and no setting says otherwise: then it is begun again, which harms nothing."""
+    for chance in range(CHANCES):
+        query = begin()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as failure:
+            if TOO_BUSY not in str(failure) or chance == CHANCES - 1:
+                raise
+        else:
+            return
+        finally:
+            query.stop()
 
 
 def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:

@@ -107,9 +107,8 @@ def test_lengths_in_a_few_characters(micros: float, told: str) -> None:
 
 def test_an_empty_audit_has_a_page() -> None:
     """No record, no delivery."""
-    empty = {
-        name: [] for name in ("verdicts", "backlog", "topics", "hours", "findings", "gaps", "lost", "oldest")
-    }
+    names = ("verdicts", "backlog", "topics", "hours", "findings", "gaps", "lost", "oldest")
+    empty: dict[str, Any] = {name: [] for name in names}
     made = audit_page.render(page(**empty, unknown=[], heat={}, began=0, ended=0, lateness={}), 3)
     assert "an empty journal" in made
     assert "<svg" not in made
