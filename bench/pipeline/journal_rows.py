@@ -98,8 +98,9 @@ def _changes(placed: DataFrame) -> DataFrame:
     nothing = {
         name: f.lit(None).cast(kind)
         for name, kind in (
-            ("raw_id", "binary"), ("expires", "timestamp"), ("previous_due", "timestamp"), ("reason", "string"),
-            ("refused", "string"), ("adopted", "string"), ("dead_id", "string"), ("count", "bigint"),
+            ("raw_id", "binary"), ("expires", "timestamp"), ("previous_due", "timestamp"),
+            ("reason", "string"), ("refused", "string"), ("adopted", "string"), ("dead_id", "string"),
+            ("count", "bigint"),
         )
     }  # fmt: skip
     return placed.select("*", f.explode(f.sequence(f.lit(0), f.lit(BLOCK - 1))).alias("place")).select(

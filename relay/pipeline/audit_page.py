@@ -121,8 +121,8 @@ def _plots(page: Page, per_decade: int) -> str:
     made = []
     if page.heat:
         note = (
-            "First deliveries by the hour in which they were due, and how late they came. The further from the "
-            "page's colour the more, on a logarithmic scale; red was early."
+            "First deliveries by the hour in which they were due, and how late they came. The further from "
+            "the page's colour the more, on a logarithmic scale; red was early."
         )
         made.append(_card("Lateness", note, plots.heat_map(page.heat, per_decade, 3600)))
     if page.backlog:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from relay.pipeline.files import Files
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.journal_source import JournalSource, Options, offsets, scanning
+from relay.pipeline.journal_source import JournalSource, Options, chosen, offsets, scanning
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import Change, Part, State
 from relay.store.journal_scan import Mark, place
 
 CHECKPOINT = "checkpoint"
+TOO_BUSY = "Timed out while waiting for the Python worker to connect back"
+CHANCES = 5
 UPKEEP = 64
 """Batches between two compactions of a job that goes on."""
 
@@ -40,6 +43,7 @@ class Journal:
     compact: bool = False
     keep: timedelta | None = None
     checkpoint: str = ""
+    dry_run: bool = False
 
 
 def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
@@ -50,20 +54,38 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
     step = bar.step if bar is not None else lambda _name: None
     spark.dataSource.register(JournalSource)
     keeper = Keeper(Lake(spark, job.lake), job)
+    if job.dry_run:
+        return keeper.waiting()
     if job.files:
         step("files")
         keeper.take_files()
     if job.source.get("topics"):
         step("streams")
-        query = start(spark, job, keeper)
         try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+            to_the_end(lambda: start(spark, job, keeper))
+        except KeyboardInterrupt:
+            if job.every is None:
+                raise
         keeper.trim()
     step("upkeep")
     keeper.upkeep()
     return keeper.summary()
+
+
+def to_the_end(begin: Callable[[], StreamingQuery]) -> None:
+    """Begin a query and wait until it ends. On a busy machine Spark gives up on its own planner's process
+    after ten seconds, and no setting says otherwise: then it is begun again, which harms nothing."""
+    for chance in range(CHANCES):
+        query = begin()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as failure:
+            if TOO_BUSY not in str(failure) or chance == CHANCES - 1:
+                raise
+        else:
+            return
+        finally:
+            query.stop()
 
 
 def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:
@@ -117,8 +139,11 @@ class Keeper:
 
     def take_files(self) -> None:
         """What the lake has not got of them."""
+        self._added(self._files(), "import", {})
+
+    def _files(self) -> DataFrame:
         source = self.lake.spark.read.format("timers_journal")
-        self._added(source.option("files", json.dumps(self._job.files)).load(), "import", {})
+        return source.option("files", json.dumps(self._job.files)).load()
 
     def _added(self, rows: DataFrame, why: str, stored: dict[str, int]) -> Part:
         """Write the rows and make them a part of the lake.
@@ -174,6 +199,21 @@ class Keeper:
             self._count["compacted"] += self.lake.compact()
         if self._job.compact or self._job.keep is not None:
             self.lake.clean()
+
+    def waiting(self) -> Summary:
+        """How much a run would store, and that nothing was."""
+        state, summary = self.lake.log.state(), Summary("journal", dry_run=True)
+        records = 0
+        if self._job.files:
+            records += self._files().count()
+        if self._job.source.get("topics"):
+            options = Options.of(self._job.source)
+            with scanning(options) as scan:
+                for topic in chosen(scan, options):
+                    begin = state.marks[topic][1] if topic in state.marks else scan.begin(topic).last
+                    records += max(scan.end(topic).last - begin, 0)
+        summary.counts["records"] = records
+        return summary
 
     def summary(self) -> Summary:
         """Numbers by names that stay."""

@@ -46,7 +46,7 @@ def hour_of(millis: Column) -> Column:
 
 class Lake:
     """One lake under a path. What can't be read or written raises Spark's and Hadoop's errors, a log that is
-    not ours `ValueError`."""
+    not ours `InvalidField`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark

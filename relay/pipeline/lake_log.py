@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from relay.core.errors import InvalidField
 from relay.pipeline.files import Files
 
 WHOLE = 32
@@ -105,7 +106,7 @@ class Log:
         self._files = files
 
     def state(self) -> State:
-        """The newest. Raises `ValueError` for a log that is not ours or not whole."""
+        """The newest. Raises `InvalidField("lake", …)` for a log that is not ours or not whole."""
         names = [name for name in self._files.names(LOG) if name.endswith(".json")]
         changes: list[Change] = []
         for name in reversed(names):
@@ -119,7 +120,9 @@ class Log:
         for change in reversed(changes):
             state = change.on(state)
         if names and names[-1] != _name(state.version):
-            raise ValueError(f"{self._files.at(LOG)} is not whole: versions before {names[-1]} are missing")
+            raise InvalidField(
+                "lake", f"{self._files.at(LOG)} is not whole: versions before {names[-1]} are missing"
+            )
         return state
 
     def commit(self, change: Callable[[State], Change | None]) -> State | None:
@@ -158,9 +161,11 @@ class Log:
         try:
             told: dict[str, Any] = json.loads(text or "")
         except ValueError:
-            raise ValueError(f"{self._files.at(LOG)}/{name} is no version of a journal lake") from None
+            problem = f"{self._files.at(LOG)}/{name} is no version of a journal lake"
+            raise InvalidField("lake", problem) from None
         if told.get("format") != 1:
-            raise ValueError(f"{self._files.at(LOG)}/{name} has a format that this Relay doesn't know")
+            problem = f"{self._files.at(LOG)}/{name} has a format that this Relay doesn't know"
+            raise InvalidField("lake", problem)
         return told
 
 

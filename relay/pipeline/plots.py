@@ -102,7 +102,7 @@ def _bucket(bucket: int, per_decade: int) -> str:
 
 
 def areas(points: Sequence[tuple[int, int, int]], names: tuple[str, str]) -> str:
-    """Two counts over time: (unix seconds, first, second), until the next. The second lies within the first."""
+    """Two counts over time: (unix seconds, first, second). The second lies within the first."""
     height = 300.0
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
     top = max(max(point[1:]) for point in points) or 1
@@ -131,7 +131,7 @@ def _steps(points: Sequence[tuple[int, int, int]], nth: int, across: Axis, up: A
 
 
 def ranges(rows: Sequence[tuple[str, Sequence[int], str]]) -> str:
-    """A line for each row, on a logarithmic scale: name, p50, p99, p99.9 and max in microseconds, a remark."""
+    """A line for each row, on a logarithmic scale: name, p50, p99, p99.9 and max (µs), a remark."""
     step, left = 27.0, 250.0
     height = step * len(rows) + TOP + BOTTOM
     values = [max(value, 1) for _, figures, _ in rows for value in figures]

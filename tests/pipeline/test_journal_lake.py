@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+from relay.core.errors import InvalidField
 from relay.core.journal import Kind, Record
 from relay.pipeline import journal_job
 from relay.pipeline.files import Files
@@ -243,7 +245,7 @@ def test_the_log_is_folded(spark: SparkSession, tmp_path: Path) -> None:
     assert len(files.names("log")) == 8
     assert log.state() == state
     files.remove("log/0000000035.json")
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(InvalidField, match="not whole"):
         log.state()
 
 
@@ -314,3 +316,31 @@ def test_a_driver_that_is_killed_stores_nothing_twice(
     assert len(list((lake / "data").iterdir())) > len(named), (
         "an attempt was left behind, and nobody reads it"
     )
+
+
+def test_a_busy_machine_is_given_time() -> None:
+    """Spark's planner that did not answer in ten seconds is begun again; any other failure is one at once."""
+    begun: list[Query] = []
+
+    class Query:
+        stopped = False
+
+        def awaitTermination(self) -> None:
+            if len(begun) < 3:
+                raise StreamingQueryException(f"java.net.SocketTimeoutException: {journal_job.TOO_BUSY}")
+            if len(begun) > 3:
+                raise StreamingQueryException("it broke")
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    def begin() -> Any:
+        begun.append(Query())
+        return begun[-1]
+
+    journal_job.to_the_end(begin)
+    assert len(begun) == 3
+    with pytest.raises(StreamingQueryException, match="it broke"):
+        journal_job.to_the_end(begin)
+    assert len(begun) == 4
+    assert all(query.stopped for query in begun)

@@ -1,0 +1,76 @@
+"""A lake of millions of rows, audited in one local run: how long, and how much memory all processes hold."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from bench.harness.rows import Row
+from bench.pipeline.journal_rows import Made, rows
+from bench.pipeline.world import World
+from relay.pipeline import audit_job
+from relay.pipeline.lake import Lake
+from relay.pipeline.lake_log import Change
+
+AUDITED = "journal rows audited"
+MEMORY = "most memory of driver, JVM and workers during the audit"
+WROTE = "journal rows made and written to the lake"
+
+LOOK = 0.25
+"""Seconds between two looks at the processes."""
+
+
+def measure(world: World) -> Iterator[Row]:
+    """The lake is made once; each run judges all of it."""
+    place = world.folder / f"lake-{world.plan.journal_rows}"
+    lake = Lake(world.spark, str(place))
+    if not place.exists():
+        began = time.perf_counter()
+        part = lake.write(rows(world.spark, Made(world.plan.journal_rows)).repartition("topic"))
+        lake.log.commit(lambda _state: Change("import", (part,)))
+        yield Row("audit", WROTE, part.records / (time.perf_counter() - began), "rows/s")
+    count = sum(part.records for part in lake.log.state().parts)
+    out = world.folder / "audit"
+    shutil.rmtree(out, ignore_errors=True)
+    began = time.perf_counter()
+    with Memory() as memory:
+        told = audit_job.run(world.spark, None, audit_job.Audit(str(place), str(out), exclusive=True))
+    if told.facts["verdict"] != "proved" or told.counts["records"] != count:
+        raise RuntimeError(f"the audit went wrong: {told.document()}")
+    yield Row("audit", AUDITED, count / (time.perf_counter() - began), "rows/s")
+    yield Row("audit", MEMORY, memory.most / 2**30, "GiB")
+
+
+class Memory:
+    """The most that this process and all below it held together; bytes of RSS, shared pages counted twice."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._over.wait(LOOK):
+            held = 0
+            for process in (me, *me.children(recursive=True)):
+                with suppress(psutil.Error):
+                    held += process.memory_info().rss
+            self.most = max(self.most, held)
