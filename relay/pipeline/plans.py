@@ -13,7 +13,7 @@ the other takes part in that or ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
@@ -21,10 +21,13 @@ from urllib.parse import quote
 from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write, hour_text
 from relay.pipeline.files import Files
 
+SWEEP, COMPACTION = "sweep", "compaction"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one sweep of one topic does. `rivals` are files that may hold newer rows of the same timers."""
+    """What one sweep, or one compaction, of one topic does. `rivals` are files that may hold newer rows of
+    the same timers."""
 
     number: int
     topic: str
@@ -33,6 +36,7 @@ class Plan:
     batch: int
     inputs: tuple[DataFile, ...]
     rivals: tuple[DataFile, ...]
+    kind: str = SWEEP
 
     @property
     def name(self) -> str:
@@ -59,6 +63,19 @@ class Staged:
     @property
     def batches(self) -> int:
         return sum(-(-rows // self.batch) for *_, rows in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """A topic's files, and the names of those that plans have taken."""
+
+    files: list[DataFile]
+    consumed: set[str]
+
+    @property
+    def resting(self) -> list[DataFile]:
+        """What no plan has taken."""
+        return [file for file in self.files if file.name not in self.consumed]
 
 
 class Plans:
@@ -102,18 +119,32 @@ class Plans:
         """Whether it is this staging that counts."""
         return self._publish(number, "staged", asdict(staged))
 
-    def end(self, plan: Plan, counts: dict[str, int]) -> bool:
-        """It is loaded: its inputs are consumed. Whether nobody said so before, or otherwise."""
-        return self._publish(plan.number, "done", {"consumed": [file.name for file in plan.inputs], **counts})
+    def end(self, plan: Plan, counts: dict[str, int], added: Sequence[DataFile] = ()) -> bool:
+        """It is over: its inputs are consumed, and `added` are there instead. Whether nobody said so before,
+        or otherwise."""
+        document = {
+            "consumed": [file.name for file in plan.inputs],
+            "added": [asdict(file) for file in added],
+            **counts,
+        }
+        return self._publish(plan.number, "done", document)
 
     def abandon(self, number: int) -> bool:
         """It takes nothing: its inputs are free for the next one."""
         return self._publish(number, "done", {"consumed": [], "abandoned": True})
 
-    def consumed(self) -> set[str]:
-        """Names of all files that plans have taken."""
-        done = (self.done(number) or {"consumed": []} for number in self.numbers())
-        return {name for each in done for name in each["consumed"]}
+    def all_done(self) -> dict[int, dict[str, Any]]:
+        """What plans that are over have come to."""
+        found = {number: self.done(number) for number in self.numbers()}
+        return {number: done for number, done in found.items() if done is not None}
+
+    def holdings(self, settled: Iterable[Write]) -> Holdings:
+        """The topic's files: those of settled writes, and what compactions made of them."""
+        done = self.all_done().values()
+        added = [file for each in done for file in _files(each.get("added", ()))]
+        written = [file for write in settled for file in write.files if file.topic == self.topic]
+        consumed = {name for each in done for name in each["consumed"]}
+        return Holdings([*written, *added], consumed)
 
     def remove(self, number: int) -> None:
         """Forget a plan; never the last one."""
@@ -134,17 +165,16 @@ def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
 def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | None, batch: int) -> Plan:
     """A plan for what is due by `until` (microseconds; None for all), to the end of that hour."""
     last = hour_text(until) if until is not None else "9999-99"
-    consumed = plans.consumed()
-    held = _of_topic(cold.settled(cold.writes()), plans.topic)
-    inputs = tuple(
-        file for file in held if file.hour <= last and file.name not in consumed and file.hour != CANCELLED
-    )
-    oldest = min((file.oldest for file in inputs), default=0)
+    holdings = plans.holdings(cold.settled(cold.writes()))
+    inputs = tuple(file for file in holdings.resting if file.hour <= last and file.hour != CANCELLED)
+    return Plan(number, plans.topic, epoch, last, batch, inputs, rivals(holdings, inputs))
+
+
+def rivals(holdings: Holdings, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken, since a
+    late write of an older version must not win over them."""
+    if not inputs:
+        return ()
+    oldest = min(file.oldest for file in inputs)
     names = {file.name for file in inputs}
-    # Also what earlier plans consumed: a late write of an older version must not win over it.
-    rivals = tuple(file for file in held if file.name not in names and file.newest >= oldest)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, rivals if inputs else ())
-
-
-def _of_topic(writes: Iterable[Write], topic: str) -> list[DataFile]:
-    return [file for write in writes for file in write.files if file.topic == topic]
+    return tuple(file for file in holdings.files if file.name not in names and file.newest >= oldest)

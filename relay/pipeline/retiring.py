@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from relay.pipeline.cold import ColdStore, Write
+from relay.pipeline.cold import ColdStore, DataFile, Write
 from relay.pipeline.target import Target
 from relay.store.bulk import BATCH
 from relay.store.loading import Fenced, Loading
@@ -71,9 +72,12 @@ def _not_newer(cold: ColdStore, write: Write) -> DataFrame:
 
 
 def _timers(cold: ColdStore, writes: Iterable[Write]) -> DataFrame:
-    table = cold.spark.read.schema("timer_id string, topic string, due_hour string")
-    paths = [cold.files.at(file.name) for write in writes for file in write.files]
-    return table.option("basePath", cold.files.at("data")).parquet(*paths).select("topic", "timer_id")
+    files: dict[str, list[DataFile]] = {}
+    for write in writes:
+        for file in write.files:
+            files.setdefault(file.topic, []).append(file)
+    parts = (cold.read(each).select(f.lit(topic).alias("topic"), "timer_id") for topic, each in files.items())
+    return reduce(DataFrame.unionAll, parts)
 
 
 def _told(target: Target, version: int, token: str, timers: DataFrame) -> DataFrame:

@@ -23,7 +23,7 @@ FILE_BITS = 24
 
 def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     """Write the plan's rows, and say where; or what somebody else has said of this plan before."""
-    folder = f"staged/topic={quote(plan.topic, safe='')}/{plan.number:08d}-{uuid.uuid4().hex}"
+    folder = f"{folder_of(plan.topic)}/{plan.number:08d}-{uuid.uuid4().hex}"
     rows = _numbered(latest(cold, plan).orderBy("due_us", "timer_id"), plan.batch)
     rows.write.parquet(cold.files.at(folder))
     staged = Staged(folder, _files(cold, folder), plan.batch)
@@ -33,6 +33,11 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     others = plans.staged(plan.number)
     assert others is not None  # or else ours would count
     return others
+
+
+def folder_of(topic: str) -> str:
+    """Where a topic's rows are staged."""
+    return f"staged/topic={quote(topic, safe='')}"
 
 
 def latest(cold: ColdStore, plan: Plan) -> DataFrame:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,7 @@ from relay.core.errors import RelayError
 from relay.core.instants import SECOND
 from relay.pipeline import guarded, plans, staging
 from relay.pipeline.cold import ColdStore, Write
-from relay.pipeline.plans import Plan, Plans, Staged
+from relay.pipeline.plans import SWEEP, Plan, Plans, Staged
 from relay.pipeline.retiring import retire
 from relay.pipeline.target import Target
 from relay.store.bulk import BATCH
@@ -78,6 +78,11 @@ class Swept:
     finished: int = 0
     """Writes that their writers had left unfinished."""
 
+    def plus(self, other: Swept) -> Swept:
+        """Both together."""
+        mine, theirs = asdict(self), asdict(other)
+        return Swept(**{name: mine[name] + theirs[name] for name in mine})
+
 
 class Sweep:
     """One topic's sweep by one driver. `step` is told of each step as it begins."""
@@ -109,9 +114,9 @@ class Sweep:
             with self._keeping(number):
                 swept = self._take(number, marks, resumed)
             if swept is not None:
-                total = _sum(total, swept)
+                total = total.plus(swept)
             if swept is not None and not resumed:
-                return _sum(total, Swept(abandoned=self._abandoned, finished=self._finished))
+                return total.plus(Swept(abandoned=self._abandoned, finished=self._finished))
 
     def _take(self, number: int, marks: Marks, resumed: bool) -> Swept | None:
         """One plan from here to its end; None where it was over, or worth nothing, or begun by somebody
@@ -129,6 +134,9 @@ class Sweep:
                 return Swept()
             if not self._plans.begin(plan):
                 return None
+        if plan.kind != SWEEP:
+            self._plans.abandon(number)  # a compaction that was killed, or that has to yield
+            return None
         if plan.epoch != marks.epoch:
             self._abandon(number)
             return None
@@ -248,11 +256,6 @@ def _swept(plan: Plan, staged: Staged, loaded: Loaded) -> Swept:
         batches=loaded.batches,
         again=loaded.again,
     )
-
-
-def _sum(one: Swept, other: Swept) -> Swept:
-    names = Swept.__slots__
-    return Swept(**{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 def topics(writes: list[Write]) -> list[str]:

@@ -31,7 +31,7 @@ class ColdWorld:
 
     def __init__(self, spark: SparkSession, server: RunningServer, path: Path, topic: str) -> None:
         self.spark, self.topic, self.path = spark, topic, path
-        self.target = Target(server.url)
+        self.server, self.target = server, Target(server.url)
         self.cold = ColdStore(spark, str(path))
         self.raw = server.client()
         self.at = now(self.target)
@@ -57,6 +57,21 @@ class ColdWorld:
         assert write is not None
         if retired:
             retire(self.cold, self.target, write)
+        return write
+
+    def write_many(self, count: int, due: str, size: int = 0) -> Write:
+        """The same for `t0` and so on; `due` is an expression of `id`, payloads are so many bytes."""
+        head = envelope.encode(b"", {}, "").hex()
+        rows = self.spark.range(count).selectExpr(
+            f"'{self.topic}' as topic",
+            "'t' || id as timer_id",
+            f"{self.at} + ({due}) as due_us",
+            "cast(null as long) as expires_us",
+            f"unhex('{head}{'78' * size}') as envelope",
+        )
+        write = self.cold.write(rows, self.version())
+        assert write is not None
+        retire(self.cold, self.target, write)
         return write
 
     def cancel(self, *names: str, version: int | None = None, retired: bool = True) -> Write:

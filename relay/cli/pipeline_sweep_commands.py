@@ -1,0 +1,182 @@
+"""`relay pipeline sweep`, `cancel`, `cold`, `restore` and their options."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Annotated, Any, Optional
+
+import typer
+
+from relay.cli.exits import BAD_INPUT, fail
+from relay.cli.options import Config, Json
+from relay.cli.parse import length
+from relay.cli.pipeline_commands import (
+    Conf,
+    DryRun,
+    Master,
+    MaxRate,
+    group,
+    run_job,
+    settings,
+    spark_installed,
+)
+
+Cold = Annotated[
+    str,
+    typer.Option(
+        "--cold", metavar="PATH", help="The cold store: a folder, or a URL that Spark can write to."
+    ),
+]
+Topics = Annotated[
+    Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--topic", help="A topic; may be repeated. Default: all that are there."),
+]
+
+
+@group.command()
+def sweep(
+    cold: Cold,
+    horizon: Annotated[
+        str, typer.Option("--horizon", help="How far ahead: 2h, 90m. To the end of that hour.")
+    ] = "2h",
+    topics: Topics = None,
+    wait: Annotated[
+        str, typer.Option("--wait", help="For another sweep of the topic that may have died.")
+    ] = "20s",
+    keep: Annotated[
+        str, typer.Option("--keep", help="Taken rows are removed so long after they were written.")
+    ] = "7d",
+    max_rate: MaxRate = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Bring what falls due soon from the cold store to Redis, once.
+
+    May be killed anywhere and run again: it goes on where it was. A timer that lives in Redis, or that was
+    delivered or cancelled since the sweep began, is left alone.
+    """
+    with spark_installed():
+        from relay.pipeline import sweep_job
+        from relay.pipeline.sweep import Options
+        from relay.pipeline.target import Target
+    ahead, kept = (_micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
+    options = Options(horizon=ahead, rate=max_rate, wait=length(wait, "--wait").total_seconds())
+    job = sweep_job.SweepJob(Target.of(settings(config)), cold, options, tuple(topics or ()), kept, dry_run)
+
+    def work(spark: Any, bar: Any) -> Any:
+        return sweep_job.sweep(spark, bar, job)
+
+    run_job("sweep", work, as_json=as_json, master=master, conf=conf)
+
+
+@group.command()
+def cancel(
+    cold: Cold,
+    topic: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--topic", help="The topic of the ids, where no column `topic` says it."),
+    ] = None,
+    timer_ids: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(metavar="[TIMER_ID]…", help="Ids, if there is no --from; - reads them, one a line."),
+    ] = None,
+    source: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--from", metavar="SOURCE", help="A file, a folder or a URL with a column timer_id."),
+    ] = None,
+    source_format: Annotated[
+        str, typer.Option("--format", help="Of --from: parquet, json, csv …, or table.")
+    ] = "parquet",
+    master: Master = None,
+    conf: Conf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel timers wherever they are: in the cold store, on their way, or in Redis."""
+    if bool(timer_ids) == (source is not None):
+        fail("cancel: give ids, or a table with --from", BAD_INPUT)
+    if timer_ids and topic is None:
+        fail("--topic: is missing; ids have one", BAD_INPUT)
+    with spark_installed():
+        from relay.pipeline import sweep_job
+        from relay.pipeline.target import Target
+    target = Target.of(settings(config))
+    names = sys.stdin.read().splitlines() if timer_ids == ["-"] else timer_ids or []
+
+    def work(spark: Any, bar: Any) -> Any:
+        if source is None:
+            timers = sweep_job.named(spark, topic or "", names)
+        else:
+            timers = sweep_job.listed(spark, source, source_format, topic)
+        return sweep_job.cancel(spark, bar, target, cold, timers)
+
+    run_job("cancel", work, as_json=as_json, master=master, conf=conf)
+
+
+@group.command(name="cold")
+def cold_status(
+    cold: Cold,
+    compact: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--compact", min=2, help="First rewrite each topic that has so many files, or more."),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """What rests in the cold store: rows of each topic, with --json of each hour."""
+    with spark_installed():
+        from relay.pipeline import sweep_job
+
+    def work(spark: Any, bar: Any) -> Any:
+        if compact is not None:
+            sweep_job.compact(spark, bar, cold, compact)
+        summary = sweep_job.status(spark, cold)
+        if not as_json:
+            sweep_job.for_people(summary)
+        return summary
+
+    run_job("cold", work, as_json=as_json, master=master, conf=conf)
+
+
+@group.command()
+def restore(
+    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="A folder that `snapshot` wrote.")],
+    topics: Topics = None,
+    work_folder: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--work", metavar="PATH", help="Where it keeps how far it is. Default: in the snapshot."
+        ),
+    ] = None,
+    max_rate: MaxRate = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a snapshot's timers back to Redis, once: what lives there is newer, and stays.
+
+    May be killed anywhere and run again. Each has the due time, the expiry and the envelope of the snapshot,
+    and begins with no attempts.
+    """
+    with spark_installed():
+        from relay.pipeline import restore_job
+        from relay.pipeline.target import Target
+    job = restore_job.Restore(
+        Target.of(settings(config)), snapshot, tuple(topics or ()), work_folder, max_rate, dry_run
+    )
+
+    def work(spark: Any, bar: Any) -> Any:
+        return restore_job.run(spark, bar, job)
+
+    run_job("restore", work, as_json=as_json, master=master, conf=conf)
+
+
+def _micros(text: str, option: str) -> int:
+    return length(text, option) // timedelta(microseconds=1)

@@ -1,0 +1,91 @@
+"""The job `restore`: a snapshot's timers back into Redis, by a sweep over it.
+
+A timer that lives there is newer than the snapshot, and stays. One that is restored begins a new life: its
+due time, its expiry and its envelope are those of the snapshot, byte for byte, and its attempts are 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from relay.core.errors import InvalidField
+from relay.pipeline import snapshot_job
+from relay.pipeline.cold import ColdStore
+from relay.pipeline.job import Bar, Summary
+from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now, topics
+from relay.pipeline.target import Target
+
+WORK = "_relay_restore"
+"""Beside the snapshot: the rows as a cold store, with the plans that make a restore restartable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What to restore. No topics: all of the snapshot. `work` is where the restore keeps how far it is;
+    another one restores the same snapshot once more."""
+
+    target: Target
+    snapshot: str
+    topics: tuple[str, ...] = ()
+    work: str | None = None
+    rate: float | None = None
+    dry_run: bool = False
+
+
+def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
+    """Compare the snapshot with its manifest, and load what is not alive. Raises `InvalidField`."""
+    summary = Summary("restore", job.dry_run)
+    rows, about = snapshot_job.read(spark, job.snapshot)
+    bar.step("comparing the snapshot with its manifest")
+    found = snapshot_job.digest_of(rows)
+    if (found["timers"], found["digest"]) != (about["timers"], about["digest"]):
+        raise InvalidField("snapshot", f"{job.snapshot} is not what its manifest says: nothing was restored")
+    summary.facts["digest"] = found["digest"]
+    chosen = rows.where(f.col("topic").isin([*job.topics])) if job.topics else rows
+    whole = chosen.where(f.col("envelope").isNotNull() & (f.col("state") != "unreadable"))
+    summary.counts["without_payload"] = found["without_payload"]
+    summary.counts["unreadable"] = found["unreadable"]
+    if job.dry_run:
+        summary.counts["timers"] = whole.count()
+        return summary
+    cold = ColdStore(spark, job.work or f"{job.snapshot}/{WORK}")
+    bar.step("preparing")
+    _prepare(cold, job.target, whole)
+    total = Swept()
+    for topic in topics(cold.writes()):
+        options = Options(horizon=None, rate=job.rate)
+        sweep = Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic))
+        try:
+            total = total.plus(sweep.run())
+        except (SweepBusy, SweepLost) as busy:
+            summary.problems.append(str(busy))
+    kept = ("loaded", "live", "marked", "again", "batches")
+    summary.counts |= {"timers": total.planned, **{name: asdict(total)[name] for name in kept}}
+    if total.loaded + total.live + total.marked != total.staged:
+        summary.problems.append("not every timer of the snapshot is accounted for: run the restore again")
+    return summary
+
+
+def _step(bar: Bar, topic: str, name: str) -> None:
+    bar.step(f"{topic}: {name}")
+
+
+def _prepare(cold: ColdStore, target: Target, rows: DataFrame) -> None:
+    """The rows as a settled write, once: nothing is retired, since what lives in Redis is newer."""
+    writes = cold.writes()
+    if not writes:
+        write = cold.write(_rows(rows), cold.version(now(target)))
+        writes = [write] if write else []
+    for write in writes:
+        cold.settle(write)
+
+
+def _rows(rows: DataFrame) -> DataFrame:
+    """As the cold store takes them. Of what a snapshot read twice, since it moved meanwhile, the sweep takes
+    one."""
+    expires = f.unix_micros("expire_time").alias("expires_us")
+    return rows.select("topic", "timer_id", "due_us", expires, "envelope")

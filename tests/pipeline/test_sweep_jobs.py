@@ -1,0 +1,127 @@
+"""`relay pipeline sweep`, `cancel`, `cold`, `restore`: what the commands say, and what they leave."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from relay.cli.commands import app
+from relay.pipeline import sweep_job
+from tests.pipeline.cold_world import HOUR, ColdWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+SOON, LATER = HOUR // 2, 30 * HOUR
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession,
+    valkey: RunningServer,
+    tmp_path: Path,
+    keyspace: Keyspace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[ColdWorld]:
+    monkeypatch.setenv("RELAY_REDIS__URL", valkey.url)
+    world = ColdWorld(spark, valkey, tmp_path / "cold", keyspace.topic())
+    yield world
+    world.close()
+
+
+def relay(*arguments: str, stdin: str = "", code: int = 0) -> Any:
+    """A command's JSON, or what it says on stderr where it fails."""
+    ran = CliRunner().invoke(app, ["pipeline", *arguments, "--json"], input=stdin)
+    assert ran.exit_code == code, (ran.output, ran.stderr, ran.exception)
+    return json.loads(ran.stdout) if ran.stdout else ran.stderr
+
+
+def test_a_cold_stores_day(world: ColdWorld) -> None:
+    """Look, look ahead, sweep, cancel by name and by table, look again."""
+    cold = ("--cold", str(world.path))
+    world.write([("a", SOON), ("b", SOON), ("z", LATER), ("y", LATER)])
+    told = relay("cold", *cold)
+    assert (told["topics"], told["rows"], told["unfinished_writes"]) == (1, 4, 0)
+    assert sum(told["hours"][world.topic].values()) == 4
+    assert relay("sweep", *cold, "--dry-run")["planned"] == 2
+    assert world.live() == {}
+    assert relay("cancel", *cold, "--topic", world.topic, "-", stdin="b\nnobody\n")["asked"] == 2
+    told = relay("sweep", *cold, "--horizon", "2h")
+    assert (told["ok"], told["planned"], told["loaded"], told["superseded"]) == (True, 2, 1, 1)
+    assert world.live() == {"a": SOON}
+    world.spark.createDataFrame([("a",), ("z",)], "timer_id string").write.json(
+        str(world.path.parent / "ids")
+    )
+    asked = ("--from", str(world.path.parent / "ids"), "--format", "json", "--topic", world.topic)
+    assert relay("cancel", *cold, *asked)["lived_in_redis"] == 1
+    assert relay("sweep", *cold, "--horizon", "40h")["loaded"] == 1
+    assert world.live() == {"y": LATER}
+    assert relay("cold", *cold, "--compact", "2")["rows"] == 0
+
+
+def test_names_that_are_none(world: ColdWorld) -> None:
+    """Nothing is written down for a table with a bad name in it, and the field is named."""
+    for name in ("", "a{b}", "x" * 257, "a\nb", "\x85"):
+        rows = world.spark.createDataFrame(
+            [(world.topic, "good"), (world.topic, name)], "topic string, timer_id string"
+        )
+        rows.write.mode("overwrite").parquet(str(world.path.parent / "names"))
+        said = relay("cancel", "--cold", str(world.path), "--from", str(world.path.parent / "names"), code=2)
+        assert "timer_id" in said
+    assert world.cold.writes() == []
+    assert "--topic" in relay("cancel", "--cold", str(world.path), "a", code=2)
+
+
+def test_a_busy_topic_is_a_problem(world: ColdWorld) -> None:
+    """The sweep of another says so, and the exit code too."""
+    world.write([("a", SOON)])
+    other = world.sweeper(lock=600_000_000)
+    other._open(1)
+    told = relay("sweep", "--cold", str(world.path), "--wait", "0s", code=1)
+    assert not told["ok"]
+    assert "under way" in told["problems"][0]
+
+
+def test_rows_that_went_to_redis_directly(world: ColdWorld) -> None:
+    """Their older rows are over, although they were delivered before those fall due."""
+    world.write([("a", LATER), ("b", LATER)])
+    version = world.version()
+    rows = world.spark.createDataFrame(
+        [(world.topic, "a"), ("elsewhere", "x")], "topic string, timer_id string"
+    )
+    assert sweep_job.supersede(world.cold, rows, version) == 1
+    assert world.sweep(horizon=None).loaded == 1
+    assert world.live() == {"b": LATER}
+
+
+def test_a_snapshot_comes_back(world: ColdWorld, keyspace: Keyspace) -> None:
+    """Byte for byte; what lives is newer, and stays; leases and attempts are no more; a second run adds nothing."""
+    other = ColdWorld(world.spark, world.server, world.path.parent / "other", keyspace.topic())
+    for each in (world, other):
+        each.write([("a", SOON), ("b", SOON + 1), ("c", LATER)], f"ü\0{each.topic}")
+        each.sweep(horizon=None)
+    place = str(world.path.parent / "snapshot")
+    names = [name for each in (world, other) for name in ("--topic", each.topic)]
+    assert relay("snapshot", place, *names)["timers"] == 6
+    before = [world.raw.hgetall(each.payloads) for each in (world, other)]
+    world.raw.delete(world.timeline, world.payloads)
+    other.touch("a", "b")
+    assert relay("restore", place, "--dry-run")["timers"] == 6
+    told = relay("restore", place)
+    assert (told["loaded"], told["live"], told["ok"]) == (5, 1, True)
+    assert [world.raw.hgetall(each.payloads) for each in (world, other)] == before
+    assert world.live() == {"a": SOON, "b": SOON + 1, "c": LATER}
+    assert world.whole()
+    world.touch("a")
+    assert relay("restore", place)["loaded"] == 0, "a restore that is run again"
+    assert "a" not in world.live()
+    other.close()
