@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -208,9 +209,50 @@ def test_a_relay_dies_with_what_a_caller_holds(stage: Stage) -> None:
     (first,) = Curl(relay)("POST", receive, {}).value["deliveries"]
     eventually(lambda: stage.received(TOPIC) == 1, "the receipt is in Redis")
     relay.kill()
-    found = eventually(lambda: Curl(other)("POST", receive, {}).value["deliveries"], "it comes again")
+    found = eventually(partial(received, Curl(other)), "it comes again")
     assert (first["attempt"], found[0]["attempt"]) == (1, 2)
     settlement = {"token": found[0]["token"], "outcome": "ack"}
     settled = Curl(other)("POST", f"/v1/topics/{TOPIC}/deliveries:settle", {"settlements": [settlement]})
     assert settled.value["problems"] == []
     stage.wait_empty(TOPIC)
+
+
+def received(curl: Curl) -> list[Any]:
+    """One delivery, or none within the wait."""
+    deliveries: list[Any] = curl("POST", f"/v1/topics/{TOPIC}/deliveries:receive", {}).value["deliveries"]
+    return deliveries
+
+
+def test_each_group_of_a_stream_receives(stage: Stage) -> None:
+    """With `dispatch: stream`, whoever asks is of his relay's group, and each group gets every timer."""
+    groups = ("billing", "shipping")
+    relays = [
+        stage.relay(
+            group,
+            {
+                f"RELAY_TOPICS__{TOPIC}__DISPATCH": "stream",
+                f"RELAY_TOPICS__{TOPIC}__STREAM__GROUP": group,
+                f"RELAY_TOPICS__{TOPIC}__RETRY__INITIAL": "0",
+            },
+        )
+        for group in groups
+    ]
+    timers = [{"timer_id": f"t{index}", "message": index, "delay_sec": 0.2} for index in range(20)]
+    assert Curl(relays[0])("POST", f"{TIMERS}:batch", {"timers": timers}).status == 200
+    for relay in relays:
+        curl, lock, seen = Curl(relay), threading.Lock(), list[tuple[str, str]]()
+        (first,) = eventually(partial(received, curl), "one is received")
+        nack = {"token": first["token"], "outcome": "nack", "retry_after_sec": 0}
+        said = curl("POST", f"/v1/topics/{TOPIC}/deliveries:settle", {"settlements": [nack]})
+        assert said.value["problems"] == []
+        drain(curl, relay.name, 20, seen, lock)
+        assert sorted(seen) == sorted(
+            (f"t{index}", "2" if f"t{index}" == first["timer_id"] else "1") for index in range(20)
+        )
+
+
+def test_lists_are_for_others(stage: Stage) -> None:
+    """Workers take those timers in Redis: there is nothing to receive."""
+    relay = stage.relay(settings={f"RELAY_TOPICS__{TOPIC}__DISPATCH": "list"})
+    refused = Curl(relay)("POST", f"/v1/topics/{TOPIC}/deliveries:receive", {})
+    assert (refused.status, refused.field) == (422, "topic")
