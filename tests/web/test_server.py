@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from relay.core import addresses
-from relay.web.server import GRACE, ListenError, serve_http
+from relay.web.server import GRACE, ListenError, _bind, serve_http
 
 pytestmark = pytest.mark.anyio
 
@@ -78,3 +78,11 @@ async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
 async def test_an_address_of_another_machine() -> None:
     with pytest.raises(ListenError, match="this machine has no such address"):
         await serve_http(Starlette(), "192.0.2.1:0")
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """Head and body are written apart: with Nagle's algorithm the body would come 40 ms later."""
+    with _bind("127.0.0.1:0", "http.listen") as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
