@@ -16,15 +16,14 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
+if redis.pcall('XPENDING', KEYS[6], ARGV[5]).err then -- also while the topic is paused
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('XGROUP', 'CREATE', KEYS[6], ARGV[5], '$', 'MKSTREAM')
+end
 local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
 if now_us >= (tonumber(till or 0) or 0) then
   till = ''
-  local reply = redis.pcall('XPENDING', KEYS[6], ARGV[5])
-  if reply.err then
-    redis.call('HDEL', KEYS[8], NO_NONCE)
-    redis.call('XGROUP', 'CREATE', KEYS[6], ARGV[5], '$', 'MKSTREAM')
-  end
   done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), read_limits(6), ARGV[4], anybody,
     to_stream)
 end

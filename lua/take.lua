@@ -10,7 +10,7 @@
 -- ARGV[8] where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
 -- ARGV[9] '1' to take new entries too, else ''
 -- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
--- Returns { now in microseconds, score of what comes next or '', lease deadline as a score, number parked,
+-- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
 --           { ids removed as orphans },
 --           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
 --             approximate '1' | '', and so on },
@@ -33,17 +33,17 @@ local now_us, limit, room = time_us(), tonumber(ARGV[1]), tonumber(ARGV[4])
 local lease, group, consumer, cursor = tonumber(ARGV[2]), ARGV[6], ARGV[7], ARGV[8]
 local limits = read_limits(10)
 local deadline = number((now_us + lease) / 1e6)
-local till = redis.call('GET', KEYS[5])
-if now_us < (tonumber(till or 0) or 0) then
-  return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
-end
-
 local summary = redis.pcall('XPENDING', KEYS[6], group)
 if summary.err then
   redis.call('HDEL', KEYS[8], NO_NONCE)
   redis.call('XGROUP', 'CREATE', KEYS[6], group, '$', 'MKSTREAM')
   summary = { 0 }
 end
+local till = redis.call('GET', KEYS[5])
+if now_us < (tonumber(till or 0) or 0) then
+  return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
+end
+
 local done = promote(now_us, limit, room, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
 local timers, deaths, dead, acked, kept, missing = {}, done.deaths, {}, {}, {}, 0
 local count, bytes = 0, 0
@@ -144,15 +144,19 @@ if cursor ~= '' and most > 0 and summary[1] > 0 then
   take_again(left)
 end
 
--- Then what is new.
+-- Then what is new. `last` is the last entry that was read, '-' for none, nil once there is none behind it.
+local last = '-'
 while ARGV[9] ~= '' do
   most = may_read(8)
   if most <= 0 then break end
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
   local entries = read and read[1] and read[1][2] or {}
   for _, entry in ipairs(entries) do take(entry, 1, nil) end
-  if #entries < most then break end
+  last = #entries == most and entries[most][1] or nil
+  if not last then break end
 end
+local more = ARGV[9] ~= '' and last
+  and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0)
 
 bury_here(group, dead, now_us)
 if #acked > 0 then
@@ -164,5 +168,5 @@ if #kept > 0 then
   redis.call('HSET', KEYS[8], unpack(kept))
   if #acked > 0 then redis.call('HDEL', KEYS[8], unpack(acked)) end
 end
-return answer({ string.format('%.0f', now_us), next_for_us(), deadline, done.parked, done.orphans, timers, deaths, '',
+return answer({ string.format('%.0f', now_us), more and number(now_us / 1e6) or next_for_us(), deadline, done.parked, done.orphans, timers, deaths, '',
   done.promoted, next_cursor, redis.call('XPENDING', KEYS[6], group)[1], missing })

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from bench.harness.rows import Row
 from bench.harness.world import World
-from bench.measures import cost, drain, lateness, payloads, peers, relays, schedule, waiting
+from bench.measures import cost, dispatch, drain, lateness, payloads, peers, relays, schedule, waiting
 
 
 class Measure(Protocol):
@@ -23,7 +23,17 @@ class Measure(Protocol):
         ...
 
 
-MODULES: tuple[ModuleType, ...] = (drain, schedule, peers, lateness, cost, relays, waiting, payloads)
+MODULES: tuple[ModuleType, ...] = (
+    drain,
+    dispatch,
+    schedule,
+    peers,
+    lateness,
+    cost,
+    relays,
+    waiting,
+    payloads,
+)
 MEASURES: dict[str, Measure] = {
     module.__name__.rpartition(".")[2]: cast("Measure", module.measure) for module in MODULES
 }

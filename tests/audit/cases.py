@@ -74,6 +74,11 @@ CASES = {
         lambda: Forge().scheduled("t", 5.0).wait(5.0).promoted("t", 5.0),
         {EARLY},
     ),
+    "promoted as if it had been due sooner": Case(
+        lambda: Forge().scheduled("t", 5.0).wait(4.0).promoted("t", 3.0),
+        lambda: Forge().scheduled("t", 3.0).wait(4.0).promoted("t", 3.0),
+        {EARLY, NEWEST},
+    ),
     "promoted under a lease": Case(
         lambda: delivered().wait(29).promoted("t", claims=1, nonce=nonce(1)),
         promoted,

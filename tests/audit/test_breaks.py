@@ -42,6 +42,7 @@ FOREIGN = {
     "redriven over a living one",
     "its payload was left",
     "claimed as if it had been due sooner",
+    "promoted as if it had been due sooner",
     "a lease from nowhere",
 }
 """What a foreign writer, or a start in the middle, explains: then it can't be said."""
@@ -50,6 +51,7 @@ TOLD = {
     "delivered at the old due time",
     "delivered after it was cancelled",
     "adopted, and nobody is there",
+    "promoted with another due time",
 }
 """What only a foreign writer can have done, and may: no promise of ours."""
 

@@ -219,6 +219,18 @@ BREAKS = {
         "missing = missing",
         stream.test_a_limit_drops_and_says_so,
     ),
+    "more is left until something happens": of_stream(
+        "take",
+        "more and number(now_us / 1e6) or next_for_us()",
+        "next_for_us()",
+        stream.test_more_is_taken_at_once,
+    ),
+    "more is told where there is none": of_stream(
+        "take",
+        "#redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0",
+        "true",
+        stream.test_more_is_taken_at_once,
+    ),
     "a dedicated one takes what is new": of_stream(
         "take", "while ARGV[9] ~= '' do", "while true do", dedicated
     ),

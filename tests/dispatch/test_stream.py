@@ -339,6 +339,18 @@ async def test_a_round_goes_in_a_circle(fan: Desk) -> None:
     assert found == ["last"]
 
 
+async def test_more_is_taken_at_once(fan: Desk) -> None:
+    """While the stream holds more than there was room for, the next claim is due now; then it is not."""
+    one = fan.reader()
+    await one.claim()
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW) for n in range(20)])
+    await fan.promote()
+    claims = [await one.claim(limit=10) for _ in range(2)]
+    assert [(len(claim.timers), claim.next) for claim in claims] == [(10, NOW), (10, None)]
+    await fan.put("later", NOW + SECOND)
+    assert (await one.claim()).next == NOW + SECOND
+
+
 async def test_when_to_look_again(fan: Desk) -> None:
     """While something is pending, soon; else not for that."""
     one = fan.reader()

@@ -120,6 +120,16 @@ def test_a_worker_by_brpop(stage: Stage) -> None:
     assert 0 <= seconds + micros / 1e6 - entry.head["due_time"] < 10
 
 
+def test_the_worker_of_the_examples(stage: Stage) -> None:
+    """It takes what is due, and leaves nothing behind."""
+    relay = stage.relay(settings=ready(RELAY_TOPICS__orders__LIST__PROCESSING_TIMEOUT="60"))
+    stage.producer(relay).schedule_many(TOPIC, ["a", "b"], b"hello")
+    worker = stage.process("worker", "examples.workers.worker", TOPIC, stage.server.url, "2")
+    assert worker.wait() == 0
+    keys = (f"timers_{kind}:{TOPIC}" for kind in ("ready", "processing"))
+    assert [stage.client.llen(key) for key in keys] == [0, 0]
+
+
 def test_a_dead_workers_job_comes_back(stage: Stage) -> None:
     """What stays in the processing list is given to the next worker."""
     relay = stage.relay(settings=ready(RELAY_TOPICS__orders__LIST__PROCESSING_TIMEOUT="1"))

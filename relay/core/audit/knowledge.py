@@ -55,7 +55,7 @@ class Knowledge:
         if timer.due is None or timer.due == due:
             return
         what = f"had another due time than the newest intent: {due} and not {timer.due}"
-        early = record.kind is Kind.CLAIMED and self.now < timer.due
+        early = record.kind in (Kind.CLAIMED, Kind.PROMOTED) and self.now < timer.due
         if timer.recorded or self.exclusive:
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
             if early:
