@@ -121,7 +121,7 @@ def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
             kept = group.where(group.due >= until)
             columns = [
                 pa.repeat(kept.topic, len(kept)),
-                kept.ids.cast(pa.string()),
+                kept.timer_ids.cast(pa.string()),
                 pa.array(kept.due, pa.int64()),
                 pa.array(kept.expires, pa.int64(), mask=kept.expires < 0),
                 kept.envelopes.cast(pa.binary()),

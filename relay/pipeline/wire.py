@@ -26,7 +26,7 @@ class Group:
     """Timers of one topic, as `relay.store.bulk.Batch` but in Arrow and numpy; `expires` is -1 for never."""
 
     topic: str
-    ids: pa.Array
+    timer_ids: pa.Array
     due: np.ndarray[Any, Any]
     envelopes: pa.Array
     expires: np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ class Group:
         expires = self.expires.tolist()
         return Batch(
             self.topic,
-            self.ids.to_numpy(zero_copy_only=False).tolist(),
+            self.timer_ids.to_numpy(zero_copy_only=False).tolist(),
             self.due.tolist(),
             self.envelopes.to_numpy(zero_copy_only=False).tolist(),
             () if max(expires, default=-1) < 0 else [None if each < 0 else each for each in expires],
@@ -57,7 +57,7 @@ class Group:
         kept = pa.array(mask)
         return Group(
             self.topic,
-            self.ids.filter(kept),
+            self.timer_ids.filter(kept),
             self.due[mask],
             self.envelopes.filter(kept),
             self.expires[mask],
@@ -66,7 +66,7 @@ class Group:
 
 def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
     """A plain group in batches of at most `most` timers, and as many bytes as `relay.store.bulk` allows."""
-    ids = _said(group.ids.cast(pa.large_binary()))
+    ids = _said(group.timer_ids.cast(pa.large_binary()))
     timers = _Flat(_joined(_said(_scores(group.due)), ids))
     stored = _Flat(_joined(ids, _said(group.envelopes.cast(pa.large_binary()))))
     named = _Flat(ids)

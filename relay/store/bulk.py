@@ -144,8 +144,13 @@ class BulkStore:
 
     def topics(self) -> list[str]:
         """All that relays or loads have registered, sorted; raises `StoreError`."""
-        names = self.line.ask("SMEMBERS", self.keys.topics)
-        return sorted(name.decode(errors="surrogateescape") for name in names)
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            cursor, names = self.line.ask("SSCAN", self.keys.topics, cursor, "COUNT", 1000)
+            found.update(names)
+            if int(cursor) == 0:
+                return sorted(name.decode(errors="surrogateescape") for name in found)
 
     # ------------------------------------------------------------------- writing
 

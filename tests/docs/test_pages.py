@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,8 @@ def ids(said: Block | Said) -> str:
 @pytest.mark.parametrize("block", PYTHON, ids=ids)
 def test_python_compiles_and_imports_what_is_there(block: Block) -> None:
     compile(block.text, block.page, "exec")
+    if "pyspark" in block.text and find_spec("pyspark") is None:
+        return  # tests/pipeline imports it
     imports = [line for line in block.text.splitlines() if line.startswith(("import ", "from "))]
     exec("\n".join(imports), {})
 

@@ -47,7 +47,9 @@ def said(*arguments: Any) -> bytes:
 def test_the_bytes_are_hiredis(rows: list[tuple[str, int, bytes]], most: int, cut: int) -> None:
     """In batches of any size, also of slices of longer columns."""
     longer = group([("before", 1, b"x")] * cut + rows)
-    sliced = Group("t", longer.ids[cut:], longer.due[cut:], longer.envelopes[cut:], longer.expires[cut:])
+    sliced = Group(
+        "t", longer.timer_ids[cut:], longer.due[cut:], longer.envelopes[cut:], longer.expires[cut:]
+    )
     parts = list(pack(sliced, most))
     assert [part.count for part in parts[:-1]] == [most] * (len(parts) - 1)
     done = 0
@@ -82,14 +84,14 @@ def test_what_is_not_plain() -> None:
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["empty", "with leases"])
-def test_written_packed_or_not(redis_server: RunningServer, keyspace: Keyspace, other: bool) -> None:
+def test_written_packed_or_not(valkey: RunningServer, keyspace: Keyspace, other: bool) -> None:
     """Redis is the same afterwards, records of before included."""
     rows = [("a", 7, b"one"), ("é", EXACT - 1, b""), ("b", 10**6, b"three"), ("a", 8, b"again")]
     states = []
     for packed in (False, True):
         topic = keyspace.topic()
         timeline, payloads, leases, *_ = KeyNames().of(topic)
-        with BulkStore(redis_server.url) as store, redis_server.client() as client:
+        with BulkStore(valkey.url) as store, valkey.client() as client:
             if other:
                 client.hset(leases, mapping={"a": b"old", "z": b"old"})
             mine = group(rows, topic=topic)

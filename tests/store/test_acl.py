@@ -11,17 +11,20 @@ import pytest
 import redis as sync_redis
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, StoreRefused
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
+from relay.store.bulk import Batch, BulkStore
 from relay.store.connect import check_server, connect
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
 from relay.store.journal import JournalReader
+from relay.store.pace import Pace
 from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
+from relay.store.scanning import cut, read
 from relay.store.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
 
@@ -305,3 +308,23 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
     """The name of the connections is for people."""
     url = become(server, [rule for rule in RULES if rule != "+client|setname"])
     assert await shortcomings(server, url) == ["the connection has no name"]
+
+
+def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
+    """What docs/pipeline.md says: a relay's rules, `+multi`, `+exec` and `+hstrlen`."""
+    batch = Batch("t", ["a"], [LATER], [b"x"])
+    with BulkStore(become(server, RULES)) as store:
+        store.write(batch)
+        with pytest.raises(StoreRefused, match="multi"):
+            store.flush()
+    with BulkStore(become(server, [*RULES, "+multi", "+exec", "+hstrlen"]), journals=JOURNALS) as store:
+        for topic in ("plain", "t"):
+            store.write(batch._replace(topic=topic, expires=[LATER + 1]))
+        store.flush()
+        Pace(store, 1e6).turn(1)
+        assert store.topics() == ["plain", "t"]
+        assert store.now() > 0
+        for topic in ("plain", "t"):
+            parts = cut(store, topic, 2, low=1, high=LATER + 2)
+            pages = [page for part in parts for page in read(store, part, envelopes=True)]
+            assert [page.timer_ids for page in pages] == [[b"a"]]
