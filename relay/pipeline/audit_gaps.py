@@ -6,11 +6,11 @@ beside the one before it: within an hour by a window, and between hours by what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from relay.core.audit.report import MISSING, NOT_WHOLE, TRIMMED, WENT_BACK
@@ -36,6 +36,8 @@ class Topic:
     first_time: int = 0
     last_time: int = 0
     places: list[tuple[int, int]] = field(default_factory=list)
+    odd: bool = False
+    """Some batches may not hold what they number."""
 
     def around(self) -> Around:
         return Around(tuple(self.places), self.last_entry, self.last_time, self.gaps <= MOST_GAPS)
@@ -51,7 +53,35 @@ def placed(rows: DataFrame) -> DataFrame:
     return rows.where(f.col("kind") != GAP).withColumns({"ms": milliseconds(), "seq": sequence()})
 
 
-def gaps(rows: DataFrame) -> DataFrame:
+def topics(rows: DataFrame) -> dict[str, Topic]:
+    """Each topic of placed rows, but for its gaps."""
+    place, number, first, last = (
+        f.struct("ms", "seq"),
+        f.col("number"),
+        f.col("batch_first"),
+        f.col("batch_last"),
+    )
+    empty = f.col("kind") == EMPTY
+    found = (
+        rows.groupBy(f.col("topic").alias("name"))
+        .agg(
+            f.count_if((number == first) | empty).alias("batches"),
+            f.count("number").alias("records"),
+            f.min_by("entry", place).alias("first_entry"),
+            f.max_by("entry", place).alias("last_entry"),
+            f.unix_micros(f.min_by("at", place)).alias("first_time"),
+            f.unix_micros(f.max_by("at", place)).alias("last_time"),
+            (
+                (f.count_if(number == first) != f.count_if(number == last))
+                | f.bool_or((number > last) | empty)
+            ).alias("odd"),
+        )
+        .collect()  # a row for each topic
+    )
+    return {row.name: Topic(**row.asDict()) for row in found}
+
+
+def gaps(rows: DataFrame, known: Mapping[str, Topic]) -> DataFrame:
     """A row for each gap of placed rows: topic, entry, ms, seq, missing, why."""
     heads = rows.where((f.col("number") == f.col("batch_first")) | (f.col("kind") == EMPTY))
     place = f.struct("ms", "seq")
@@ -65,9 +95,10 @@ def gaps(rows: DataFrame) -> DataFrame:
     between = hours.select(
         "topic", "head.*", f.lag("tail").over(topic).alias("before"), f.row_number().over(topic).alias("nth")
     )
-    return reduce(
-        DataFrame.unionByName, (_numbered(inside, f.lit(2)), _numbered(between, f.col("nth")), _broken(rows))
-    )
+    found = [_numbered(inside, f.lit(2)), _numbered(between, f.col("nth"))]
+    if odd := [name for name, each in known.items() if each.odd]:
+        found.append(_broken(rows.where(f.col("topic").isin(*odd))))
+    return reduce(DataFrame.unionByName, found)
 
 
 def _numbered(batches: DataFrame, nth: Column) -> DataFrame:
@@ -79,59 +110,29 @@ def _numbered(batches: DataFrame, nth: Column) -> DataFrame:
 
 
 def _broken(rows: DataFrame) -> DataFrame:
-    """Batches that do not hold what they number. Where all begin and end as they should, there is none, and
-    that is found out without grouping them all."""
-    number, first, last = f.col("number"), f.col("batch_first"), f.col("batch_last")
-    odd = (
-        rows.groupBy("topic")
-        .agg(
-            f.count_if(number == first).alias("heads"),
-            f.count_if(number == last).alias("tails"),
-            f.count_if((number > last) | (f.col("kind") == EMPTY)).alias("others"),
-        )
-        .where("heads != tails or others > 0")
-        .select("topic")
-    )
-    suspects = rows.join(f.broadcast(odd), "topic", "left_semi")
-    held = suspects.groupBy("topic", "entry", "ms", "seq", "batch_first", "batch_last").agg(
-        f.count("number").alias("held")
-    )
+    """Batches that do not hold what they number."""
+    batch = rows.groupBy("topic", "entry", "ms", "seq", "batch_first", "batch_last")
     lost = f.col("batch_last") - f.col("batch_first") + 1 - f.col("held")
-    return held.where(lost != 0).select(
-        "topic",
-        "entry",
-        "ms",
-        "seq",
-        f.greatest(lost, f.lit(0)).alias("missing"),
-        f.lit(NOT_WHOLE).alias("why"),
-    )
-
-
-def topics(rows: DataFrame, found: DataFrame) -> dict[str, Topic]:
-    """Each topic of placed rows, with the gaps that were found in it."""
-    place, head = f.struct("ms", "seq"), (f.col("number") == f.col("batch_first")) | (f.col("kind") == EMPTY)
-    known = (
-        rows.groupBy(f.col("topic").alias("name"))
-        .agg(
-            f.count_if(head).alias("batches"),
-            f.count("number").alias("records"),
-            f.min_by("entry", place).alias("first_entry"),
-            f.max_by("entry", place).alias("last_entry"),
-            f.unix_micros(f.min_by("at", place)).alias("first_time"),
-            f.unix_micros(f.max_by("at", place)).alias("last_time"),
+    return (
+        batch.agg(f.count("number").alias("held"))
+        .where(lost != 0)
+        .select(
+            "topic",
+            "entry",
+            "ms",
+            "seq",
+            f.greatest(lost, f.lit(0)).alias("missing"),
+            f.lit(NOT_WHOLE).alias("why"),
         )
-        .collect()  # a row for each topic
     )
-    by_name = {row.name: Topic(**row.asDict()) for row in known}
-    for row in (
-        found.groupBy("topic").agg(f.count("*").alias("gaps"), f.sum("missing").alias("missing")).collect()
-    ):
-        by_name[row.topic].gaps, by_name[row.topic].missing = row.gaps, row.missing
-    for row in _first(found):
-        by_name[row.topic].places.append((row.ms, row.seq))
-    return by_name
 
 
-def _first(found: DataFrame) -> Iterable[Row]:
+def note(known: Mapping[str, Topic], found: DataFrame) -> None:
+    """Tell the topics of their gaps: how many there are, and the first `MOST_GAPS` of each."""
+    counted = found.groupBy("topic").agg(f.count("*").alias("gaps"), f.sum("missing").alias("missing"))
+    for row in counted.collect():
+        known[row.topic].gaps, known[row.topic].missing = row.gaps, row.missing
     nth = f.row_number().over(Window.partitionBy("topic").orderBy("ms", "seq"))
-    return found.withColumn("nth", nth).where(f.col("nth") <= MOST_GAPS).orderBy("topic", "nth").collect()
+    first = found.withColumn("nth", nth).where(f.col("nth") <= MOST_GAPS)
+    for row in first.orderBy("topic", "nth").collect():
+        known[row.topic].places.append((row.ms, row.seq))

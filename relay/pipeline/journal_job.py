@@ -21,7 +21,7 @@ from relay.pipeline.lake_log import Change, Part, State
 from relay.store.journal_scan import Mark, place
 
 CHECKPOINT = "checkpoint"
-TOO_BUSY = "Timed out while waiting for the Python worker to connect back"
+TOO_BUSY = "Python worker failed to connect back"
 CHANCES = 5
 UPKEEP = 64
 """Batches between two compactions of a job that goes on."""
