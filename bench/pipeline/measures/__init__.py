@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from bench.harness.rows import Row
-from bench.pipeline.measures import beside, load
+from bench.pipeline.measures import beside, load, sweep
 from bench.pipeline.world import World
 
 MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
     "load": load.measure,
     "beside": beside.measure,
+    "sweep": sweep.measure,
 }
