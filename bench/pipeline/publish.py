@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.rows import Key
-from bench.pipeline.measures import audit, beside, load
+from bench.pipeline.measures import audit, beside, load, sweep
 from bench.report import plots, results, tables
 from bench.report.results import Figure, Results
 
@@ -28,6 +28,7 @@ greatest behind them; trust the ratios. What is done is said in [pipeline.md](..
 HEADLINES = {
     "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",
     "audit": "A lake of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables.",
+    "sweep": "The same timers by way of the cold store, where they rest in one write, sorted by due time.",
     "beside": "A claim of ten timers every five milliseconds, while a load writes to another topic.",
 }
 """What each measure's table shows."""
@@ -57,6 +58,12 @@ def ratio(measure: str, name: str, beneath: Key) -> Callable[[dict[Key, float]],
 CEILING = ("load", load.RAW, "")
 TARGETS = [
     Target("unguarded write, of raw pipelines", 0.70, ratio("load", load.WRITE, CEILING)),
+    Target("guarded load, of raw pipelines", 0.50, ratio("sweep", sweep.LOAD, ("sweep", sweep.RAW, ""))),
+    Target("guarded load, of the raw script", 0.80, ratio("sweep", sweep.LOAD, ("sweep", sweep.GUARDED, ""))),
+    Target("whole sweep, of raw pipelines", 0.30, ratio("sweep", sweep.WHOLE, ("sweep", sweep.RAW, ""))),
+    Target(
+        "a loaded sweep, once more, of the load", 1.0, ratio("sweep", sweep.AGAIN, ("sweep", sweep.LOAD, ""))
+    ),
     Target(
         "a claim beside a load, p99",
         10,

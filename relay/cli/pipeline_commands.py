@@ -19,7 +19,7 @@ PIPELINE = "Timers in bulk"
 
 NEEDS_PIPELINE = "this needs Spark; install it with: pip install 'relay-timers[pipeline]'"
 
-JOBS = ("schedule", "snapshot", "journal", "audit")
+JOBS = ("schedule", "snapshot", "sweep", "journal", "audit")
 """Each has its command in a file of its own, `pipeline_<job>_commands.py`."""
 
 group = typer.Typer(help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True)

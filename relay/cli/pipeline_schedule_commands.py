@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated, Any, Optional
 
 import typer
 
 from relay.cli.exits import BAD_INPUT, fail
 from relay.cli.options import Config, Json
+from relay.cli.parse import length
 from relay.cli.pipeline_commands import (
     Conf,
     DryRun,
@@ -58,6 +61,13 @@ def schedule(
         Optional[str],  # noqa: UP045
         typer.Option("--due-unit", help="Of times that are numbers: s, ms or us since 1970."),
     ] = None,
+    cold: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--cold", metavar="PATH", help="The cold store, where timers rest that are due later."),
+    ] = None,
+    horizon: Annotated[
+        str, typer.Option("--horizon", help="With --cold: what is due so far ahead goes to Redis.")
+    ] = "2h",
     rejects: Rejects = None,
     max_rate: MaxRate = None,
     dry_run: DryRun = False,
@@ -94,7 +104,13 @@ def schedule(
         dry_run=dry_run,
     )
 
+    ahead = length(horizon, "--horizon") // timedelta(microseconds=1)
+
     def work(spark: Any, bar: Any) -> Any:
-        return schedule_job.run(spark, bar, job)
+        if cold is None:
+            return schedule_job.run(spark, bar, job)
+        from relay.pipeline import sweep_job
+
+        return schedule_job.run(spark, bar, replace(job, **sweep_job.ways(spark, job.target, cold, ahead)))
 
     run_job("schedule", work, as_json=as_json, master=master, conf=conf, time_zone=time_zone)

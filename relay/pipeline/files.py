@@ -67,7 +67,8 @@ class Files:
         try:
             self._write(self._path(target), text)
         except Py4JJavaError as failure:
-            if "FileAlreadyExists" in str(failure.java_exception.getClass().getName()):
+            kind = str(failure.java_exception.getClass().getName())
+            if "FileAlreadyExists" in kind or "RemoteFileChanged" in kind:  # the latter from S3, at the end
                 return False
             raise
         return True

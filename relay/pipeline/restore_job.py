@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
-from relay.pipeline import snapshot_job
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.job import Bar, Summary
+from relay.pipeline.snapshot_job import digest_of, read
 from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now, topics
 from relay.pipeline.target import Target
 
@@ -39,9 +39,9 @@ class Restore:
 def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     """Compare the snapshot with its manifest, and load what is not alive. Raises `InvalidField`."""
     summary = Summary("restore", job.dry_run)
-    rows, about = snapshot_job.read(spark, job.snapshot)
+    rows, about = read(spark, job.snapshot)
     bar.step("comparing the snapshot with its manifest")
-    found = snapshot_job.digest_of(rows)
+    found = digest_of(rows)
     if (found["timers"], found["digest"]) != (about["timers"], about["digest"]):
         raise InvalidField("snapshot", f"{job.snapshot} is not what its manifest says: nothing was restored")
     summary.facts["digest"] = found["digest"]

@@ -35,8 +35,9 @@ COLD = "topic string, timer_id string, due_us long, expires_us long, envelope bi
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What to do. `horizon` in microseconds from now: what is due later goes to the cold store, by `chill`,
-    which answers how many rows it took; None: all goes to Redis. `rejects` is where refused rows go; None:
-    the first one ends the job."""
+    which answers how many rows it took; None: all goes to Redis. What rested there for timers that are in
+    Redis now (`topic, timer_id`) is over by `supersede`. `rejects` is where refused rows go; None: the first
+    one ends the job."""
 
     target: Target
     source: Source
@@ -44,6 +45,7 @@ class Schedule:
     rejects: str | None = None
     horizon: int | None = None
     chill: Callable[[DataFrame], int] | None = None
+    supersede: Callable[[DataFrame], int] | None = None
     dry_run: bool = False
 
 
@@ -64,6 +66,9 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
         summary.counts["cold"] = job.chill(later(rows, replace(load, strict=False)))
     bar.step("counting" if job.dry_run else "loading")
     summary.counts.update(_load(rows, load, None if job.dry_run else job.rejects))
+    if job.supersede is not None and not job.dry_run:
+        bar.step("superseding what rests of them")
+        summary.counts["superseded"] = job.supersede(sooner(rows, replace(load, strict=False)))
     if summary.counts["rejected"] and job.rejects and not job.dry_run:
         summary.facts["rejects"] = job.rejects
     return summary
@@ -127,6 +132,20 @@ def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
                 kept.envelopes.cast(pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, names=[part.split()[0] for part in COLD.split(", ")])
+
+
+def sooner(rows: DataFrame, load: Load) -> DataFrame:
+    """The timers that Redis has got: `topic, timer_id`."""
+    return rows.mapInArrow(_arrow(partial(_sooner, load)), "topic string, timer_id string")
+
+
+def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in batches:
+        for batch in check(rows, load.reading).good:
+            kept = [n for n, due in enumerate(batch.due) if load.until is None or due < load.until]
+            topics = pa.array([batch.topic] * len(kept), pa.string())
+            ids = pa.array([batch.timer_ids[n] for n in kept], pa.string())
+            yield pa.RecordBatch.from_arrays([topics, ids], names=["topic", "timer_id"])
 
 
 def _arrow(function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> ArrowMapIterFunction:

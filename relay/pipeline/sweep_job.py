@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -23,7 +25,7 @@ TABLE = "table"
 ORPHANED = 86_400.0
 """Seconds after which a folder that nobody names is what a killed job left."""
 
-NO_NAME = r"[\\x{00}-\\x{1F}\\x{7F}-\\x{9F}{}]"
+NO_NAME = r"[\x{00}-\x{1F}\x{7F}-\x{9F}{}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,17 @@ def chill(cold: ColdStore, target: Target, rows: DataFrame) -> int:
     """Put checked rows of `topic, timer_id, due_us, expires_us, envelope` into the cold store, and take what
     they replace out of Redis; answers how many there were."""
     return _finish(cold, target, cold.write(rows, cold.version(now(target))))
+
+
+def ways(spark: SparkSession, target: Target, path: str, horizon: int) -> dict[str, Any]:
+    """What the job `schedule` needs to divide its rows between Redis and a cold store."""
+    cold = ColdStore(spark, path)
+    version = cold.version(now(target))  # of before anything of them is in Redis
+    return {
+        "horizon": horizon,
+        "chill": partial(chill, cold, target),
+        "supersede": partial(supersede, cold, version=version),
+    }
 
 
 def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:

@@ -68,6 +68,23 @@ def test_a_cold_stores_day(world: ColdWorld) -> None:
     assert relay("cold", *cold, "--compact", "2")["rows"] == 0
 
 
+def test_a_table_that_is_divided(world: ColdWorld) -> None:
+    """What is due soon goes to Redis and ends what rested of it; the rest goes to the cold store and leaves
+    Redis."""
+    world.write([("early", LATER), ("other", LATER)])
+    world.write([("late", SOON)])
+    world.sweep()
+    rows = [(world.topic, "early", world.at + SOON), (world.topic, "late", world.at + LATER)]
+    table = str(world.path.parent / "table")
+    world.spark.createDataFrame(rows, "topic string, timer_id string, due_time long").write.parquet(table)
+    told = relay("schedule", table, "--format", "parquet", "--due-unit", "us", "--cold", str(world.path))
+    assert (told["written"], told["cold"], told["superseded"]) == (1, 1, 1)
+    assert world.live() == {"early": SOON}
+    world.touch("early")
+    assert relay("sweep", "--cold", str(world.path), "--horizon", "40h")["loaded"] == 2
+    assert world.live() == {"late": LATER, "other": LATER}
+
+
 def test_names_that_are_none(world: ColdWorld) -> None:
     """Nothing is written down for a table with a bad name in it, and the field is named."""
     for name in ("", "a{b}", "x" * 257, "a\nb", "\x85"):
@@ -104,7 +121,8 @@ def test_rows_that_went_to_redis_directly(world: ColdWorld) -> None:
 
 
 def test_a_snapshot_comes_back(world: ColdWorld, keyspace: Keyspace) -> None:
-    """Byte for byte; what lives is newer, and stays; leases and attempts are no more; a second run adds nothing."""
+    """Byte for byte; what lives is newer, and stays; leases and attempts are no more; a second run adds
+    nothing."""
     other = ColdWorld(world.spark, world.server, world.path.parent / "other", keyspace.topic())
     for each in (world, other):
         each.write([("a", SOON), ("b", SOON + 1), ("c", LATER)], f"ü\0{each.topic}")

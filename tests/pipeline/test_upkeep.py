@@ -40,8 +40,8 @@ def resting(world: ColdWorld) -> int:
 
 
 def test_a_store_is_compacted(world: ColdWorld) -> None:
-    """What was replaced or cancelled goes; a late write of an older version still doesn't win; and then what was
-    taken is removed, and nothing of it comes back."""
+    """What was replaced or cancelled goes; a late write of an older version still doesn't win; and then what
+    was taken is removed, and nothing of it comes back."""
     old = world.version()
     world.write([("a", SOON), ("b", SOON), ("c", LATER)], "old")
     world.write([("a", SOON + 1), ("d", LATER)], "new")
