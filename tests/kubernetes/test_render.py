@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from relay import __version__
+from relay.cli.commands import app
 from tests.docs import pages
 from tests.kubernetes.tools import (
     CHART,
@@ -281,6 +283,18 @@ def test_each_job_is_a_cron_job_that_never_runs_twice_at_once(all_docs: dict[str
     assert audit["resources"]["limits"] == {"memory": "4Gi"}
     assert found["shop-relay-journal"]["timeZone"] == "Etc/UTC"
     assert found["shop-relay-journal"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == 3600
+
+
+def test_the_command_line_takes_the_arguments_of_each_job(all_docs: dict[str, list[Doc]]) -> None:
+    """So that the chart's examples can't drift from the jobs."""
+    whole: Any = typer.main.get_command(app)
+    commands = whole.commands["pipeline"].commands
+    jobs = [doc for doc in all_docs["pipeline"] if doc["kind"] == "CronJob"]
+    for _, spec in pod_specs(jobs):
+        _, name, *arguments = spec["containers"][0]["args"]
+        commands[name].make_context(name, arguments)  # raises for what it does not take
+    with pytest.raises(Exception, match="--warm"):
+        commands["sweep"].make_context("sweep", ["--cold", "x", "--warm"])
 
 
 def test_no_policy_and_no_monitor_takes_a_job_for_a_relay() -> None:
