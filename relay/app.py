@@ -22,7 +22,7 @@ from relay.engine.engine import Engine
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import ApiSettings, RedisSettings, Settings
+from relay.settings import RedisSettings, Settings
 from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
@@ -125,7 +125,7 @@ async def serve(settings: Settings) -> None:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
                 http = await tasks.start(serve_http, answers, settings.http.listen)
-                json_api = await start_api(tasks, engine, count, settings.api)
+                json_api = await start_api(tasks, engine, count, settings)
                 api = await rpc.start(
                     engine,
                     listen=settings.grpc.listen,
@@ -231,15 +231,14 @@ def key_names(redis: RedisSettings) -> KeyNames:
 
 
 async def start_api(
-    tasks: TaskGroup, engine: Engine, count: Instruments, settings: ApiSettings
+    tasks: TaskGroup, engine: Engine, count: Instruments, settings: Settings
 ) -> HttpServer | None:
     """Serve the JSON API; None if it is switched off. Raises `ListenError`."""
-    if not settings.enabled:
+    if not settings.serves_api:
         return None
-    app = JsonApi(
-        engine, count.http_request, max_body_bytes=settings.max_body_bytes, allowed_hosts=settings.hosts
-    )
-    return await start_http(tasks, app, settings.listen, setting="api.listen")
+    limit, hosts = settings.api.max_body_bytes, settings.api.hosts
+    app = JsonApi(engine, count.http_request, max_body_bytes=limit, allowed_hosts=hosts)
+    return await start_http(tasks, app, settings.api.listen, setting="api.listen")
 
 
 async def stop(

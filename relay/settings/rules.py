@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from itertools import permutations
 from typing import Any
@@ -21,7 +22,7 @@ class Misfit(ValueError):
         self.problem = problem
 
 
-_HOST_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 MAX_SOCKET_PATH = 107
 """Bytes of a Unix socket's path, a limit of the operating system (108 with the closing zero)."""
@@ -115,10 +116,18 @@ def listen_or_socket(value: str) -> str:
 
 def host_names(value: str) -> str:
     """Host names with commas between them, without ports; there may be none."""
-    for name in value.split(",") if value.strip() else ():
-        if not _HOST_NAME.fullmatch(name.strip()):
+    for name in map(str.strip, value.split(",") if value.strip() else ()):
+        if not _HOST_NAME.fullmatch(name) and not _is_address(name):
             raise ValueError(f"must be host names with commas between them, without ports, got {name!r}")
     return value
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def on_or_off(value: Any) -> Any:
@@ -132,6 +141,14 @@ def on_or_off(value: Any) -> Any:
 def off(value: Any) -> Any:
     """YAML reads a bare off as false."""
     return "off" if value is False else value
+
+
+def switch(value: Any) -> Any:
+    """`on` and `off`, which YAML reads as true and false."""
+    word = value.lower() if isinstance(value, str) else value
+    if word in (True, "true", "yes"):
+        return "on"
+    return "off" if word in (False, "false", "no") else word
 
 
 def target(value: str) -> str:

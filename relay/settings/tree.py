@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Secret,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
@@ -209,7 +218,16 @@ class HttpSettings(Section):
 class ApiSettings(Section):
     """The API in JSON over HTTP, for those without a gRPC client."""
 
-    enabled: bool = field(True, "", "Whether there is one.")
+    enabled: Annotated[
+        Literal["auto", "on", "off"],
+        BeforeValidator(rules.switch),
+        WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
+    ] = field(
+        "auto",
+        "",
+        "Whether there is one. `auto`: where `grpc.listen` is `host:port`, and not beside a Unix socket, "
+        "which fewer can reach than loopback.",
+    )
     listen: Annotated[str, AfterValidator(rules.listen)] = field(
         "127.0.0.1:7453",
         "",
@@ -548,6 +566,13 @@ class Settings(BaseSettings):
                     f"{FRAMING} for headers, got {policy.max_payload_bytes}",
                 )
         return self
+
+    @property
+    def serves_api(self) -> bool:
+        """Whether there is an API in JSON."""
+        if self.api.enabled == "auto":
+            return not self.grpc.listen.startswith("unix:")
+        return self.api.enabled == "on"
 
     def policies(self) -> Policies:
         """The policies of all topics as the engine wants them."""

@@ -153,8 +153,8 @@ def _bind(listen: str, setting: str) -> socket.socket:
         raise ListenError(
             f"can't listen on {listen} for HTTP: {_reason(error)}; {setting} sets the address"
         ) from None
-    # Connections have it from their listener. asyncio sets it where a socket says that it is TCP, and this one
-    # does not; without it the second part of each answer waits 40 ms for the caller to acknowledge the first.
+    # Connections have it from their listener. asyncio sets it where a socket says that it is TCP, and this
+    # one does not; without it the second part of each answer waits 40 ms for the first's acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

@@ -43,6 +43,7 @@ LONG_LEASE = (
 )
 WHOLE = "must be a whole number of timers from 1 to 500"
 SECONDS = "must be a number of seconds from 0.1 to 86400"
+HOSTS = "must be host names with commas between them, without ports"
 LISTEN = "must be host:port with a port from 0 to 65535"
 SOCKET = "must name an absolute path, as in unix:/run/relay.sock"
 MODE = 'must be three octal digits in quotes, such as "0660"'
@@ -76,6 +77,13 @@ MODE = 'must be three octal digits in quotes, such as "0660"'
         ("http: {listen: here}", f"http.listen: {LISTEN}, got 'here'"),
         ("http: {listen: 'h:70000'}", f"http.listen: {LISTEN}, got 'h:70000'"),
         ("http: {listen: '::1:80'}", f"http.listen: {LISTEN}, got '::1:80'"),
+        ("api: {enabled: maybe}", "api.enabled: must be one of auto, on, off, got 'maybe'"),
+        ("api: {listen: 'unix:/x'}", f"api.listen: {LISTEN}, got 'unix:/x'"),
+        (
+            "api: {allowed_hosts: 'relay.internal:7453'}",
+            f"api.allowed_hosts: {HOSTS}, got 'relay.internal:7453'",
+        ),
+        ("api: {allowed_hosts: 'a, ,b'}", f"api.allowed_hosts: {HOSTS}, got ''"),
         ("grpc: {listen: 'unix:x'}", f"grpc.listen: {SOCKET}, got 'unix:x'"),
         ("grpc: {socket_mode: 0660}", f"grpc.socket_mode: {MODE}, got 432"),
         ("redis: {timeline_key: 'a{'}", "redis.timeline_key: contains a brace; leave out { and }"),

@@ -179,3 +179,33 @@ def test_addresses_for_the_api(listen: str) -> None:
 def test_the_sockets_mode_is_octal() -> None:
     assert load(environ={"RELAY_GRPC__SOCKET_MODE": "0600"}).grpc.mode == 0o600
     assert load(environ={"RELAY_GRPC__SOCKET_MODE": "666"}).grpc.mode == 0o666
+
+
+def test_hosts_are_told_apart() -> None:
+    """Names and addresses, with commas and spaces between them, whatever their case."""
+    settings = load(environ={"RELAY_API__ALLOWED_HOSTS": "Relay.Internal, 10.0.0.7,fd00::7"})
+    assert settings.api.hosts == {"relay.internal", "10.0.0.7", "fd00::7"}
+    assert load(environ={}).api.hosts == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("environ", "serves"),
+    [
+        ({}, True),
+        ({"RELAY_GRPC__LISTEN": "unix:/run/relay.sock"}, False),
+        ({"RELAY_GRPC__LISTEN": "unix:/run/relay.sock", "RELAY_API__ENABLED": "on"}, True),
+        ({"RELAY_API__ENABLED": "off"}, False),
+        ({"RELAY_API__ENABLED": "False"}, False),
+        ({"RELAY_API__ENABLED": "true"}, True),
+    ],
+)
+def test_there_is_no_json_beside_a_socket(environ: dict[str, str], serves: bool) -> None:
+    """Unless it is asked for: who gives a socket wants fewer callers than loopback has."""
+    assert load(environ=environ).serves_api is serves
+
+
+def test_yaml_reads_off_as_false(tmp_path: Path) -> None:
+    for text, serves in (("off", False), ("on", True), ("auto", True), ("'off'", False), ("false", False)):
+        config = tmp_path / "relay.yaml"
+        config.write_text(f"api: {{enabled: {text}}}")
+        assert load(config, environ={}).serves_api is serves
