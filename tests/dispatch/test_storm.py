@@ -53,6 +53,8 @@ class Storm:
         said = await reader.settle(timer, verb, **options)
         is_latest = self.latest.get((reader.group, timer.timer_id)) == (reader, timer)
         assert (said is Verdict.OK) == is_latest, f"{said} for {timer.timer_id}"
+        if self.chance.random() < 0.3:
+            self.held.append((reader, timer))  # it says so twice
         if is_latest:
             del self.latest[reader.group, timer.timer_id]
             if verb is Verb.ACK:
