@@ -140,7 +140,10 @@ if cursor ~= '' and most > 0 and summary[1] > 0 then
       if not at then left[#left + 1] = found[2][n] end -- else it waits for its time
     end
   end
-  missing = missing + #(found[3] or {})
+  for _, id in ipairs(found[3] or {}) do -- trimmed by somebody, and pending no more
+    missing = missing + 1
+    acked[#acked + 1] = id
+  end
   take_again(left)
 end
 

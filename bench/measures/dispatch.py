@@ -1,9 +1,9 @@
 """What a due timer costs by where it goes: delivered from the timeline, by a stream to one group or two,
 or moved to a list.
 
-The timers wait in a paused topic until relays and applications are there. A delivery is a handler's end that
-is acknowledged; of a list, all timers are moved. The server's CPU is what it tells itself, from the end of the
-pause until all is acknowledged or moved.
+The timers wait in a paused topic until relays and applications are there. A delivery is a handler that
+ended and was acknowledged; of a list, all timers are moved. The server's CPU is what it tells itself, from
+the end of the pause until all is acknowledged or moved.
 """
 
 from __future__ import annotations

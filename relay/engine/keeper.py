@@ -77,7 +77,7 @@ class LeaseKeeper:
     async def step(self) -> None:
         """Look at every lease once."""
         self.last_tick = self._clock.now()
-        due: dict[str, dict[str, tuple[Session, Lease]]] = {}
+        due: dict[str, dict[str | bytes, tuple[Session, Lease]]] = {}
         silent: dict[str, int] = {}
         wanted: set[Lease] = set()
         for session, lease in self._dispatcher.leases():
@@ -89,8 +89,10 @@ class LeaseKeeper:
                     silent[lease.topic] = silent.get(lease.topic, 0) + (not lease.lost)
             elif lease in self._urgent or self._aged(lease):
                 wanted.add(lease)
-                # One operation per timer and call; a second lease on it waits for the next step.
-                due.setdefault(lease.topic, {}).setdefault(lease.timer.timer_id, (session, lease))
+                # One operation per timer and call; a second lease on it waits for the next step. A stream may
+                # hold an id more than once, and each entry has a proof of its own.
+                once = lease.timer.proof or lease.timer.timer_id
+                due.setdefault(lease.topic, {}).setdefault(once, (session, lease))
         self._urgent &= wanted
         for topic, count in silent.items():
             if count:

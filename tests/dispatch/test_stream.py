@@ -426,6 +426,7 @@ async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
     await abandoned.claim()
     await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 5 + n) for n in range(5)])
     taken = await one.take()
+    await one.extend(taken[0], received=True)
     fan.policy = type(fan.policy)(
         dispatch=fan.policy.dispatch, stream=type(fan.policy.stream)("billing", max_length=2)
     )
@@ -436,6 +437,7 @@ async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
     found = await fan.reader("two").claim()
     assert sorted(timer.timer_id for timer in found.timers) == ["t3", "t4"]
     assert found.missing == 3
+    assert one.traces() == (0, 0)
     assert one.pending() == [("two", 2), ("two", 2)]
     assert await one.settle(taken[0]) is Verdict.GONE
 

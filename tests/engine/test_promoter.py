@@ -13,12 +13,17 @@ import pytest
 
 from relay.core.dispatch import Dispatch, Promotion, Standing, StreamPolicy, Tidied
 from relay.core.errors import StoreError, StoreUnavailable, WrongKeyType
+from relay.core.outcomes import Verdict
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TopicStore
-from relay.core.timers import Claim
+from relay.core.timers import Claim, ClaimedTimer
+from relay.engine.dispatcher import Dispatcher
+from relay.engine.keeper import LeaseKeeper
+from relay.engine.lease import Lease
 from relay.engine.link import Link
 from relay.engine.poller import PAUSED_POLL, REFUSED_WAIT
 from relay.engine.promoter import Promoter
+from relay.engine.session import Session
 from relay.engine.sources import Sources
 from relay.engine.tidier import INTERVAL, Tidier
 from tests.engine.doubles import Counts
@@ -214,6 +219,50 @@ async def test_a_source_for_each_topic() -> None:
             await sources.extend(topic, [], lease=1),
         )
         assert cast("Any", answers) == (name, name, name)
+
+
+class Extended(Named):
+    """A source that remembers what was renewed."""
+
+    proofs: list[bytes]
+
+    async def extend(self, topic: str, extensions: Any, **_: Any) -> Any:
+        self.proofs = [each.nonce for each in extensions]
+        return [Verdict.OK] * len(extensions)
+
+
+@dataclass
+class Held:
+    """Of the dispatcher what the keeper looks at."""
+
+    held: list[tuple[Session, Lease]]
+
+    def leases(self) -> list[tuple[Session, Lease]]:
+        return self.held
+
+    def sessions(self) -> set[Session]:
+        return {session for session, _ in self.held}
+
+
+async def test_entries_of_one_id_are_renewed_together() -> None:
+    """A stream may hold a timer's id many times: each of its deliveries lives on its own."""
+    clock, counts, source = FakeClock(), Counts(), Extended("group")
+    session, now = Session([TOPIC], 10, clock), clock.now()
+    leases = []
+    for number in range(8):
+        proof = bytes([number]) * 20
+        timer = ClaimedTimer("same", b"", {}, "", EPOCH, 1, "same/1", proof=proof)
+        leases.append(Lease(TOPIC, timer, proof, bytes([number]), now, EPOCH, now + 600, now))
+    session.offer(leases)
+
+    async def ping() -> None:
+        """Redis answers."""
+
+    held = cast("Dispatcher", Held([(session, lease) for lease in leases]))
+    policy = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g"))
+    keeper = LeaseKeeper(source, held, lambda _: policy, Link(ping, clock, counts), clock, counts)
+    await keeper.step()
+    assert source.proofs == [lease.nonce for lease in leases]
 
 
 class Locks:
