@@ -242,7 +242,8 @@ async def _handle(
             await place.handling.handle(lease)
     finally:
         place.room.release()
-    await asyncio.wait([call.answer])  # under MANUAL somebody else may settle it yet
+    if not call.closed:
+        await asyncio.wait([call.answer])  # under MANUAL somebody else may settle it yet
 
 
 def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> int:
