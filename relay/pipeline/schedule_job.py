@@ -141,11 +141,10 @@ def sooner(rows: DataFrame, load: Load) -> DataFrame:
 
 def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in batches:
-        for batch in check(rows, load.reading).good:
-            kept = [n for n, due in enumerate(batch.due) if load.until is None or due < load.until]
-            topics = pa.array([batch.topic] * len(kept), pa.string())
-            ids = pa.array([batch.timer_ids[n] for n in kept], pa.string())
-            yield pa.RecordBatch.from_arrays([topics, ids], names=["topic", "timer_id"])
+        for group in check(rows, load.reading).good:
+            kept = group if load.until is None else group.where(group.due < load.until)
+            columns = [pa.repeat(kept.topic, len(kept)), kept.timer_ids.cast(pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, names=["topic", "timer_id"])
 
 
 def _arrow(function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> ArrowMapIterFunction:

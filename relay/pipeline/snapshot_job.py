@@ -43,7 +43,7 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     with job.target.open() as store:
         topics = [job.target.admit(topic) for topic in job.topics] or store.topics()
         began = store.now()
-        summary.counts["timers_before"] = sum(store.count(topic) for topic in topics)
+        summary.counts["size_before"] = sum(store.count(topic) for topic in topics)
     summary.counts["topics"] = len(topics)
     if job.dry_run:
         return summary
@@ -54,7 +54,7 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     seen = _write(_timers(spark, job, topics), files.at(ROWS))
     with job.target.open() as store:
         ended = store.now()
-        summary.counts["timers_after"] = sum(store.count(topic) for topic in topics)
+        summary.counts["size_after"] = sum(store.count(topic) for topic in topics)
     bar.step("comparing")
     found = digest_of(spark.read.parquet(files.at(ROWS)))
     summary.counts.update({name: found[name] for name in ("timers", "without_payload", "unreadable")})

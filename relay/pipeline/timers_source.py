@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 PARTS = 8
 """Parts that a topic is cut into, unless `partitions` says otherwise."""
 
+BATCH_TIMERS, BATCH_BYTES = 5_000, 4 << 20
+"""How much makes a batch of Arrow's: for a few hundred timers its calls cost more than they do."""
+
 _TIMER = (
     "topic string, timer_id string, due_time timestamp, next_claim_time timestamp, state string, "
     "attempts long, claims long, expire_time timestamp"
@@ -172,14 +175,15 @@ class TimersReader(DataSourceReader):
             ] or [TopicPart(Part(""))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of a page each."""
+        """Arrow batches of some pages each."""
         from relay.pipeline.rows import batch_of
-        from relay.store.scanning import read
+        from relay.store.scanning import read, together
 
         if not isinstance(partition, TopicPart) or not partition.part.topic:
             return
         with self._target.open() as store:
-            for page in read(store, partition.part, envelopes=self._envelopes):
+            pages = read(store, partition.part, envelopes=self._envelopes)
+            for page in together(pages, timers=BATCH_TIMERS, size=BATCH_BYTES):
                 yield batch_of(partition.part.topic, page, self._columns)
 
 

@@ -67,7 +67,7 @@ def _put(store: BulkStore, group: Group, pace: Pace | None) -> None:
     most = pace.batch if pace else BATCH
     if group.plain and store.packs(group.topic):
         for part in pack(group, most):
-            _wait(store, pace, part.count)
+            _wait(store, pace, part.size)
             store.write_packed(group.topic, part)
         return
     batch = group.batch()

@@ -69,7 +69,7 @@ class Packed(NamedTuple):
     """A batch whose arguments are as they go over the wire: score and id of each timer, the ids, id and
     envelope of each. `first` is the least of the scores; none of them expires. At most `BATCH`."""
 
-    count: int
+    size: int
     timers: Buffer
     timer_ids: Buffer
     stored: Buffer
@@ -179,16 +179,16 @@ class BulkStore:
     def write_packed(self, topic: str, part: Packed) -> None:
         """As `write`, of a batch that somebody has packed."""
         timeline, payloads, leases, *_ = self.keys.of(topic)
-        count, timers, timer_ids, stored, first = part
+        size, timers, timer_ids, stored, first = part
         data = [
             _BEGIN,
             _command(b"ZRANGE", timeline, 3),
             _FIRST_ONE,
-            _command(b"ZADD", timeline, 2 * count),
+            _command(b"ZADD", timeline, 2 * size),
             timers,
-            _command(b"HDEL", leases, count),
+            _command(b"HDEL", leases, size),
             timer_ids,
-            _command(b"HSET", payloads, 2 * count),
+            _command(b"HSET", payloads, 2 * size),
             stored,
             _END,
         ]

@@ -88,24 +88,53 @@ def read(store: BulkStore, part: Part, *, envelopes: bool) -> Iterator[Columns]:
     if part.due is not None:
         yield from _elsewhere(store, part.topic, *part.due, envelopes=envelopes)
         return
+    script, keys = store.known("list"), store.keys.of(part.topic)[:3]
     extra = (PAGE_BYTES,) if envelopes else ()
     width = 4 if envelopes else 3
-    place = part.after
+    args = (BATCH, *_after(part.after), *extra)
+    reply = store.script("list", part.topic, *args)
     while True:
-        after = (repr(place[0]), place[1]) if place else ("", b"")
-        more, *flat = store.script("list", part.topic, BATCH, *after, *extra)
+        more, *flat = reply
         scores = [float(score) for score in flat[1::width]]
         ids = flat[0::width]
         end = len(ids)
         if part.until is not None:
             while end and (scores[end - 1], ids[end - 1]) > part.until:
                 end -= 1
+        last = not more or end < len(ids)
+        if not last:  # Redis looks for the next page while this one is worked on
+            args = (BATCH, *_after((scores[-1], ids[-1])), *extra)
+            store.line.send(("EVALSHA", script.sha, len(keys), *keys, *args))
         if end:
             held = flat[3::width] if envelopes else [None] * len(ids)
             yield Columns(ids[:end], scores[:end], flat[2::width][:end], held[:end])
-        if not more or end < len(ids):
+        if last:
             return
-        place = scores[-1], ids[-1]
+        (reply,) = store.line.receive(1)
+        if isinstance(reply, NoScriptError):
+            reply = store.script("list", part.topic, *args)
+        checked(reply)
+
+
+def _after(place: Place | None) -> tuple[str, bytes]:
+    """As `list.lua` takes it."""
+    return (repr(place[0]), place[1]) if place else ("", b"")
+
+
+def together(pages: Iterator[Columns], *, timers: int, size: int) -> Iterator[Columns]:
+    """Pages put together, of so many timers or so many bytes of envelopes at least, but for the last."""
+    held, held_size = Columns([], [], [], []), 0
+    for page in pages:
+        held.timer_ids.extend(page.timer_ids)
+        held.scores.extend(page.scores)
+        held.records.extend(page.records)
+        held.envelopes.extend(page.envelopes)
+        held_size += sum(len(each) for each in page.envelopes if each)
+        if len(held.timer_ids) >= timers or held_size >= size:
+            yield held
+            held, held_size = Columns([], [], [], []), 0
+    if held.timer_ids:
+        yield held
 
 
 def _elsewhere(store: BulkStore, topic: str, low: int, high: int, *, envelopes: bool) -> Iterator[Columns]:

@@ -65,9 +65,9 @@ async def test_everything_byte_for_byte(
     summary = run(Snapshot(Target(valkey.url), str(tmp_path / "out"), tuple(topics)))
     assert not summary.problems
     assert summary.counts == {
-        "timers_before": 8,
+        "size_before": 8,
         "topics": 2,
-        "timers_after": 8,
+        "size_after": 8,
         "timers": 8,
         "without_payload": 2,
         "unreadable": 0,

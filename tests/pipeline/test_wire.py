@@ -51,11 +51,11 @@ def test_the_bytes_are_hiredis(rows: list[tuple[str, int, bytes]], most: int, cu
         "t", longer.timer_ids[cut:], longer.due[cut:], longer.envelopes[cut:], longer.expires[cut:]
     )
     parts = list(pack(sliced, most))
-    assert [part.count for part in parts[:-1]] == [most] * (len(parts) - 1)
+    assert [part.size for part in parts[:-1]] == [most] * (len(parts) - 1)
     done = 0
     for part in parts:
-        mine = rows[done : done + part.count]
-        done += part.count
+        mine = rows[done : done + part.size]
+        done += part.size
         scores, _ = _scores(Batch("t", *zip(*mine, strict=True)))
         assert bytes(part.timers) == said(
             *(x for score, row in zip(scores, mine, strict=True) for x in (score, row[0]))
@@ -69,10 +69,10 @@ def test_the_bytes_are_hiredis(rows: list[tuple[str, int, bytes]], most: int, cu
 def test_batches_are_bounded_by_bytes() -> None:
     """And have one timer at least."""
     big = [(f"t-{n}", n, bytes(BATCH_BYTES // 2 - 100)) for n in range(4)]
-    assert [part.count for part in pack(group(big))] == [2, 2]
+    assert [part.size for part in pack(group(big))] == [2, 2]
     huge = [(f"t-{n}", n, bytes(2 * BATCH_BYTES)) for n in range(2)]
-    assert [part.count for part in pack(group(huge))] == [1, 1]
-    assert [part.count for part in pack(group([("t", 1, b"")] * (BATCH + 1)))] == [BATCH, 1]
+    assert [part.size for part in pack(group(huge))] == [1, 1]
+    assert [part.size for part in pack(group([("t", 1, b"")] * (BATCH + 1)))] == [BATCH, 1]
 
 
 def test_what_is_not_plain() -> None:

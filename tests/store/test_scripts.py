@@ -66,7 +66,7 @@ def test_digests() -> None:
 
 
 @pytest.mark.checkout
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, "pace"])
 def test_a_script_says_what_it_does(verb: str) -> None:
     """Its header begins with its name and purpose and tells KEYS, ARGV, returns, errors and the race."""
     path = Path(__file__).parents[2] / "lua" / f"{verb}.lua"
@@ -89,7 +89,7 @@ def test_a_script_says_what_it_does(verb: str) -> None:
 
 
 @pytest.mark.checkout
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, "pace"])
 def test_rules_that_can_be_read_off(verb: str) -> None:
     """Keys come in KEYS only, no Lua number is returned or joined, and every range is limited."""
     code = SUBCOMMAND.sub(r"'\1', ", re.sub(r"--.*", "", source(verb).partition(f"-- {verb}.lua")[2]))
