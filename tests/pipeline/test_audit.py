@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from relay.core.audit import Audit as Core
 from relay.core.audit import Promise, Report
+from relay.core.audit.knowledge import FOREIGN
+from relay.core.audit.rules import OLDER
+from relay.core.instants import SECOND
 from relay.core.journal import Batch, Kind, Record
 from relay.pipeline import audit_job, audit_tables, journal_rows
 from relay.pipeline.audit_job import Audit
+from relay.pipeline.audit_replay import Around, Judging, Replay
 from relay.pipeline.lake import Lake, hour_of, milliseconds
+from relay.store.journal_scan import place
 from tests.audit.cases import CASES
 from tests.audit.cases_at_odds import CASES as AT_ODDS
 from tests.audit.forge import renumbered
@@ -91,24 +98,92 @@ def told_by_core(batches: list[Batch], *, exclusive: bool, at_rest: bool) -> Rep
     return core.report(at_rest=at_rest)
 
 
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.timeout(900)
 def test_both_audits_say_the_same(
-    strict: bool,
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Verdicts, what was checked, breaks and doubts with all examples, all counts, and lateness, by
-    topic: where nobody else may have written and nothing lives, and where neither is known."""
+    """Verdicts, what was checked, breaks and doubts with all examples, counts, lateness, gaps, by topic."""
     made = {**forged(), **random(), **holed()}
     rows = table(spark, made)
     monkeypatch.setattr(Lake, "rows", lambda *_: rows)
     out = str(tmp_path / "out")
-    audit_job.run(spark, None, Audit(str(tmp_path / "lake"), out, exclusive=strict, at_rest=strict))
+    audit_job.run(spark, None, Audit(str(tmp_path / "lake"), out, exclusive=True, at_rest=True))
     found = Found(spark, out)
     for topic, batches in made.items():
-        report = told_by_core(batches, exclusive=strict, at_rest=strict)
+        report = told_by_core(batches, exclusive=True, at_rest=True)
         assert found.of(topic) == expected(report), topic
+
+
+@pytest.mark.parametrize(("exclusive", "at_rest"), [(True, False), (False, False), (False, True)])
+def test_the_workers_rules_are_the_audits(exclusive: bool, at_rest: bool) -> None:
+    """The same without Spark, for who else may have written, and what may live: breaks, doubts and counts."""
+    made = {**forged(), **random(), **holed()}
+    found = told_by_workers(made, exclusive=exclusive, at_rest=at_rest)
+    for topic, batches in made.items():
+        report = told_by_core(batches, exclusive=exclusive, at_rest=at_rest)
+        breaks = Counter({(int(each.promise), ""): each.refuted for each in report.judgements})
+        for each in report.judgements:
+            breaks.update(
+                {(int(each.promise), reason): n for reason, n in each.doubts.items() if reason in OWN}
+            )
+        assert found[topic] == (+breaks, Counter(report.counts)), topic
+
+
+OWN = {FOREIGN, OLDER}
+"""Reasons for doubt that a timer's records give; all others are a topic's."""
+
+
+def told_by_workers(journals: Journals, *, exclusive: bool, at_rest: bool) -> dict[str, Any]:
+    """Findings and counts of each topic."""
+    around = {topic: around_of(batches) for topic, batches in journals.items()}
+    facts = list(Replay(around, exclusive, SECOND)(sorted_rows(journals)))
+    told = pa.Table.from_batches(facts)
+    living = told.filter(pc.equal(told["fact"], "living"))
+    nothing = pa.nulls(living.num_rows, pa.bool_())
+    asked = living.append_column("missed", nothing).append_column("remembered", nothing)
+    epochs = {topic: len(each.gaps) for topic, each in around.items()}
+    judged = Judging(around, epochs, exclusive, at_rest)(asked.to_batches())
+    found: dict[str, Any] = {topic: (Counter(), Counter()) for topic in journals}
+    for row in pa.Table.from_batches([*facts, *judged]).to_pylist():
+        breaks, counts = found[row["topic"]]
+        if row["fact"] == "finding":
+            breaks[row["promise"], row["name"]] += row["count"]
+        elif row["fact"] == "hour" and ":" not in row["name"] and row["name"] not in ("began", "ended"):
+            counts[row["name"]] += row["count"]
+    return found
+
+
+def around_of(batches: list[Batch]) -> Around:
+    """Where the gaps are, as the numbers tell."""
+    gaps, last = [], 0
+    for batch in batches:
+        gaps += [place(batch.entry)] * (batch.lost_since(last) != 0)
+        gaps += [place(batch.entry)] * (batch.last - batch.first + 1 != len(batch.records))
+        last = batch.last
+    return Around(tuple(gaps), batches[-1].entry, batches[-1].time)
+
+
+def sorted_rows(journals: Journals) -> list[pa.RecordBatch]:
+    """As Spark brings them to a worker."""
+    seen: dict[tuple[str, bytes], str] = {}
+    made = []
+    for topic, batches in journals.items():
+        used = [
+            record.kind is Kind.CLAIMED and seen.setdefault((topic, record.nonce), batch.entry) != batch.entry
+            for batch in batches
+            for record in batch.records or [Record(Kind.RESUMED)]
+        ]
+        rows = pa.Table.from_batches(list(journal_rows.arrow(topic, batches)))
+        places = [place(entry) for entry in rows["entry"].to_pylist()]
+        for name, values in (
+            ("ms", [ms for ms, _ in places]),
+            ("seq", [seq for _, seq in places]),
+            ("used", used),
+        ):
+            rows = rows.append_column(name, pa.array(values))
+        made.append(rows.filter(pc.is_valid(rows["timer_id"])))
+    order = [(name, "ascending") for name in ("topic", "timer_id", "raw_id", "ms", "seq", "number")]
+    return list(pa.concat_tables(made).sort_by(order).to_batches(max_chunksize=1000))
 
 
 def expected(report: Report) -> dict[str, Any]:
