@@ -60,7 +60,7 @@ for n = 1, size do
 end
 
 local function add()
-  local held = redis.call('EXISTS', KEYS[3]) == 1 -- what was taken away may have left records
+  local held = redis.call('HLEN', KEYS[3]) > 0 -- what was taken away may have left records
   if JOURNAL then append(time_us()) end
   if #chosen == size then -- mostly
     redis.call('ZADD', KEYS[1], unpack(ARGV, 7, 6 + 2 * size))
