@@ -6,11 +6,11 @@
 -- ARGV[3] plan
 -- ARGV[4] batch
 -- ARGV[5] the rows' versions, 19 digits each, one behind the other; or one for all
--- ARGV    then three for each timer, each timer once: timer_id, score and, if wanted, ';' and the score at which
---         it expires, envelope
+-- ARGV[6] '' if none expires; else of each timer the score at which it does, or nothing, and ';'
+-- ARGV    then two for each timer, each timer once: score, timer_id; then two for each again: timer_id, envelope
 -- Returns { 'LOADED' | 'DONE', how many were inserted, were alive, had been touched }: the same numbers each time
 --         { 'STALE_PLAN' }           these marks are not the plan's: nothing was done
---         error WRONGKEYTYPE; error BADSCORE <timer_id>
+--         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that was delivered, cancelled or replaced since the plan read its row: it lives, or left a mark.
 --         So neither does the row bring it back, nor does it take the place of a newer intent.
@@ -30,10 +30,11 @@ if done then
   return answer({ 'DONE', loaded, live, marked })
 end
 
+local size = (#ARGV - 6) / 4
 local ids, fields = {}, {}
-for i = 6, #ARGV, 3 do
-  local n = #ids + 1
-  ids[n], fields[2 * n - 1], fields[2 * n] = ARGV[i], 't' .. ARGV[i], 'f' .. ARGV[i]
+for n = 1, size do ids[n] = ARGV[2 * n + 6] end
+if any then
+  for n, id in ipairs(ids) do fields[2 * n - 1], fields[2 * n] = 't' .. id, 'f' .. id end
 end
 local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local marks = any and redis.call('HMGET', MARKS, unpack(fields))
@@ -47,47 +48,64 @@ local function is_over(n)
   return marks[2 * n - 1] or marks[2 * n] and version < marks[2 * n]
 end
 
-local scores, loaded, stored, kept, live, marked = {}, {}, {}, {}, 0, 0
-
-local function insert(n, id, score, expires)
-  local r = fresh(score, expires)
-  if expires > 0 then
-    r.score = own_score(0, score) -- as schedule.lua does
-    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
-  end
-  if JOURNAL then
-    note_taken(id, records[n])
-    note(SCHEDULED, id, due_is(r.due) .. expires_is(expires))
-  end
-  return number(r.score)
-end
-
-for n, id in ipairs(ids) do
-  local i = 3 * n + 3
+local chosen, live, marked = {}, 0, 0
+for n = 1, size do
   if found[n] then
     live = live + 1
   elseif is_over(n) then
     marked = marked + 1
   else
-    local text, expires = cut(ARGV[i + 1])
-    local score = tonumber(text)
-    if not score or score > LATEST or score < 0 then return fail('BADSCORE', id) end
-    if JOURNAL or expires ~= '' then text = insert(n, id, score, tonumber(expires) or 0) end
-    local m = #loaded
-    loaded[m + 1] = id
-    scores[2 * m + 1], scores[2 * m + 2] = text, id
-    stored[2 * m + 1], stored[2 * m + 2] = id, ARGV[i + 2]
+    chosen[#chosen + 1] = n
   end
 end
 
-if #loaded > 0 then
-  local before = head()
+local function add()
+  local held = redis.call('HLEN', KEYS[3]) > 0 -- what was taken away may have left records
   if JOURNAL then append(time_us()) end
+  if #chosen == size then -- mostly
+    redis.call('ZADD', KEYS[1], unpack(ARGV, 7, 6 + 2 * size))
+    if held then redis.call('HDEL', KEYS[3], unpack(ids)) end
+    redis.call('HSET', KEYS[2], unpack(ARGV, 7 + 2 * size, 6 + 4 * size))
+    return
+  end
+  local scores, loaded, stored = {}, {}, {}
+  for m, n in ipairs(chosen) do
+    scores[2 * m - 1], scores[2 * m], loaded[m] = ARGV[2 * n + 5], ids[n], ids[n]
+    stored[2 * m - 1], stored[2 * m] = ids[n], ARGV[2 * size + 2 * n + 6]
+  end
   redis.call('ZADD', KEYS[1], unpack(scores))
-  redis.call('HDEL', KEYS[3], unpack(loaded))
+  if held then redis.call('HDEL', KEYS[3], unpack(loaded)) end
   redis.call('HSET', KEYS[2], unpack(stored))
+end
+
+-- The scores at which timers expire, 0 for never, where there are any.
+local function expiries()
+  local found_at = {}
+  for text in string.gmatch(ARGV[6], '([^;]*);') do found_at[#found_at + 1] = tonumber(text) or 0 end
+  return found_at
+end
+
+local function note_loaded(expires)
+  for _, n in ipairs(chosen) do
+    note_taken(ids[n], records[n])
+    note(SCHEDULED, ids[n], due_is(tonumber(ARGV[2 * n + 5])) .. expires_is(expires[n] or 0))
+  end
+end
+
+if #chosen > 0 then
+  local before, expires, kept = head(), expiries(), {}
+  if JOURNAL then note_loaded(expires) end
+  for _, n in ipairs(chosen) do
+    if (expires[n] or 0) > 0 then -- as schedule.lua does
+      local r = fresh(tonumber(ARGV[2 * n + 5]), expires[n])
+      r.score = own_score(0, r.due)
+      ARGV[2 * n + 5] = number(r.score)
+      kept[#kept + 1], kept[#kept + 2] = ids[n], pack(r)
+    end
+  end
+  add()
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
   hint(ARGV[1], before, head())
 end
-redis.call('HSET', MARKS, entry, struct.pack('<I4I4I4', #loaded, live, marked))
-return answer({ 'LOADED', #loaded, live, marked })
+redis.call('HSET', MARKS, entry, struct.pack('<I4I4I4', #chosen, live, marked))
+return answer({ 'LOADED', #chosen, live, marked })

@@ -16,7 +16,7 @@ from relay.store import envelope
 from relay.store.blocking import Argument, Line
 from relay.store.bulk import BATCH
 from relay.store.keys import KeyNames
-from relay.store.loading import Marks, version_text
+from relay.store.loading import Marks, load_pairs, version_text
 from relay.store.scripts import Script
 
 AHEAD = 2
@@ -77,10 +77,9 @@ def guarded(target: Target, marks: Marks, held: Rows) -> float:
         began = time.perf_counter()
         for start in range(0, len(held.ids), BATCH):
             ids = held.ids[start : start + BATCH]
-            args: list[Argument] = [b""] * (3 * len(ids))
-            args[::3], args[1::3] = ids, held.scores[start : start + BATCH]
-            args[2::3] = held.envelopes[start : start + BATCH]
-            line.send((*front, start // BATCH, version_text(1), *args))
+            end = start + BATCH
+            pairs = load_pairs(held.scores[start:end], ids, held.envelopes[start:end])
+            line.send((*front, start // BATCH, version_text(1), "", *pairs))
             under_way += 1
             if under_way > AHEAD:
                 line.receive(1)

@@ -38,7 +38,8 @@ VERSION_BITS = 10
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file: its name below the store, and what it holds of one topic and hour."""
+    """One file: its name below the store, and what it holds of one topic and hour. `single`: no timer has two
+    rows in its folder, which is that of one write."""
 
     name: str
     topic: str
@@ -46,6 +47,11 @@ class DataFile:
     rows: int
     oldest: int
     newest: int
+    single: bool = False
+
+    @property
+    def folder(self) -> str:
+        return "/".join(self.name.split("/")[:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +170,24 @@ class ColdStore:
             )
         )
         root = len(_plain(self.files.root)) + 1
+        single = self._is_single(folder)
         return [
             DataFile(
-                _plain(unquote(row.path))[root:], row.topic, row.due_hour, row.rows, row.oldest, row.newest
+                _plain(unquote(row.path))[root:],
+                row.topic,
+                row.due_hour,
+                row.rows,
+                row.oldest,
+                row.newest,
+                single,
             )
             for row in found.sort("path").toLocalIterator()  # one a file, and not one a timer
         ]
+
+    def _is_single(self, folder: str) -> bool:
+        """Whether no timer has two rows there. Known once, it spares each sweep of one write the search."""
+        table = self.spark.read.schema("timer_id string, topic string").parquet(self.files.at(folder))
+        return table.groupBy(f.xxhash64("topic", "timer_id")).count().where("count > 1").isEmpty()
 
     def settle(self, write: Write) -> None:
         """From now on sweeps take it: what its rows replace is out of Redis."""

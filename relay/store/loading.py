@@ -110,11 +110,7 @@ class Loading:
             self._settle()
         args: list[Argument] = [self._store.keys.channel(marks.topic), marks.epoch, marks.plan, rows.batch]
         args.append("".join(map(version_text, rows.versions)))
-        start = len(args)
-        args += [b""] * (3 * len(rows.timer_ids))
-        args[start::3] = rows.timer_ids
-        args[start + 1 :: 3] = _scores(rows)
-        args[start + 2 :: 3] = rows.envelopes
+        args += (_expiries(rows), *load_pairs(_scores(rows.due), rows.timer_ids, rows.envelopes))
         script, command = self._command("load", marks.topic, args)
         self._send(command, script)
 
@@ -220,12 +216,23 @@ _ENTRY = Struct("<III")
 """The ledger's: loaded, live, marked."""
 
 
-def _scores(rows: Rows) -> Sequence[Argument]:
-    scores: list[Argument] = [due / 1e6 if due < _LOSSLESS else to_score(due) for due in rows.due]
-    for n, expires in enumerate(rows.expires):
-        if expires is not None:
-            scores[n] = f"{scores[n]!r};{to_score(expires)!r}"
-    return scores
+def load_pairs(
+    scores: Sequence[Argument], timer_ids: Sequence[Argument], envelopes: Sequence[Argument]
+) -> list[Argument]:
+    """Score and id of each, then id and envelope of each: as Redis' own commands take them."""
+    size = 2 * len(timer_ids)
+    pairs: list[Argument] = [b""] * (2 * size)
+    pairs[0:size:2], pairs[1:size:2] = scores, timer_ids
+    pairs[size::2], pairs[size + 1 :: 2] = timer_ids, envelopes
+    return pairs
+
+
+def _scores(due: Sequence[int]) -> Sequence[float]:
+    return [each / 1e6 if each < _LOSSLESS else to_score(each) for each in due]
+
+
+def _expiries(rows: Rows) -> str:
+    return "".join(f"{'' if each is None else max(to_score(each), 1e-6)!r};" for each in rows.expires)
 
 
 _LOSSLESS = 2**33 * 1_000_000

@@ -25,6 +25,7 @@ OF_LOAD: dict[str, tuple[Scenario, ...]] = {
     "plan not compared": (load.test_another_plan_has_the_marks,),
     "load begins with a delete": (load.test_a_full_redis_takes_nothing_of_a_batch,),
     "record of a gone timer kept by the load": (load.test_new_rows_are_inserted,),
+    "record kept by a part of a batch": (load.test_a_part_of_a_batch,),
     "no hint from the load": (load.test_an_earlier_head_is_hinted,),
     "loaded timers never expire": (load.test_rows_that_expire,),
     "loads not in the journal": (load.test_the_journal_has_what_is_loaded_and_retired,),

@@ -31,6 +31,18 @@ async def test_new_rows_are_inserted(bench: Bench) -> None:
     assert bench.state() == State(dict.fromkeys("ab", score(DUE)), dict.fromkeys("ab", ENVELOPE), {})
 
 
+async def test_a_part_of_a_batch(bench: Bench) -> None:
+    """What is new beside what lives: its own due time and payload, and no record of before."""
+    marks = bench.open()
+    bench.put("b", score(NOW), stored=b"newer")
+    bench.put_record("c", records._RECORD.pack(*HELD))
+    rows = Rows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10])
+    bench.loading.load(marks, rows)
+    bench.loading.flush()
+    timeline = {"a": score(DUE), "b": score(NOW), "c": score(DUE + 2)}
+    assert bench.state() == State(timeline, {"a": b"1", "b": b"newer", "c": b"3"}, {})
+
+
 async def test_a_batch_is_loaded_once(bench: Bench) -> None:
     """Again it answers the same, and what has been removed meanwhile, by a foreign worker too, stays away."""
     marks = bench.open()
@@ -59,9 +71,10 @@ async def test_what_lives_is_left_alone(bench: Bench) -> None:
 async def test_a_full_redis_takes_nothing_of_a_batch(bench: Bench) -> None:
     """The batch is refused whole, and is loaded later."""
     marks = bench.open()
+    bench.put("x", own(NOW + LEASE), HELD)
     with bench.full(), pytest.raises(StoreFull):
         bench.load(marks, "a", "b")
-    assert bench.state() == EMPTY
+    assert bench.state() == alone("x", own(NOW + LEASE), HELD)
     assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=2)
 
 
