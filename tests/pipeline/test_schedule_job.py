@@ -271,3 +271,19 @@ def test_the_command(
     assert away.exit_code == 4
     assert "refused" in away.stderr
     assert "geheim" not in away.output + away.stderr
+
+
+@pytest.mark.slow
+def test_a_million_rows_under_a_small_driver(spark: SparkSession, valkey: RunningServer, topic: str) -> None:
+    """The driver has 512 MB, and sees counts only; each row is in Redis."""
+    assert spark.conf.get("spark.driver.memory") == "512m"
+    spark.range(0, 1_000_000, 1, 2).selectExpr(
+        "concat('t-', id) as timer_id",
+        "timestamp_micros(4000000000000000 + id) as due_time",
+        "binary(repeat('x', 100)) as payload",
+    ).createOrReplaceTempView("million")
+    summary = run(Source("million", "table", constants={"topic": topic}), valkey)
+    assert summary.counts["written"] == 1_000_000
+    timeline, payloads, *_ = KeyNames().of(topic)
+    with valkey.client() as client:
+        assert (client.zcard(timeline), client.hlen(payloads)) == (1_000_000, 1_000_000)
