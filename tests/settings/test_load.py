@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from relay.app import key_names
+from relay.core.dispatch import Dispatch, Reclaim
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 from relay.settings import Settings, SettingsError, load
@@ -209,3 +210,20 @@ def test_yaml_reads_off_as_false(tmp_path: Path) -> None:
         config = tmp_path / "relay.yaml"
         config.write_text(f"api: {{enabled: {text}}}")
         assert load(config, environ={}).serves_api is serves
+
+
+def test_where_due_timers_go(tmp_path: Path) -> None:
+    """A stream's idle time is its lease; a bare `off`, which YAML reads as false, is the word."""
+    config = tmp_path / "relay.yaml"
+    config.write_text(
+        "defaults: {stream: {group: billing}}\n"
+        "topics:\n"
+        "  fan: {dispatch: stream, stream: {min_idle_time: 7, reclaim: off}}\n"
+        "  jobs: {dispatch: list, list: {processing_timeout: 60}}\n"
+        "  plain: {}\n"
+    )
+    policies = load(config, environ={}).policies()
+    fan, jobs = policies("fan"), policies("jobs")
+    assert (fan.dispatch, fan.stream.group, fan.stream.reclaim) == (Dispatch.STREAM, "billing", Reclaim.OFF)
+    assert (fan.lease_ttl, jobs.lease_ttl, jobs.ready.processing_timeout) == (7.0, 30.0, 60.0)
+    assert policies.promoted().keys() == {"fan", "jobs"}
