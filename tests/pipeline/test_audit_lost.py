@@ -111,7 +111,7 @@ def test_lost_timers_are_told_and_come_back(
     page = (tmp_path / "out" / "report.html").read_text()
     assert_safe(page, topic)
 
-    code, told = relay("schedule", f"{lost}/timers")
+    code, told = relay("schedule", f"{lost}/timers", "--format", "parquet")
     assert (code, told.get("written")) == (0, 1), told
     with valkey.client() as client:
         assert client.zscore(NAMES.of(topic)[0], "t6") == (START / SECOND) + 66
