@@ -4,6 +4,7 @@ ever."""
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,9 +106,10 @@ def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world:
     def kill_worker() -> None:
         """All of them: which one loads can't be seen."""
         for child in psutil.Process().children(recursive=True):
-            if "pyspark.daemon" in child.cmdline():
-                for worker in child.children():
-                    worker.kill()
+            with suppress(psutil.Error):  # who has gone meanwhile
+                if "pyspark.daemon" in child.cmdline():
+                    for worker in child.children():
+                        worker.kill()
 
     def loaded(batches: int) -> bool:
         return bool(world.raw.hlen(world.marks) >= 4 + batches)
