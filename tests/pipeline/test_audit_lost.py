@@ -65,6 +65,7 @@ def hold(server: RunningServer, topic: str, *timer_ids: str) -> None:
             client.hset(payloads, timer_id, b"x")
 
 
+@pytest.mark.timeout(900)
 def test_lost_timers_are_told_and_come_back(
     relay: Relay,
     spark: SparkSession,
