@@ -96,4 +96,4 @@ def test_options() -> None:
 def test_a_measure_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--only", "drane"])
-    assert "there is no 'drane'; there are drain, schedule" in capsys.readouterr().err
+    assert f"there is no 'drane'; there are {', '.join(MEASURES)}" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def traffic(stage: Stage, relay: Relay) -> None:
     producer.schedule(OTHER, "held-3", {"hang": True})
     eventually(lambda: stage.journal.count("start") == 4, "four handlers hang")
     doomed.kill()
-    stage.application(relay, TOPIC)
+    stage.application(relay, TOPIC, "--prefetch", "100")  # else there is more room while deliveries are quick
 
 
 def values(text: str) -> dict[str, float]:

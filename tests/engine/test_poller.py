@@ -262,7 +262,7 @@ async def test_backs_off_when_others_win(world: World) -> None:
         door = following
     assert waits[0] < 0.01, "the first claim was not made for any timer, so nobody won"
     for wait, least in zip(waits[1:], (0.025, 0.05, 0.1, 0.2, 0.2), strict=True):
-        assert least <= wait <= 3 * least + 0.01
+        assert least - 1e-6 <= wait <= 3 * least + 0.01
 
 
 async def test_a_poll_that_came_too_early_is_no_defeat(world: World) -> None:
