@@ -19,6 +19,7 @@ from google.rpc import error_details_pb2, status_pb2
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import TimerStore, TopicStore, WakeHints
 from relay.engine.engine import Engine
+from relay.engine.session import Session
 from relay.rpc import server as rpc
 from relay.store.connect import connect
 from relay.store.hints import RedisHints
@@ -170,6 +171,15 @@ class Relay:
                 await anyio.sleep(0.005)
             return
         pytest.fail(f"this never happened: {what}")
+
+    async def attached(self, count: int = 1) -> set[Session]:
+        """The sessions of so many streams. A stream is attached a moment after it has said Opened."""
+
+        async def here() -> bool:
+            return len(self.engine._dispatcher.sessions()) == count
+
+        await self.until(f"{count} streams are attached", here)
+        return self.engine._dispatcher.sessions()
 
 
 @asynccontextmanager

@@ -230,7 +230,7 @@ async def test_an_open_says_how_many_may_be_slow(relay: Relay) -> None:
     """As many as ever, if it doesn't."""
     await relay.stream().open("t", max_outstanding=5, slow_outstanding=2)
     await relay.stream().open("u", max_outstanding=5)
-    sessions = relay.engine._dispatcher.sessions()
+    sessions = await relay.attached(2)
     assert {each.topics: each.slow_outstanding for each in sessions} == {("t",): 2, ("u",): 0}
 
 
@@ -362,7 +362,7 @@ async def test_an_application_that_only_talks_is_not_listened_to_for_ever(relay:
     """Nonsense without end, and no answer read: the relay stops reading, and its memory stays small."""
     stream = await relay.stream().open()
     nonsense = pb.Settle(settlements=[settlement(bytes([n % 256]) * 200) for n in range(2_000)])
-    (session,) = relay.engine._dispatcher.sessions()
+    (session,) = await relay.attached()
     stuck = 0
 
     async def talk() -> bool:
@@ -528,9 +528,9 @@ async def test_a_stream_that_never_settles_or_reads_holds_up_nobody(relay: Relay
     """It keeps its own places; other streams, on the same topic too, and calls go on."""
     await put(relay, *(f"{n}" for n in range(5)), payload=bytes(1 << 20))
     stuck = await relay.stream().open(max_outstanding=5)
+    (session,) = await relay.attached()
 
     async def full() -> bool:
-        (session,) = relay.engine._dispatcher.sessions()
         return session.free == 0
 
     await relay.until("it is full", full)
