@@ -164,7 +164,7 @@ class Session:
         received = []
         for token in tokens:
             lease = self.leases.get(token)
-            if lease is None:
+            if lease is None or not lease.sent:
                 self._unusable(token)
             else:
                 lease.received = True
@@ -176,10 +176,11 @@ class Session:
         ended = []
         was_free = self.free
         for token in tokens:
-            lease = self.leases.pop(token, None)
-            if lease is None:
+            lease = self.leases.get(token)
+            if lease is None or not lease.sent:  # unheard of; but tokens of one claim count up
                 self._unusable(token)
             else:
+                del self.leases[token]
                 self._ended.add(token, DUPLICATE)
                 ended.append(lease)
         if ended:

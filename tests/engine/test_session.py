@@ -169,9 +169,20 @@ def test_a_token_that_was_never_given_is_unknown(session: Session) -> None:
 def test_a_second_settlement_is_a_duplicate(session: Session) -> None:
     """The first one stands."""
     session.offer([lease("a")])
+    session.take()
     assert session.end([b"a"]) != []
     assert session.end([b"a"]) == []
     assert session.take().problems == [(b"a", Problem.DUPLICATE)]
+
+
+def test_what_has_not_been_sent_cannot_be_settled(session: Session) -> None:
+    """Tokens of one claim follow one another: who makes one up ends no delivery that nobody has seen."""
+    session.offer([lease("a"), lease("b", suspect=True)])
+    assert names(session.take()) == ["a"]
+    assert session.end([b"b"]) == []
+    assert session.received([b"b"]) == []
+    assert session.take().problems == [(b"b", Problem.UNKNOWN_TOKEN)] * 2
+    assert [each.timer.timer_id for each in session.drain(say=False)] == ["b"]
 
 
 def test_what_is_said_about_a_delivery_that_was_given_up_is_stale(session: Session) -> None:
@@ -254,6 +265,7 @@ def test_remembers_ended_deliveries_only_so_long() -> None:
     session = Session(["t"], 2, FakeClock())
     for n in range(100):
         session.offer([lease(f"{n}")])
+        session.take()
         session.end([f"{n}".encode()])
     assert len(session._ended) <= 10
     session.end([b"99"])
