@@ -183,7 +183,7 @@ def _claimed(parts: Sequence[bytes | int]) -> ClaimedTimer:
         *envelope.decode(stored),
         from_score(float(due)),
         int(attempts) + 1,
-        text_of(occurrence)[0],
+        occurrence.decode(errors="backslashreplace"),  # others write to the stream, too, and anything
         bool(approximate),
         bool(suspect),
         readable,

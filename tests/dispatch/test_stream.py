@@ -468,6 +468,16 @@ async def test_other_peoples_entries(fan: Desk) -> None:
     assert await one.settle(timer) is Verdict.OK
 
 
+async def test_other_peoples_occurrence_ids_are_text(fan: Desk) -> None:
+    """Else no message could carry them."""
+    one = fan.reader()
+    await one.claim()
+    fan.raw.xadd(fan.stream, {"timer_id": "a", "occurrence_id": b"\xff/1"})
+    timer = await one.one()
+    assert (timer.readable, timer.occurrence_id) == (True, "\\xff/1")
+    assert await one.settle(timer) is Verdict.OK
+
+
 async def test_who_is_gone_is_told(fan: Desk) -> None:
     """Stream and group are removed under a delivery."""
     one = fan.reader()
