@@ -9,7 +9,9 @@ import anyio
 import grpc
 import pytest
 
+from relay.api import translate
 from relay.core.pacing import Backoff
+from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from tests.rpc.handler import Handler, Server, Wire, eventually, pushing
@@ -99,6 +101,27 @@ async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
         release.set()
         await gone(relay)
     assert counted == {"a": 0, "b": 0, "started": 1}
+
+
+async def test_a_timer_that_no_message_can_carry_fails_alone(
+    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one whose occurrence somebody else has named in no UTF-8."""
+    pushed = translate.pushed
+
+    def picky(lease: Lease) -> handler_pb.TimerHandlerDeliverRequest:
+        if lease.timer.timer_id == "odd":
+            lease.timer.occurrence_id = "\udcff"
+        return pushed(lease)
+
+    monkeypatch.setattr(translate, "pushed", picky)
+    relay.tune(retry=LATER)
+    async with pushing(relay, application.address):
+        await schedule(relay, "odd", "a", "b")
+        await eventually("the others are delivered", lambda: handler.starts.keys() == {"a", "b"})
+        await eventually("all are settled", lambda: len(relay.store.items("settle")) == 3)
+        await relay.engine._settler.flush()
+        assert await attempts(relay, "odd") == 1
 
 
 async def test_words_that_a_handler_passes_on_are_its_own(
