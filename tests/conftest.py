@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 # No example by chance, and none that fails because the machine was busy.
 settings.register_profile("relay", derandomize=not CHAOS, deadline=None)
 settings.load_profile("relay")
+
+# A shell starts what it puts into the background with SIGINT ignored, and children inherit that: those
+# that are to be ended by Ctrl-C would never end.
+in_main = threading.current_thread() is threading.main_thread()
+if in_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIRE_ALL = os.environ.get("RELAY_REQUIRE_ALL") == "1"
 SERVER_FIXTURES = {"redis_server", "valkey", "server_pool", "keyspace"}
