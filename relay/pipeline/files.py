@@ -73,9 +73,9 @@ class Files:
             raise
         return True
 
-    def remove(self, name: str) -> None:
-        """A file, or a folder and all in it; nothing happens where there is none."""
-        self._fs.delete(self._path(self.at(name)), True)
+    def remove(self, name: str) -> bool:
+        """A file, or a folder and all in it; nothing happens where there is none. Whether there was one."""
+        return bool(self._fs.delete(self._path(self.at(name)), True))
 
     def _write(self, path: Any, text: str) -> None:
         stream = self._fs.create(path, False)

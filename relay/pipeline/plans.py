@@ -16,12 +16,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write, hour_text
 from relay.pipeline.files import Files
 
 SWEEP, COMPACTION = "sweep", "compaction"
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,46 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """A topic's files, and the names of those that plans have taken."""
+    """A topic's files; the names of those that plans have taken, and of those that compactions made, each
+    with the plan's number."""
 
     files: list[DataFile]
-    consumed: set[str]
+    consumed: dict[str, int]
+    made: dict[str, int]
 
     @property
     def resting(self) -> list[DataFile]:
         """What no plan has taken."""
         return [file for file in self.files if file.name not in self.consumed]
+
+    def rivals(self, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
+        """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken,
+        since a row that was replaced must not win over them, however long it rests and however late it came.
+
+        Not those that can't: an input's neighbours, where no timer has two rows in a write; and what was
+        taken before a compaction made the input, or by it, since that has compared them.
+        """
+        oldest: dict[tuple[str, int], int] = {}
+        for file in inputs:
+            if file.hour == CANCELLED:
+                continue  # nothing comes of it
+            kind = file.folder if file.single else "", self.made.get(file.name, 0)
+            oldest[kind] = min(file.oldest, oldest.get(kind, file.oldest))
+        names = {file.name for file in inputs}
+
+        def is_rival(file: DataFile) -> bool:
+            taken = self.consumed.get(file.name, NEVER)
+            return any(
+                version <= file.newest and folder != file.folder and made < taken
+                for (folder, made), version in oldest.items()
+            )
+
+        return tuple(file for file in self.files if file.name not in names and is_rival(file))
+
+    @property
+    def over(self) -> set[str]:
+        """The names of what plans have taken and nothing that rests has to be compared with."""
+        return self.consumed.keys() - {file.name for file in self.rivals(self.resting)}
 
 
 class Plans:
@@ -140,11 +172,14 @@ class Plans:
 
     def holdings(self, settled: Iterable[Write]) -> Holdings:
         """The topic's files: those of settled writes, and what compactions made of them."""
-        done = self.all_done().values()
-        added = [file for each in done for file in _files(each.get("added", ()))]
+        done = self.all_done()
+        added = {number: _files(each.get("added", ())) for number, each in done.items()}
         written = [file for write in settled for file in write.files if file.topic == self.topic]
-        consumed = {name for each in done for name in each["consumed"]}
-        return Holdings([*written, *added], consumed)
+        return Holdings(
+            [*written, *(file for files in added.values() for file in files)],
+            {name: number for number, each in done.items() for name in each["consumed"]},
+            {file.name: number for number, files in added.items() for file in files},
+        )
 
     def remove(self, number: int) -> None:
         """Forget a plan; never the last one."""
@@ -158,6 +193,16 @@ class Plans:
         return self._files.publish(f"{self.folder}/{number:08d}/{part}.json", json.dumps(document))
 
 
+def topics(cold: ColdStore, writes: Iterable[Write]) -> list[str]:
+    """All that have, or had, anything in the store: also those whose rows are a compaction's alone, since
+    their writes have been forgotten."""
+    prefix = "topic="
+    planned = {
+        unquote(name.removeprefix(prefix)) for name in cold.files.names("plans") if name.startswith(prefix)
+    }
+    return sorted(planned.union(*(write.topics for write in writes)))
+
+
 def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
     return tuple(DataFile(**document) for document in documents)
 
@@ -167,14 +212,4 @@ def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | No
     last = hour_text(until) if until is not None else "9999-99"
     holdings = plans.holdings(cold.settled(cold.writes()))
     inputs = tuple(file for file in holdings.resting if file.hour <= last and file.hour != CANCELLED)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, rivals(holdings, inputs))
-
-
-def rivals(holdings: Holdings, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken, since a
-    late write of an older version must not win over them."""
-    if not inputs:
-        return ()
-    oldest = min(file.oldest for file in inputs)
-    names = {file.name for file in inputs}
-    return tuple(file for file in holdings.files if file.name not in names and file.newest >= oldest)
+    return Plan(number, plans.topic, epoch, last, batch, inputs, holdings.rivals(inputs))

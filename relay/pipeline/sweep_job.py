@@ -16,9 +16,9 @@ from relay.core.validate import MAX_NAME_BYTES
 from relay.pipeline import plans, upkeep
 from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.plans import Plans
+from relay.pipeline.plans import Plans, topics
 from relay.pipeline.retiring import retire
-from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now, topics
+from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now
 from relay.pipeline.target import Target
 
 TABLE = "table"
@@ -44,7 +44,7 @@ def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
     """One topic after the other; one that is busy is a problem of its own, and keeps nobody else."""
     cold, summary = ColdStore(spark, job.cold), Summary("sweep", job.dry_run)
     bar.step("looking at the cold store")
-    chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold.writes())
+    chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold, cold.writes())
     total = Swept()
     for topic in chosen:
         try:
@@ -107,7 +107,7 @@ def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:
 
     To be called when they are there, with a version of before they were; answers how many rows that took.
     """
-    held = topics(cold.writes())
+    held = topics(cold, cold.writes())
     write = cold.cancel(timers.where(f.col("topic").isin(held)), version) if held else None
     if write is None:
         return 0
@@ -170,7 +170,7 @@ def status(spark: SparkSession, path: str) -> Summary:
     settled = cold.settled(writes)
     hours: dict[str, dict[str, int]] = {}
     files: list[DataFile] = []
-    for topic in topics(writes):
+    for topic in topics(cold, writes):
         mine = Plans(cold.files, topic)
         resting = [file for file in mine.holdings(settled).resting if file.hour != CANCELLED]
         files += resting
@@ -191,7 +191,7 @@ def compact(spark: SparkSession, bar: Bar, path: str, least: int) -> Summary:
     """Make few files of many, topic by topic; one that is being swept is left alone."""
     cold, summary = ColdStore(spark, path), Summary("compact")
     before = after = done = 0
-    for topic in topics(cold.writes()):
+    for topic in topics(cold, cold.writes()):
         bar.step(topic)
         made = upkeep.compact(cold, topic, least)
         if made is not None:
