@@ -42,7 +42,7 @@ def load(
     if not staged.files:
         return Loaded()
     sizes = {number: rows for number, _, rows in staged.files}
-    batch = staged.batch
+    batch, marks = staged.batch, marks._replace(staging=staged.name)
 
     def of_partition(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _load(target, marks, _batches(parts, sizes, batch), rate, again)

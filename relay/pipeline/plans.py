@@ -58,6 +58,11 @@ class Staged:
     batch: int
 
     @property
+    def name(self) -> str:
+        """That no other staging has."""
+        return self.folder.rpartition("-")[2]
+
+    @property
     def rows(self) -> int:
         return sum(rows for *_, rows in self.files)
 
