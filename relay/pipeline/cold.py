@@ -115,7 +115,7 @@ class ColdStore:
 
     def version(self, now: int) -> int:
         """For a write that begins at `now` (microseconds by the clock of Redis): above all that there are."""
-        names = self.files.names("commits")
+        names = self._manifests()
         last = int(names[-1].partition("-")[0]) if names else 0
         return max((now << VERSION_BITS) + secrets.randbelow(1 << VERSION_BITS), last + 1)
 
@@ -197,8 +197,13 @@ class ColdStore:
 
     def writes(self) -> list[Write]:
         """All that are committed, the oldest first."""
-        texts = (self.files.read(f"commits/{name}") for name in self.files.names("commits") if name[0] != ".")
+        texts = (self.files.read(f"commits/{name}") for name in self._manifests())
         return [_write(json.loads(text)) for text in texts if text is not None]
+
+    def _manifests(self) -> list[str]:
+        """The oldest first; without drafts, which a killed job leaves beside them."""
+        names = self.files.names("commits")
+        return [name for name in names if name[0] != "." and name.endswith(".json")]
 
     def settled(self, writes: Iterable[Write]) -> list[Write]:
         """Those of them that are."""

@@ -12,6 +12,7 @@ the other takes part in that or ends.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from relay.pipeline.files import Files
 
 SWEEP, COMPACTION = "sweep", "compaction"
 NEVER = 1 << 62
+LONGEST, CUT = 150, "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Plans:
     def __init__(self, files: Files, topic: str) -> None:
         self._files = files
         self.topic = topic
-        self.folder = f"plans/topic={quote(topic, safe='')}"
+        self.folder = f"plans/{folder_name(topic)}"
 
     def numbers(self) -> list[int]:
         """All that were begun, in order."""
@@ -201,11 +203,28 @@ class Plans:
 def topics(cold: ColdStore, writes: Iterable[Write]) -> list[str]:
     """All that have, or had, anything in the store: also those whose rows are a compaction's alone, since
     their writes have been forgotten."""
-    prefix = "topic="
-    planned = {
-        unquote(name.removeprefix(prefix)) for name in cold.files.names("plans") if name.startswith(prefix)
-    }
-    return sorted(planned.union(*(write.topics for write in writes)))
+    planned = (_topic_of(cold.files, name) for name in cold.files.names("plans") if name[0] != ".")
+    return sorted({name for name in planned if name}.union(*(write.topics for write in writes)))
+
+
+def folder_name(topic: str) -> str:
+    """Of what is known of a topic: readable, or, if that were longer than a disk takes, with a digest."""
+    quoted = quote(topic, safe="")
+    if len(quoted) > LONGEST:
+        quoted = f"{quoted[:LONGEST]}{CUT}{hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()}"
+    return f"topic={quoted}"
+
+
+def _topic_of(files: Files, folder: str) -> str | None:
+    """The reverse; None where no plan tells it yet."""
+    quoted = folder.removeprefix("topic=")
+    if CUT not in quoted:
+        return unquote(quoted)
+    for number in sorted(files.names(f"plans/{folder}"), reverse=True):
+        text = files.read(f"plans/{folder}/{number}/plan.json")
+        if text is not None:
+            return str(json.loads(text)["topic"])
+    return None
 
 
 def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from relay.pipeline import plans, upkeep
+from relay.pipeline import plans, staging, upkeep
 from relay.pipeline.cold import CANCELLED, VERSION_BITS, ColdStore, DataFile, Write
 from relay.pipeline.plans import COMPACTION, Plan, Plans
 
@@ -213,3 +213,28 @@ def test_compacted_rows_that_were_swept_stay_so(store: Store) -> None:
     upkeep.retain(store, 100, keep=0)
     assert store.rests() == []
     assert store.plans.numbers() == [5]
+
+
+@pytest.mark.parametrize("topic", ["a/b %", "定时器" * 28, "x" * 256, "/" * 256, "+", ".", "topic=a"])
+def test_plans_of_any_topic(store: Store, topic: str) -> None:
+    """In a folder of a name that a disk takes; it is known by it, also when nothing else names the topic."""
+    mine = Plans(store.files, topic)
+    assert mine.begin(Plan(1, topic, "", "", 0, (), ()))
+    assert (mine.numbers(), mine.plan(1)) == ([1], Plan(1, topic, "", "", 0, (), ()))
+    assert plans.topics(store, []) == [topic]
+    assert len(staging.folder_of(topic)) < 255
+
+
+def test_plans_of_long_topics_are_apart(store: Store) -> None:
+    """Though their names begin alike."""
+    for end in "ab":
+        assert Plans(store.files, "/" * 255 + end).begin(Plan(1, "/" * 255 + end, "", "", 0, (), ()))
+    assert plans.topics(store, []) == ["/" * 255 + "a", "/" * 255 + "b"]
+
+
+@pytest.mark.parametrize("draft", [".0000000000000000001-w1.json.ff", "0000000000000000001-w1.json.ff"])
+def test_drafts_of_manifests_are_none(store: Store, draft: str) -> None:
+    """A writer that was killed before it gave one its name, on a local disk or on HDFS."""
+    store.files.publish(f"commits/{draft}", json.dumps(asdict(Write(1, "w1", ()))))
+    assert store.writes() == []
+    assert store.version(1) >> VERSION_BITS == 1
