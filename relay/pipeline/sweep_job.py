@@ -8,14 +8,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 from relay.core.validate import MAX_NAME_BYTES
 from relay.pipeline import plans, upkeep
 from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write
-from relay.pipeline.job import Bar, Summary
+from relay.pipeline.job import Bar, JobFailed, Summary, translated
 from relay.pipeline.plans import Plans, topics
 from relay.pipeline.retiring import retire
 from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now
@@ -41,7 +43,10 @@ class SweepJob:
 
 
 def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
-    """One topic after the other; one that is busy is a problem of its own, and keeps nobody else."""
+    """One topic after the other; one that is busy, or fails, is a problem of its own, and keeps nobody else.
+
+    Raises `StoreUnavailable`, or what Spark makes of it.
+    """
     cold, summary = ColdStore(spark, job.cold), Summary("sweep", job.dry_run)
     bar.step("looking at the cold store")
     chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold, cold.writes())
@@ -51,6 +56,12 @@ def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
             swept = _dry(cold, job, topic) if job.dry_run else _sweep(spark, bar, cold, job, topic)
         except (SweepBusy, SweepLost) as busy:
             summary.problems.append(str(busy))
+            continue
+        except (PySparkException, Py4JError, RelayError) as failure:
+            told = failure if isinstance(failure, RelayError) else translated(failure)
+            if isinstance(told, StoreUnavailable) or (isinstance(told, JobFailed) and told.unavailable):
+                raise
+            summary.problems.append(f"{topic!r} was not swept: {told}")
             continue
         total = total.plus(swept)
     summary.counts = {"topics": len(chosen), **asdict(total), "superseded": total.planned - total.staged}

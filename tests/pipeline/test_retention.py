@@ -8,15 +8,23 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 
-from relay.pipeline import plans, staging, upkeep
+from relay.core.errors import StoreUnavailable, WrongKeyType
+from relay.pipeline import plans, staging, sweep_job, upkeep
 from relay.pipeline.cold import CANCELLED, VERSION_BITS, ColdStore, DataFile, Write
 from relay.pipeline.plans import COMPACTION, Plan, Plans
+from relay.pipeline.sweep import Options, SweepBusy, Swept
+from relay.pipeline.sweep_job import SweepJob
+from relay.pipeline.target import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from relay.pipeline.files import Files
+    from relay.pipeline.job import Bar
 
 TOPIC = "a/b %"
 
@@ -238,3 +246,36 @@ def test_drafts_of_manifests_are_none(store: Store, draft: str) -> None:
     store.files.publish(f"commits/{draft}", json.dumps(asdict(Write(1, "w1", ()))))
     assert store.writes() == []
     assert store.version(1) >> VERSION_BITS == 1
+
+
+class Steps:
+    """A bar that nobody looks at."""
+
+    def step(self, name: str) -> None:
+        """See `Bar`."""
+
+
+@pytest.mark.parametrize(
+    "failure", [WrongKeyType("a list"), AnalysisException("no such file"), SweepBusy("busy")]
+)
+def test_a_topic_that_fails_keeps_nobody(
+    store: Store, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    """The others are swept, and the summary says which was not."""
+    swept = []
+
+    def sweep(_spark: object, _bar: object, _cold: object, _job: object, topic: str) -> Swept:
+        swept.append(topic)
+        if topic == "a":
+            raise failure
+        return Swept(planned=1, staged=1, loaded=1)
+
+    monkeypatch.setattr(sweep_job, "ColdStore", lambda *_: store)
+    monkeypatch.setattr(sweep_job, "_sweep", sweep)
+    monkeypatch.setattr(sweep_job, "now", lambda _: 100)
+    job = SweepJob(Target("redis://localhost"), "", Options(horizon=None), topics=("a", "b"))
+    summary = sweep_job.sweep(cast("SparkSession", None), cast("Bar", Steps()), job)
+    assert (swept, summary.counts["loaded"], len(summary.problems)) == (["a", "b"], 1, 1)
+    failure = StoreUnavailable("gone")
+    with pytest.raises(StoreUnavailable):
+        sweep_job.sweep(cast("SparkSession", None), cast("Bar", Steps()), job)
