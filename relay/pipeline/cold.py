@@ -84,7 +84,7 @@ class ColdTable(Protocol):
     """What jobs need of a cold store, whatever keeps its rows."""
 
     def write(self, rows: DataFrame, version: int) -> Write | None: ...
-    def cancel(self, rows: DataFrame, version: int) -> Write | None: ...
+    def cancel(self, rows: DataFrame, version: int, *, settled: bool = False) -> Write | None: ...
     def settle(self, write: Write) -> None: ...
     def writes(self) -> list[Write]: ...
     def settled(self, writes: Iterable[Write]) -> list[Write]: ...
@@ -124,12 +124,13 @@ class ColdStore:
         replace is still to be retired, and the write to be settled."""
         return self._commit(rows.withColumn("due_hour", hour_of(f.col("due_us"))), version)
 
-    def cancel(self, rows: DataFrame, version: int) -> Write | None:
-        """Commit the cancelling of timers: rows of `topic, timer_id`."""
+    def cancel(self, rows: DataFrame, version: int, *, settled: bool = False) -> Write | None:
+        """Commit the cancelling of timers: rows of `topic, timer_id`. `settled`: of what rests alone. There
+        is no moment then in which a sweep would take what lives in Redis for what is to be retired."""
         nothing = {name: f.lit(None) for name in ("due_us", "expires_us", "envelope")}
-        return self._commit(rows.withColumns({**nothing, "due_hour": f.lit(CANCELLED)}), version)
+        return self._commit(rows.withColumns({**nothing, "due_hour": f.lit(CANCELLED)}), version, settled)
 
-    def _commit(self, rows: DataFrame, version: int) -> Write | None:
+    def _commit(self, rows: DataFrame, version: int, settled: bool = False) -> Write | None:
         name = uuid.uuid4().hex
         folder = f"data/{name}"
         table = rows.select(
@@ -146,6 +147,8 @@ class ColdStore:
         if not write.files:
             self.files.remove(folder)
             return None
+        if settled:
+            self.settle(write)
         self.files.publish(f"commits/{write.manifest}", json.dumps(asdict(write)))
         return write
 

@@ -119,11 +119,9 @@ def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:
     To be called when they are there, with a version of before they were; answers how many rows that took.
     """
     held = topics(cold, cold.writes())
-    write = cold.cancel(timers.where(f.col("topic").isin(held)), version) if held else None
-    if write is None:
-        return 0
-    cold.settle(write)  # what lives in Redis is newer: nothing is to be retired
-    return write.rows
+    # What lives in Redis is newer: nothing is to be retired.
+    write = cold.cancel(timers.where(f.col("topic").isin(held)), version, settled=True) if held else None
+    return write.rows if write else 0
 
 
 def cancel(spark: SparkSession, bar: Bar, target: Target, path: str, timers: DataFrame) -> Summary:
