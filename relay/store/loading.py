@@ -50,8 +50,8 @@ class Marks(NamedTuple):
     plan: str
     staging: str = ""
 
-    def name_of(self, batch: int) -> str:
-        """A batch as the ledger has it."""
+    def name_of(self, batch: int | str) -> str:
+        """A batch, or a part of one, as the ledger has it."""
         return f"{self.staging}:{batch}" if self.staging else str(batch)
 
 
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
     """One batch as columns: `due` and `expires` in microseconds, `versions` one for each row or one for
     all."""
 
-    batch: int
+    batch: int | str
     timer_ids: Sequence[str | bytes]
     due: Sequence[int]
     envelopes: Sequence[bytes]
@@ -128,7 +128,7 @@ class Loading:
         self._store.line.send(command)
         self._under_way.append((command, script))
 
-    def skip(self, marks: Marks, batch: int) -> bool:
+    def skip(self, marks: Marks, batch: int | str) -> bool:
         """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""
         self.flush()
         key, entry = self._store.keys.marks_of(marks.topic), f"b{marks.plan}:{marks.name_of(batch)}"
