@@ -232,8 +232,13 @@ def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
 
 
 def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | None, batch: int) -> Plan:
-    """A plan for what is due by `until` (microseconds; None for all), to the end of that hour."""
+    """A plan for what is due by `until` (microseconds; None for all), to the end of that hour.
+
+    What is committed and not settled is no input, and a rival all the same: a cancel may have been at Redis
+    before there were marks, and be settled before this plan's rows are there.
+    """
     last = hour_text(until) if until is not None else "9999-99"
-    holdings = plans.holdings(cold.settled(cold.writes()))
-    inputs = tuple(file for file in holdings.resting if file.hour <= last and file.hour != CANCELLED)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, holdings.rivals(inputs))
+    writes = cold.writes()
+    resting = plans.holdings(cold.settled(writes)).resting
+    inputs = tuple(file for file in resting if file.hour <= last and file.hour != CANCELLED)
+    return Plan(number, plans.topic, epoch, last, batch, inputs, plans.holdings(writes).rivals(inputs))

@@ -32,11 +32,11 @@ def compact(cold: ColdStore, topic: str, least: int) -> tuple[int, int] | None:
     Answers how many files there were and are; None if nothing was done, also because a plan is open."""
     mine = Plans(cold.files, topic)
     number = mine.following()
-    holdings = mine.holdings(cold.settled(cold.writes()))
-    resting = tuple(holdings.resting)
+    writes = cold.writes()
+    resting = tuple(mine.holdings(cold.settled(writes)).resting)
     if len(resting) < max(least, 2) or mine.plan(number) is not None:
         return None
-    plan = Plan(number, topic, "", "", 0, resting, holdings.rivals(resting), COMPACTION)
+    plan = Plan(number, topic, "", "", 0, resting, mine.holdings(writes).rivals(resting), COMPACTION)
     if not mine.begin(plan):
         return None
     latest = staging.latest(cold, plan).where(

@@ -73,13 +73,14 @@ class Store(ColdStore):
         self.folder = Folder(path)
         self.files = cast("Files", self.folder)
 
-    def lies(self, day: int, *hours: str, single: bool = True) -> Write:
-        """A settled write of that day."""
+    def lies(self, day: int, *hours: str, single: bool = True, settled: bool = True) -> Write:
+        """A write of that day."""
         version = day << VERSION_BITS
         found = tuple(self.file(f"w{day}", hour, version, single) for hour in hours)
         write = Write(version, f"w{day}", found)
         self.files.publish(f"commits/{write.manifest}", json.dumps(asdict(write)))
-        self.settle(write)
+        if settled:
+            self.settle(write)
         return write
 
     def file(self, folder: str, hour: str, version: int, single: bool = True) -> DataFile:
@@ -163,6 +164,15 @@ def test_a_timer_that_a_write_has_twice(store: Store) -> None:
     store.sweep("01")
     upkeep.retain(store, 100, keep=0)
     assert names(store.sweep("02").rivals) == ["data/w1/01.parquet"]
+
+
+def test_a_cancel_that_is_not_settled(store: Store) -> None:
+    """It was at Redis before the sweep had marks there, and is settled behind this plan: it counts."""
+    store.lies(1, "01")
+    store.lies(2, CANCELLED, "02", settled=False)
+    plan = plans.make(store, store.plans, 1, "epoch", None, 500)
+    assert names(plan.inputs) == ["data/w1/01.parquet"]
+    assert names(plan.rivals) == ["data/w2/cancelled.parquet", "data/w2/02.parquet"]
 
 
 def test_nothing_comes_of_a_cancel(store: Store) -> None:
