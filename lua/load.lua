@@ -4,7 +4,7 @@
 -- ARGV[1] channel of wake hints
 -- ARGV[2] epoch of the marks under which the plan was made
 -- ARGV[3] plan
--- ARGV[4] batch
+-- ARGV[4] batch, with a name of its staging before it
 -- ARGV[5] the rows' versions, 19 digits each, one behind the other; or one for all
 -- ARGV[6] '' if none expires; else of each timer the score at which it does, or nothing, and ';'
 -- ARGV    then two for each timer, each timer once: score, timer_id; then two for each again: timer_id, envelope

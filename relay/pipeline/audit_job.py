@@ -217,8 +217,10 @@ class _Run:
         return audit_standing.cold(asked, resting)
 
     def _in_redis(self) -> DataFrame:
+        if not self.topics:
+            return self.unknown  # none named would be all
         source = self.spark.read.format("timers").options(**self.job.source).option("payload", "false")
-        return source.option("topic", ",".join(self.topics)).load().select(*THERE)
+        return source.option("topic", json.dumps([*self.topics])).load().select(*THERE)
 
     # ------------------------------------------------------------------------------ the result
 

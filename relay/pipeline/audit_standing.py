@@ -14,10 +14,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from relay.pipeline import staging
 from relay.pipeline.audit_replay import FACTS
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.journal_rows import id_of
 from relay.pipeline.lake import milliseconds
+from relay.pipeline.plans import Plan, Plans
 from relay.pipeline.target import Target
 from relay.store.blocking import Line
 from relay.store.standing import standing_now
@@ -111,13 +113,16 @@ def cold(asked: DataFrame, resting: DataFrame | None) -> DataFrame:
 
 
 def resting(spark: SparkSession, path: str, topics: Sequence[str]) -> DataFrame:
-    """The timers that rest in a cold store: topic and timer_id of intents that no later row cancels."""
+    """The timers that rest in a cold store: topic and timer_id of intents that no later row replaces or
+    cancels, and that no sweep has taken: what it brought to Redis has to be there."""
     store = ColdStore(spark, path)
-    files = [file for write in store.writes() for file in write.files]
-    tables = [
-        store.read([file for file in files if file.topic == topic]).withColumn("topic", f.lit(topic))
-        for topic in topics
-    ]
-    rows = reduce(DataFrame.unionByName, tables)
-    latest = rows.groupBy("topic", "timer_id").agg(f.max_by("due_us", "version").alias("due_us"))
-    return latest.where("due_us is not null").select("topic", "timer_id")
+    writes = store.writes()
+    tables = [spark.createDataFrame([], "topic string, timer_id string")]
+    for topic in topics:
+        holdings = Plans(store.files, topic).holdings(writes)
+        inputs = tuple(holdings.resting)
+        if inputs:
+            plan = Plan(0, topic, "", "", 0, inputs, holdings.rivals(inputs))
+            rows = staging.latest(store, plan).where("due_us is not null")
+            tables.append(rows.select(f.lit(topic).alias("topic"), "timer_id"))
+    return reduce(DataFrame.unionByName, tables)

@@ -84,7 +84,7 @@ class ColdTable(Protocol):
     """What jobs need of a cold store, whatever keeps its rows."""
 
     def write(self, rows: DataFrame, version: int) -> Write | None: ...
-    def cancel(self, rows: DataFrame, version: int) -> Write | None: ...
+    def cancel(self, rows: DataFrame, version: int, *, settled: bool = False) -> Write | None: ...
     def settle(self, write: Write) -> None: ...
     def writes(self) -> list[Write]: ...
     def settled(self, writes: Iterable[Write]) -> list[Write]: ...
@@ -115,7 +115,7 @@ class ColdStore:
 
     def version(self, now: int) -> int:
         """For a write that begins at `now` (microseconds by the clock of Redis): above all that there are."""
-        names = self.files.names("commits")
+        names = self._manifests()
         last = int(names[-1].partition("-")[0]) if names else 0
         return max((now << VERSION_BITS) + secrets.randbelow(1 << VERSION_BITS), last + 1)
 
@@ -124,12 +124,13 @@ class ColdStore:
         replace is still to be retired, and the write to be settled."""
         return self._commit(rows.withColumn("due_hour", hour_of(f.col("due_us"))), version)
 
-    def cancel(self, rows: DataFrame, version: int) -> Write | None:
-        """Commit the cancelling of timers: rows of `topic, timer_id`."""
+    def cancel(self, rows: DataFrame, version: int, *, settled: bool = False) -> Write | None:
+        """Commit the cancelling of timers: rows of `topic, timer_id`. `settled`: of what rests alone. There
+        is no moment then in which a sweep would take what lives in Redis for what is to be retired."""
         nothing = {name: f.lit(None) for name in ("due_us", "expires_us", "envelope")}
-        return self._commit(rows.withColumns({**nothing, "due_hour": f.lit(CANCELLED)}), version)
+        return self._commit(rows.withColumns({**nothing, "due_hour": f.lit(CANCELLED)}), version, settled)
 
-    def _commit(self, rows: DataFrame, version: int) -> Write | None:
+    def _commit(self, rows: DataFrame, version: int, settled: bool = False) -> Write | None:
         name = uuid.uuid4().hex
         folder = f"data/{name}"
         table = rows.select(
@@ -146,6 +147,8 @@ class ColdStore:
         if not write.files:
             self.files.remove(folder)
             return None
+        if settled:
+            self.settle(write)
         self.files.publish(f"commits/{write.manifest}", json.dumps(asdict(write)))
         return write
 
@@ -197,8 +200,13 @@ class ColdStore:
 
     def writes(self) -> list[Write]:
         """All that are committed, the oldest first."""
-        texts = (self.files.read(f"commits/{name}") for name in self.files.names("commits") if name[0] != ".")
+        texts = (self.files.read(f"commits/{name}") for name in self._manifests())
         return [_write(json.loads(text)) for text in texts if text is not None]
+
+    def _manifests(self) -> list[str]:
+        """The oldest first; without drafts, which a killed job leaves beside them."""
+        names = self.files.names("commits")
+        return [name for name in names if name[0] != "." and name.endswith(".json")]
 
     def settled(self, writes: Iterable[Write]) -> list[Write]:
         """Those of them that are."""

@@ -36,9 +36,10 @@ class Files:
         return sorted(status.getPath().getName() for status in self._fs.listStatus(path))
 
     def age(self, name: str, now: float) -> float:
-        """Seconds since it was changed; `now` in unix seconds."""
+        """Seconds since it was changed; `now` in unix seconds. 0 where the store doesn't know, as of folders
+        that are but the beginnings of names: then nothing that is being written is taken for old."""
         changed: int = self._fs.getFileStatus(self._path(self.at(name))).getModificationTime()
-        return now - changed / 1000
+        return now - changed / 1000 if changed > 0 else 0.0
 
     def read(self, name: str) -> str | None:
         """A small file's text; None if there is none."""
@@ -73,9 +74,9 @@ class Files:
             raise
         return True
 
-    def remove(self, name: str) -> None:
-        """A file, or a folder and all in it; nothing happens where there is none."""
-        self._fs.delete(self._path(self.at(name)), True)
+    def remove(self, name: str) -> bool:
+        """A file, or a folder and all in it; nothing happens where there is none. Whether there was one."""
+        return bool(self._fs.delete(self._path(self.at(name)), True))
 
     def _write(self, path: Any, text: str) -> None:
         stream = self._fs.create(path, False)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -14,6 +15,7 @@ from relay.pipeline.files import Files
 from relay.pipeline.plans import Staged
 from relay.pipeline.staging import FILE_BITS, STAGED
 from relay.pipeline.target import Target
+from relay.store.bulk import BATCH_BYTES
 from relay.store.loading import Loaded, Loading, Marks, Rows, StalePlan
 from relay.store.pace import Pace
 
@@ -42,7 +44,7 @@ def load(
     if not staged.files:
         return Loaded()
     sizes = {number: rows for number, _, rows in staged.files}
-    batch = staged.batch
+    batch, marks = staged.batch, marks._replace(staging=staged.name)
 
     def of_partition(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _load(target, marks, _batches(parts, sizes, batch), rate, again)
@@ -116,34 +118,55 @@ def _load(
     target: Target, marks: Marks, batches: Iterator[pa.RecordBatch], rate: float | None, again: bool
 ) -> pa.RecordBatch:
     """Load them; one row of counts."""
-    stale = 0
+    stale = cuts = 0
     with target.open() as store:
         loading = Loading(store)
         pace = Pace(store, rate) if rate else None
         try:
             for batch in batches:
-                rows = _rows(batch)
-                if again and loading.skip(marks, rows.batch):
-                    continue
-                if pace is not None:
-                    loading.flush()
-                    pace.turn(batch.num_rows)
-                loading.load(marks, rows)
+                parts = list(_parts(batch))
+                cuts += len(parts) - 1
+                for name, part in parts:
+                    if again and loading.skip(marks, name):
+                        continue
+                    if pace is not None:
+                        loading.flush()
+                        pace.turn(part.num_rows)
+                    loading.load(marks, _rows(name, part))
             loading.flush()
         except StalePlan:
             stale = 1
+    done = loading.done._replace(batches=loading.done.batches - cuts)
     names = COUNTS.replace(" long", "").split(", ")
     return pa.RecordBatch.from_pydict(
-        {name: [count] for name, count in zip(names, (*loading.done, stale), strict=True)}
+        {name: [count] for name, count in zip(names, (*done, stale), strict=True)}
     )
 
 
-def _rows(batch: pa.RecordBatch) -> Rows:
+def _parts(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """A batch as one call takes it, and its name in the ledger: whole, or, where payloads are large, in parts
+    of about `BATCH_BYTES` that are named by their rows, which always come in the same order."""
+    number = batch.column("batch")[0].as_py()
+    lengths = pc.binary_length(batch.column("envelope"))
+    if (pc.sum(lengths).as_py() or 0) <= BATCH_BYTES:
+        yield str(number), batch
+        return
+    sizes = lengths.to_pylist()
+    start = held = 0
+    for n, size in enumerate(sizes):
+        if held and held + size > BATCH_BYTES:
+            yield f"{number}/{start}-{n}", batch.slice(start, n - start)
+            start, held = n, 0
+        held += size
+    yield f"{number}/{start}-{len(sizes)}", batch.slice(start)
+
+
+def _rows(name: str, batch: pa.RecordBatch) -> Rows:
     versions = batch.column("version")
     one = versions.unique()
     expires = batch.column("expires_us")
     return Rows(
-        batch.column("batch")[0].as_py(),
+        name,
         batch.column("timer_id").cast(pa.binary()).to_pylist(),
         batch.column("due_us").to_pylist(),
         batch.column("envelope").to_pylist(),

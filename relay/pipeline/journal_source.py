@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from relay.core import validate
 from relay.core.errors import InvalidField, StoreRefused
 from relay.pipeline import journal_rows
-from relay.pipeline.target import Target, flag, whole
+from relay.pipeline.target import Target, flag, names_of, whole
 from relay.store import journal_file
 from relay.store.blocking import Line
 from relay.store.journal import decode
@@ -51,8 +51,8 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """Raises `InvalidField` with the option's name."""
-        files = _names("files", given.get("files", ""))
-        topics = _names("topics", given.get("topics", given.get("topic", "")))
+        files = names_of("files", given.get("files", ""))
+        topics = names_of("topics", given.get("topics", given.get("topic", "")))
         for topic in topics:
             if topic != "*":
                 validate.name("topics", topic)
@@ -273,16 +273,3 @@ def _start(text: str) -> str | dict[str, Mark]:
         problem = 'is neither earliest, latest, nor {"topic": {"entry": "1767225600000-0", "last": 1}}'
         raise InvalidField("startingOffsets", problem) from None
     return marks
-
-
-def _names(option: str, text: str) -> tuple[str, ...]:
-    """Names between commas, or a JSON array of them, for names that have commas."""
-    if not text.startswith("["):
-        return tuple(filter(None, (name.strip() for name in text.split(","))))
-    try:
-        names = json.loads(text)
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidField(option, "is not a JSON array of names")
-    return tuple(names)

@@ -12,16 +12,19 @@ the other takes part in that or ends.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write, hour_text
 from relay.pipeline.files import Files
 
 SWEEP, COMPACTION = "sweep", "compaction"
+NEVER = 1 << 62
+LONGEST, CUT = 150, "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Staged:
     batch: int
 
     @property
+    def name(self) -> str:
+        """That no other staging has."""
+        return self.folder.rpartition("-")[2]
+
+    @property
     def rows(self) -> int:
         return sum(rows for *_, rows in self.files)
 
@@ -67,15 +75,46 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """A topic's files, and the names of those that plans have taken."""
+    """A topic's files; the names of those that plans have taken, and of those that compactions made, each
+    with the plan's number."""
 
     files: list[DataFile]
-    consumed: set[str]
+    consumed: dict[str, int]
+    made: dict[str, int]
 
     @property
     def resting(self) -> list[DataFile]:
         """What no plan has taken."""
         return [file for file in self.files if file.name not in self.consumed]
+
+    def rivals(self, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
+        """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken,
+        since a row that was replaced must not win over them, however long it rests and however late it came.
+
+        Not those that can't: an input's neighbours, where no timer has two rows in a write; and what was
+        taken before a compaction made the input, or by it, since that has compared them.
+        """
+        oldest: dict[tuple[str, int], int] = {}
+        for file in inputs:
+            if file.hour == CANCELLED:
+                continue  # nothing comes of it
+            kind = file.folder if file.single else "", self.made.get(file.name, 0)
+            oldest[kind] = min(file.oldest, oldest.get(kind, file.oldest))
+        names = {file.name for file in inputs}
+
+        def is_rival(file: DataFile) -> bool:
+            taken = self.consumed.get(file.name, NEVER)
+            return any(
+                version <= file.newest and folder != file.folder and made < taken
+                for (folder, made), version in oldest.items()
+            )
+
+        return tuple(file for file in self.files if file.name not in names and is_rival(file))
+
+    @property
+    def over(self) -> set[str]:
+        """The names of what plans have taken and nothing that rests has to be compared with."""
+        return self.consumed.keys() - {file.name for file in self.rivals(self.resting)}
 
 
 class Plans:
@@ -84,7 +123,7 @@ class Plans:
     def __init__(self, files: Files, topic: str) -> None:
         self._files = files
         self.topic = topic
-        self.folder = f"plans/topic={quote(topic, safe='')}"
+        self.folder = f"plans/{folder_name(topic)}"
 
     def numbers(self) -> list[int]:
         """All that were begun, in order."""
@@ -140,11 +179,14 @@ class Plans:
 
     def holdings(self, settled: Iterable[Write]) -> Holdings:
         """The topic's files: those of settled writes, and what compactions made of them."""
-        done = self.all_done().values()
-        added = [file for each in done for file in _files(each.get("added", ()))]
+        done = self.all_done()
+        added = {number: _files(each.get("added", ())) for number, each in done.items()}
         written = [file for write in settled for file in write.files if file.topic == self.topic]
-        consumed = {name for each in done for name in each["consumed"]}
-        return Holdings([*written, *added], consumed)
+        return Holdings(
+            [*written, *(file for files in added.values() for file in files)],
+            {name: number for number, each in done.items() for name in each["consumed"]},
+            {file.name: number for number, files in added.items() for file in files},
+        )
 
     def remove(self, number: int) -> None:
         """Forget a plan; never the last one."""
@@ -158,23 +200,45 @@ class Plans:
         return self._files.publish(f"{self.folder}/{number:08d}/{part}.json", json.dumps(document))
 
 
+def topics(cold: ColdStore, writes: Iterable[Write]) -> list[str]:
+    """All that have, or had, anything in the store: also those whose rows are a compaction's alone, since
+    their writes have been forgotten."""
+    planned = (_topic_of(cold.files, name) for name in cold.files.names("plans") if name[0] != ".")
+    return sorted({name for name in planned if name}.union(*(write.topics for write in writes)))
+
+
+def folder_name(topic: str) -> str:
+    """Of what is known of a topic: readable, or, if that were longer than a disk takes, with a digest."""
+    quoted = quote(topic, safe="")
+    if len(quoted) > LONGEST:
+        quoted = f"{quoted[:LONGEST]}{CUT}{hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()}"
+    return f"topic={quoted}"
+
+
+def _topic_of(files: Files, folder: str) -> str | None:
+    """The reverse; None where no plan tells it yet."""
+    quoted = folder.removeprefix("topic=")
+    if CUT not in quoted:
+        return unquote(quoted)
+    for number in sorted(files.names(f"plans/{folder}"), reverse=True):
+        text = files.read(f"plans/{folder}/{number}/plan.json")
+        if text is not None:
+            return str(json.loads(text)["topic"])
+    return None
+
+
 def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
     return tuple(DataFile(**document) for document in documents)
 
 
 def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | None, batch: int) -> Plan:
-    """A plan for what is due by `until` (microseconds; None for all), to the end of that hour."""
+    """A plan for what is due by `until` (microseconds; None for all), to the end of that hour.
+
+    What is committed and not settled is no input, and a rival all the same: a cancel may have been at Redis
+    before there were marks, and be settled before this plan's rows are there.
+    """
     last = hour_text(until) if until is not None else "9999-99"
-    holdings = plans.holdings(cold.settled(cold.writes()))
-    inputs = tuple(file for file in holdings.resting if file.hour <= last and file.hour != CANCELLED)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, rivals(holdings, inputs))
-
-
-def rivals(holdings: Holdings, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken, since a
-    late write of an older version must not win over them."""
-    if not inputs:
-        return ()
-    oldest = min(file.oldest for file in inputs)
-    names = {file.name for file in inputs}
-    return tuple(file for file in holdings.files if file.name not in names and file.newest >= oldest)
+    writes = cold.writes()
+    resting = plans.holdings(cold.settled(writes)).resting
+    inputs = tuple(file for file in resting if file.hour <= last and file.hour != CANCELLED)
+    return Plan(number, plans.topic, epoch, last, batch, inputs, plans.holdings(writes).rivals(inputs))

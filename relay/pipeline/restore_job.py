@@ -15,8 +15,9 @@ from pyspark.sql import functions as f
 from relay.core.errors import InvalidField
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.job import Bar, Summary
+from relay.pipeline.plans import topics
 from relay.pipeline.snapshot_job import digest_of, read
-from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now, topics
+from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now
 from relay.pipeline.target import Target
 
 WORK = "_relay_restore"
@@ -56,7 +57,7 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     bar.step("preparing")
     _prepare(cold, job.target, whole)
     total = Swept()
-    for topic in topics(cold.writes()):
+    for topic in topics(cold, cold.writes()):
         options = Options(horizon=None, rate=job.rate)
         sweep = Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic))
         try:

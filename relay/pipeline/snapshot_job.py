@@ -69,7 +69,7 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
 
 
 def _timers(spark: SparkSession, job: Snapshot, topics: list[str]) -> DataFrame:
-    options = {**job.target.options(), "topic": ",".join(topics), "partitions": str(job.partitions)}
+    options = {**job.target.options(), "topic": json.dumps(topics), "partitions": str(job.partitions)}
     return spark.read.format("timers").options(**options, raw="true").load()
 
 

@@ -8,13 +8,12 @@ carries its batch's number, and whoever loads a batch makes sure that it has all
 from __future__ import annotations
 
 import uuid
-from urllib.parse import quote
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from relay.pipeline.cold import ColdStore
-from relay.pipeline.plans import Plan, Plans, Staged
+from relay.pipeline.plans import Plan, Plans, Staged, folder_name
 
 STAGED = "timer_id string, version long, due_us long, expires_us long, envelope binary, batch long"
 QUICK = {"compression": "none", "parquet.enable.dictionary": "false"}
@@ -40,7 +39,7 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
 
 def folder_of(topic: str) -> str:
     """Where a topic's rows are staged."""
-    return f"staged/topic={quote(topic, safe='')}"
+    return f"staged/{folder_name(topic)}"
 
 
 def latest(cold: ColdStore, plan: Plan) -> DataFrame:

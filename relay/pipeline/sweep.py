@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from relay.core.errors import RelayError
 from relay.core.instants import SECOND
 from relay.pipeline import guarded, plans, staging
-from relay.pipeline.cold import ColdStore, Write
+from relay.pipeline.cold import ColdStore
 from relay.pipeline.plans import SWEEP, Plan, Plans, Staged
 from relay.pipeline.retiring import retire
 from relay.pipeline.target import Target
@@ -256,8 +256,3 @@ def _swept(plan: Plan, staged: Staged, loaded: Loaded) -> Swept:
         batches=loaded.batches,
         again=loaded.again,
     )
-
-
-def topics(writes: list[Write]) -> list[str]:
-    """All that rest in the cold store."""
-    return sorted({topic for write in writes for topic in write.topics})

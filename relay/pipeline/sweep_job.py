@@ -8,17 +8,19 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 from relay.core.validate import MAX_NAME_BYTES
 from relay.pipeline import plans, upkeep
 from relay.pipeline.cold import CANCELLED, ColdStore, DataFile, Write
-from relay.pipeline.job import Bar, Summary
-from relay.pipeline.plans import Plans
+from relay.pipeline.job import Bar, JobFailed, Summary, translated
+from relay.pipeline.plans import Plans, topics
 from relay.pipeline.retiring import retire
-from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now, topics
+from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now
 from relay.pipeline.target import Target
 
 TABLE = "table"
@@ -41,16 +43,25 @@ class SweepJob:
 
 
 def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
-    """One topic after the other; one that is busy is a problem of its own, and keeps nobody else."""
+    """One topic after the other; one that is busy, or fails, is a problem of its own, and keeps nobody else.
+
+    Raises `StoreUnavailable`, or what Spark makes of it.
+    """
     cold, summary = ColdStore(spark, job.cold), Summary("sweep", job.dry_run)
     bar.step("looking at the cold store")
-    chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold.writes())
+    chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold, cold.writes())
     total = Swept()
     for topic in chosen:
         try:
             swept = _dry(cold, job, topic) if job.dry_run else _sweep(spark, bar, cold, job, topic)
         except (SweepBusy, SweepLost) as busy:
             summary.problems.append(str(busy))
+            continue
+        except (PySparkException, Py4JError, RelayError) as failure:
+            told = failure if isinstance(failure, RelayError) else translated(failure)
+            if isinstance(told, StoreUnavailable) or (isinstance(told, JobFailed) and told.unavailable):
+                raise
+            summary.problems.append(f"{topic!r} was not swept: {told}")
             continue
         total = total.plus(swept)
     summary.counts = {"topics": len(chosen), **asdict(total), "superseded": total.planned - total.staged}
@@ -107,12 +118,10 @@ def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:
 
     To be called when they are there, with a version of before they were; answers how many rows that took.
     """
-    held = topics(cold.writes())
-    write = cold.cancel(timers.where(f.col("topic").isin(held)), version) if held else None
-    if write is None:
-        return 0
-    cold.settle(write)  # what lives in Redis is newer: nothing is to be retired
-    return write.rows
+    held = topics(cold, cold.writes())
+    # What lives in Redis is newer: nothing is to be retired.
+    write = cold.cancel(timers.where(f.col("topic").isin(held)), version, settled=True) if held else None
+    return write.rows if write else 0
 
 
 def cancel(spark: SparkSession, bar: Bar, target: Target, path: str, timers: DataFrame) -> Summary:
@@ -170,7 +179,7 @@ def status(spark: SparkSession, path: str) -> Summary:
     settled = cold.settled(writes)
     hours: dict[str, dict[str, int]] = {}
     files: list[DataFile] = []
-    for topic in topics(writes):
+    for topic in topics(cold, writes):
         mine = Plans(cold.files, topic)
         resting = [file for file in mine.holdings(settled).resting if file.hour != CANCELLED]
         files += resting
@@ -191,7 +200,7 @@ def compact(spark: SparkSession, bar: Bar, path: str, least: int) -> Summary:
     """Make few files of many, topic by topic; one that is being swept is left alone."""
     cold, summary = ColdStore(spark, path), Summary("compact")
     before = after = done = 0
-    for topic in topics(cold.writes()):
+    for topic in topics(cold, cold.writes()):
         bar.step(topic)
         made = upkeep.compact(cold, topic, least)
         if made is not None:

@@ -126,6 +126,19 @@ def _document(rules: Rules) -> dict[str, int]:
     return {each.name: getattr(rules, each.name) for each in fields(rules)}
 
 
+def names_of(option: str, text: str) -> tuple[str, ...]:
+    """Names between commas, or a JSON array of them, for names that have commas. Raises `InvalidField`."""
+    if not text.startswith("["):
+        return tuple(filter(None, (name.strip() for name in text.split(","))))
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidField(option, "is not a JSON array of names")
+    return tuple(names)
+
+
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     """An option that is true or false; raises `InvalidField`."""
     text = str(options.get(name, default)).lower()

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
-from relay.pipeline.target import Target, flag, rate, whole
+from relay.pipeline.target import Target, flag, names_of, rate, whole
 from relay.store.scanning import Part, cut
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TimersDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """As Spark asks for it. Raises `InvalidField`."""
-        topics = [name for name in self.options.get("topic", "").split(",") if name]
+        topics = list(names_of("topic", self.options.get("topic", "")))
         target = Target.from_options(self.options)
         for topic in topics:
             target.admit(topic)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.core.instants import SECOND
-from relay.pipeline import plans, staging
+from relay.pipeline import staging
 from relay.pipeline.cold import VERSION_BITS, ColdStore, Write
-from relay.pipeline.plans import COMPACTION, Plan, Plans
-from relay.pipeline.sweep import topics
+from relay.pipeline.plans import COMPACTION, Plan, Plans, topics
 
 KEEP = 7 * 86_400 * SECOND
 """Microseconds for which taken rows are kept, since a write that began before them may still come."""
@@ -33,11 +32,11 @@ def compact(cold: ColdStore, topic: str, least: int) -> tuple[int, int] | None:
     Answers how many files there were and are; None if nothing was done, also because a plan is open."""
     mine = Plans(cold.files, topic)
     number = mine.following()
-    holdings = mine.holdings(cold.settled(cold.writes()))
-    resting = tuple(holdings.resting)
+    writes = cold.writes()
+    resting = tuple(mine.holdings(cold.settled(writes)).resting)
     if len(resting) < max(least, 2) or mine.plan(number) is not None:
         return None
-    plan = Plan(number, topic, "", "", 0, resting, plans.rivals(holdings, resting), COMPACTION)
+    plan = Plan(number, topic, "", "", 0, resting, mine.holdings(writes).rivals(resting), COMPACTION)
     if not mine.begin(plan):
         return None
     latest = staging.latest(cold, plan).where(
@@ -50,33 +49,27 @@ def compact(cold: ColdStore, topic: str, least: int) -> tuple[int, int] | None:
 
 
 def retain(cold: ColdStore, now: int, keep: int = KEEP) -> Kept:
-    """Remove what plans took from writes that began more than `keep` microseconds ago; then manifests of
-    which nothing is left, then plans that no manifest needs. In this order: a manifest without the plan that
-    took its files would bring them back."""
+    """Remove what plans took from writes that began more than `keep` microseconds ago, unless a row that
+    rests still has to be compared with it; then manifests of which nothing is left, then plans that no
+    manifest needs. In this order: a manifest without the plan that took its files would bring them back."""
     writes = cold.writes()
     unsettled = {write.manifest for write in writes} - {write.manifest for write in cold.settled(writes)}
     waiting = min((write.version for write in writes if write.manifest in unsettled), default=1 << 62)
     limit = min((now - keep) << VERSION_BITS, waiting)
     files = manifests = begun = 0
-    taken = {topic: Plans(cold.files, topic) for topic in topics(writes)}
-    consumed = {
-        name for mine in taken.values() for done in mine.all_done().values() for name in done["consumed"]
-    }
-    gone: set[str] = set()
+    taken = {topic: Plans(cold.files, topic) for topic in topics(cold, writes)}
+    over = {name for mine in taken.values() for name in mine.holdings(writes).over}
     for write in writes:
         if write.version >= limit or write.manifest in unsettled:
             continue
-        old = [file.name for file in write.files if file.name in consumed]
-        for name in old:
-            cold.files.remove(name)
-        files += len(old)
-        gone.update(old)
+        old = [file.name for file in write.files if file.name in over]
+        files += sum(cold.files.remove(name) for name in old)
         if len(old) == len(write.files):
             _forget(cold, write)
             manifests += 1
     needed = {file.name for write in cold.writes() for file in write.files}
     for mine in taken.values():
-        begun += _forget_plans(cold, mine, needed, limit)
+        begun += _forget_plans(cold, mine, needed, over, limit)
     return Kept(files_removed=files, writes_removed=manifests, plans_removed=begun)
 
 
@@ -86,17 +79,21 @@ def _forget(cold: ColdStore, write: Write) -> None:
     cold.files.remove(f"data/{write.name}")
 
 
-def _forget_plans(cold: ColdStore, mine: Plans, needed: set[str], limit: int) -> int:
-    """Plans before the last that took nothing that is still named, and added nothing that still rests."""
+def _forget_plans(cold: ColdStore, mine: Plans, needed: set[str], over: set[str], limit: int) -> int:
+    """Plans before the last that took nothing that is still named, and added nothing that is needed still.
+
+    What a plan that stays has added is named as well: without the later one that took it, it would rest
+    again.
+    """
     done = mine.all_done()
-    later = {name for each in done.values() for name in each["consumed"]}
     removed = 0
     for number in sorted(done)[:-1]:
         each = done[number]
-        if needed & set(each["consumed"]):
-            continue
         added = each.get("added", [])
-        if any(file["name"] not in later or file["newest"] >= limit for file in added):
+        if needed & set(each["consumed"]) or any(
+            file["name"] not in over or file["newest"] >= limit for file in added
+        ):
+            needed = needed | {file["name"] for file in added}
             continue
         for file in added:
             cold.files.remove(file["name"])
@@ -110,7 +107,7 @@ def orphans(cold: ColdStore, age: float, now: float) -> int:
     jobs left. `now` in unix seconds."""
     writes = cold.writes()
     named = {write.name for write in writes}
-    for topic in topics(writes):
+    for topic in topics(cold, writes):
         mine = Plans(cold.files, topic)
         for done in mine.all_done().values():
             named |= {file["name"].split("/")[1] for file in done.get("added", [])}
@@ -119,7 +116,7 @@ def orphans(cold: ColdStore, age: float, now: float) -> int:
         if name not in named and cold.files.age(f"data/{name}", now) > age:
             cold.files.remove(f"data/{name}")
             removed += 1
-    return removed + sum(_forget_staged(cold, topic) for topic in topics(writes))
+    return removed + sum(_forget_staged(cold, topic) for topic in topics(cold, writes))
 
 
 def _forget_staged(cold: ColdStore, topic: str) -> int:

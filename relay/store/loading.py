@@ -39,18 +39,27 @@ class Fenced(StoreRefused):
 
 
 class Marks(NamedTuple):
-    """What a load has to show: the marks' epoch, and the plan that has them."""
+    """What a load has to show: the marks' epoch, and the plan that has them.
+
+    `staging` goes before the batches' numbers in the ledger: plans of another store have the same numbers,
+    and may find what a sweep of this one has left that was killed.
+    """
 
     topic: str
     epoch: str
     plan: str
+    staging: str = ""
+
+    def name_of(self, batch: int | str) -> str:
+        """A batch, or a part of one, as the ledger has it."""
+        return f"{self.staging}:{batch}" if self.staging else str(batch)
 
 
 class Rows(NamedTuple):
     """One batch as columns: `due` and `expires` in microseconds, `versions` one for each row or one for
     all."""
 
-    batch: int
+    batch: int | str
     timer_ids: Sequence[str | bytes]
     due: Sequence[int]
     envelopes: Sequence[bytes]
@@ -108,7 +117,8 @@ class Loading:
         """Insert the batch, once; `flush` tells that it is. Raises `StalePlan`, `StoreError`."""
         while len(self._under_way) >= AHEAD:
             self._settle()
-        args: list[Argument] = [self._store.keys.channel(marks.topic), marks.epoch, marks.plan, rows.batch]
+        args: list[Argument] = [self._store.keys.channel(marks.topic), marks.epoch, marks.plan]
+        args.append(marks.name_of(rows.batch))
         args.append("".join(map(version_text, rows.versions)))
         args += (_expiries(rows), *load_pairs(_scores(rows.due), rows.timer_ids, rows.envelopes))
         script, command = self._command("load", marks.topic, args)
@@ -118,10 +128,10 @@ class Loading:
         self._store.line.send(command)
         self._under_way.append((command, script))
 
-    def skip(self, marks: Marks, batch: int) -> bool:
+    def skip(self, marks: Marks, batch: int | str) -> bool:
         """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""
         self.flush()
-        key, entry = self._store.keys.marks_of(marks.topic), f"b{marks.plan}:{batch}"
+        key, entry = self._store.keys.marks_of(marks.topic), f"b{marks.plan}:{marks.name_of(batch)}"
         epoch, plan, done = self._store.line.ask("HMGET", key, "epoch", "plan", entry)
         if (epoch, plan) != (marks.epoch.encode(), marks.plan.encode()):
             raise StalePlan("the marks of this plan are gone; plan anew")

@@ -61,6 +61,17 @@ async def test_batches_and_plans_are_apart(bench: Bench) -> None:
     assert bench.load(bench.open(plan="2"), "c", batch=1) == INSERTED
 
 
+async def test_stagings_are_apart(bench: Bench) -> None:
+    """A restore, whose plan has the number of one that a killed sweep of a cold store has left open."""
+    left = bench.open(plan="1", driver="killed")._replace(staging="x")
+    bench.load(left, "a")
+    bench.loading.open(bench.topic, "1", "killed", lock=0, ttl=3600, epoch="e")
+    marks = bench.open(plan="1", driver="restore")._replace(staging="y")
+    assert not bench.loading.skip(marks, 0)
+    assert bench.load(marks, "b") == INSERTED
+    assert bench.loading.skip(marks, 0)
+
+
 async def test_what_lives_is_left_alone(bench: Bench) -> None:
     """Its due time, payload and lease stay."""
     bench.put("a", own(NOW + LEASE), HELD, stored=b"newer")

@@ -59,7 +59,7 @@ async def test_everything_byte_for_byte(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
     """Due times, scores, records and envelopes of several topics, as they lie in Redis."""
-    topics = [keyspace.topic("a"), keyspace.topic("b")]
+    topics = [keyspace.topic("a,1"), keyspace.topic("b")]
     for topic in topics:
         await fill(valkey, topic)
     summary = run(Snapshot(Target(valkey.url), str(tmp_path / "out"), tuple(topics)))

@@ -108,14 +108,24 @@ def test_a_busy_topic_is_a_problem(world: ColdWorld) -> None:
     assert "under way" in told["problems"][0]
 
 
-def test_rows_that_went_to_redis_directly(world: ColdWorld) -> None:
-    """Their older rows are over, although they were delivered before those fall due."""
+def test_rows_that_went_to_redis_directly(world: ColdWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their older rows are over, although they were delivered before those fall due. There is no moment in
+    which a sweep would finish this write, and take out of Redis what has just come there."""
     world.write([("a", LATER), ("b", LATER)])
     version = world.version()
     rows = world.spark.createDataFrame(
         [(world.topic, "a"), ("elsewhere", "x")], "topic string, timer_id string"
     )
+    publish = world.cold.files.publish
+    published: list[str] = []
+
+    def noted(name: str, text: str) -> bool:
+        published.append(name.partition("/")[0])
+        return publish(name, text)
+
+    monkeypatch.setattr(world.cold.files, "publish", noted)
     assert sweep_job.supersede(world.cold, rows, version) == 1
+    assert published == ["settled", "commits"]
     assert world.sweep(horizon=None).loaded == 1
     assert world.live() == {"b": LATER}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.pipeline import upkeep
+from relay.pipeline import audit_standing, upkeep
 from relay.pipeline.plans import COMPACTION, Plan, Plans
 from relay.pipeline.sweep import Swept, now
 from tests.pipeline.cold_world import HOUR, ColdWorld
@@ -63,6 +63,24 @@ def test_a_store_is_compacted(world: ColdWorld) -> None:
     upkeep.retain(world.cold, now(world.target), keep=0)
     assert world.sweep(horizon=None) == Swept()
     assert world.live() == {}
+
+
+def test_hours_that_were_swept_and_removed(world: ColdWorld) -> None:
+    """The write's other hours are swept as before; and an audit takes for resting only what rests."""
+    world.write([("a", SOON), ("moved", LATER), ("z", LATER)])
+    world.write([("moved", SOON), ("y", 40 * HOUR)])
+    assert world.sweep().loaded == 2
+    world.touch("a", "moved")
+    kept = upkeep.retain(world.cold, now(world.target), keep=0)
+    assert (kept.files_removed, kept.writes_removed) == (1, 0), "what replaced a row that rests is kept"
+    asked = [world.topic, "nobody's"]
+    found = audit_standing.resting(world.spark, str(world.path), asked)
+    assert {(row.topic, row.timer_id) for row in found.collect()} == {(world.topic, "z"), (world.topic, "y")}
+    assert audit_standing.resting(world.spark, str(world.path), []).isEmpty()
+    assert world.sweep(horizon=35 * HOUR) == Swept(planned=2, staged=1, loaded=1, batches=1)
+    assert world.live() == {"z": LATER}
+    assert upkeep.retain(world.cold, now(world.target), keep=0).writes_removed == 1
+    assert world.sweep(horizon=None).loaded == 1
 
 
 def test_a_compaction_that_was_killed(world: ColdWorld) -> None:
