@@ -339,6 +339,41 @@ async def test_a_round_goes_in_a_circle(fan: Desk) -> None:
     assert found == ["last"]
 
 
+async def test_a_round_goes_on_after_claims_without_room(fan: Desk) -> None:
+    """Retries that fill a claim do not send the round back to its start: its end might never be reached."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 9 + n) for n in range(4)])
+    await one.take()
+    one.idle(30.0)
+    first = await two.one(limit=1)
+    found = [first.timer_id]
+    for _ in range(3):
+        await two.settle(first, Verb.NACK, retry_after=0)
+        first = await two.one(limit=1)
+        two.idle(30.0)
+        found += await two.names(limit=1)
+    assert found == ["t0", "t1", "t2", "t3"]
+
+
+@pytest.mark.parametrize("fields", [{"only_group": "audit"}, {"expires": "1"}])
+async def test_what_is_not_for_us_is_taken_in_steps(fan: Desk, fields: dict[Any, Any]) -> None:
+    """A group that was away may find any number of entries that have expired, or that are another group's."""
+    one = fan.reader()
+    await one.claim()
+    with fan.raw.pipeline() as pipe:
+        for n in range(9_000):
+            pipe.xadd(fan.stream, {"timer_id": f"t{n}", **fields})
+        pipe.xadd(fan.stream, {"timer_id": "last"})
+        pipe.execute()
+    claims = 0
+    while (claim := await one.claim(limits=KEEP)).next == NOW:
+        assert (claim.timers, len(claim.deaths)) == ([], 500 if "expires" in fields else 0)
+        claims += 1
+    assert claims == 18
+    assert [timer.timer_id for timer in claim.timers] == ["last"]
+    assert one.pending() == [("one", 1)]
+
+
 async def test_more_is_taken_at_once(fan: Desk) -> None:
     """While the stream holds more than there was room for, the next claim is due now; then it is not."""
     one = fan.reader()
