@@ -117,7 +117,7 @@ while tried < #due do
   for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
     if raw and string.sub(raw, 1, 1) == 'D' then
       local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
-      if occurrence == '' then occurrence = timer_id .. '/' .. hex(ARGV[3]) end
+      if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32) end -- no two alike
       redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
         'only_group', group, '__data__', envelope)
       detached[#detached + 1] = part[n]

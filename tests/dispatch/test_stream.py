@@ -291,6 +291,21 @@ async def test_a_reschedule_is_its_groups(fan: Desk) -> None:
     assert (one.traces(), audit.pending()) == ((0, 0), [])
 
 
+async def test_equal_ids_come_again_as_two_occurrences(fan: Desk) -> None:
+    """Also in one claim: whoever deduplicates by the occurrence would lose one."""
+    one = fan.reader()
+    await one.claim()
+    for _ in range(2):
+        await fan.put("a")
+        timer = await one.one()
+        later = NewTimer("a", b"", NOW + SECOND)
+        assert await one.settle(timer, Verb.RESCHEDULE, again=later) is Verdict.OK
+    await fan.put("a", NOW + SECOND)
+    fan.later(1)
+    again = await one.take()
+    assert len({timer.occurrence_id for timer in again}) == len(again) == 3
+
+
 async def test_equal_messages_arrive_twice(fan: Desk) -> None:
     """Also of one id, in one batch: each has its own lease."""
     one = fan.reader()
