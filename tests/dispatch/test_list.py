@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import json
+from typing import Any, cast
 
 import pytest
 
@@ -309,6 +310,36 @@ async def test_other_peoples_entries_are_left_alone(desk: Desk) -> None:
         desk.later(seconds)
         assert (await desk.tidy()).returned == 0
     assert desk.raw.llen(desk.processing) == 5
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"headers": ["a"]},
+        {"headers": {"a": {}}},
+        {"headers": {"a": "x" * 70_000}},
+        {"content_type": 7},
+        {"content_type": None},
+        {"due_time": {}},
+        {"occurrence_id": "short"},
+    ],
+)
+async def test_an_entry_that_looks_like_ours(desk: Desk, theirs: dict[str, Any]) -> None:
+    """It is given back and dies like one of ours, and does not keep those beside it from being given back."""
+    desk.patience(10, attempts=1)
+    entry = {"timer_id": "theirs", "occurrence_id": f"theirs/{'ab' * 16}", "due_time": 1, **theirs}
+    desk.raw.lpush(desk.processing, f"{json.dumps(entry)}\npayload")
+    await desk.put("a")
+    await desk.promote()
+    take(desk)
+    await desk.tidy()
+    desk.later(10)
+    assert sorted((await desk.tidy()).deaths) == [("a", "attempts"), ("theirs", "attempts")]
+    assert desk.raw.llen(desk.processing) == 0
+    page = await desk.topics.dead_page(desk.topic, limit=10, cursor="")
+    await desk.topics.redrive(desk.topic, [letter.dead_id for letter in page.letters])
+    desk.later(20)
+    assert (await desk.promote(N2)).promoted == 2
 
 
 async def test_no_timeout_no_look(desk: Desk) -> None:
