@@ -311,6 +311,9 @@ BREAKS = {
         stream.test_many_are_trimmed,
     ),
     "no limit": of_stream("tidy", "if most > 0 and", "if false and", stream.test_a_limit_drops_and_says_so),
+    "dropped while there is more to trim": of_stream(
+        "tidy", "most > 0 and trimmed < step / 2 and", "most > 0 and", stream.test_more_is_trimmed_at_once
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb, Verdict
 from relay.core.timers import NewTimer
+from relay.store import promotions
 from tests.dispatch.desk import LEASE, N1, Desk
 from tests.lua.bench import NOW
 
@@ -466,6 +467,25 @@ async def test_many_are_trimmed(fan: Desk) -> None:
     for timer in taken[:-3]:
         await one.settle(timer)
     assert (await fan.tidy()).trimmed == 1247
+    assert fan.raw.xlen(fan.stream) == 3
+
+
+async def test_more_is_trimmed_at_once(fan: Desk) -> None:
+    """However many were acknowledged since the last round; a limit drops none in their place."""
+    one = fan.reader()
+    await one.claim()
+    count = 2 * promotions.TRIM + 3
+    with fan.raw.pipeline(transaction=False) as pipe:
+        for _ in range(count):
+            pipe.xadd(fan.stream, {"a": ""})
+        pipe.execute()
+    last = cast("list[Any]", fan.raw.xrevrange(fan.stream, count=4))[-1][0]
+    fan.raw.xgroup_setid(fan.stream, "billing", last)
+    fan.policy = type(fan.policy)(
+        dispatch=fan.policy.dispatch, stream=type(fan.policy.stream)("billing", max_length=3)
+    )
+    tidied = await fan.tidy()
+    assert (tidied.trimmed, tidied.dropped) == (count - 3, 0)
     assert fan.raw.xlen(fan.stream) == 3
 
 
