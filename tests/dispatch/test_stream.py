@@ -512,6 +512,19 @@ async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
     assert await one.settle(taken[0]) is Verdict.GONE
 
 
+@pytest.mark.parametrize("verb", [Verb.RESCHEDULE, Verb.NACK])
+async def test_what_was_dropped_can_t_come_again(fan: Desk, verb: Verb) -> None:
+    """Whoever asks for it is told so; it has not died of its age, either."""
+    one = fan.reader()
+    await fan.put("a")
+    timer = await one.one()
+    fan.raw.xtrim(fan.stream, maxlen=0)
+    again = NewTimer("a", b"", NOW + SECOND) if verb is Verb.RESCHEDULE else None
+    limits = Limits(max_age=SECOND, keep=True)
+    assert await one.settle(timer, verb, again=again, limits=limits) is Verdict.GONE
+    assert (one.pending(), one.traces()) == ([], (0, 0))
+
+
 async def test_consumers_that_are_gone(fan: Desk) -> None:
     """Are removed once they hold nothing; one that holds something stays, and what it holds too."""
     one, two = fan.reader("one"), fan.reader("two")
