@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from relay.core.dispatch import Reclaim
+from relay.core.outcomes import Verb
 from relay.core.policy import TopicPolicy
 from tests.dispatch import test_list as ready
 from tests.dispatch import test_stream as stream
@@ -45,8 +46,31 @@ dedicated = partial(stream.test_who_reclaims, reclaim=Reclaim.DEDICATED, new=[],
 sent = partial(stream.test_a_release, flags={}, attempt=1, claims=2)
 unsent = partial(stream.test_a_release, flags={"unsent": True}, attempt=1, claims=1)
 received = partial(stream.test_a_release, flags={"received": True}, attempt=2, claims=2)
+in_steps = partial(stream.test_what_is_not_for_us_is_taken_in_steps, fields={"only_group": "audit"})
+dropped = partial(stream.test_what_was_dropped_can_t_come_again, verb=Verb.RESCHEDULE)
+looks_alike = partial(ready.test_an_entry_that_looks_like_ours, theirs={"headers": {"a": {}}})
 
 BREAKS = {
+    # Bounds of a claim
+    "any number that is not for us": of_stream("take", "LOOK - looked, ", "", in_steps),
+    "a round that begins anew without room": of_stream(
+        "take", "  next_cursor = cursor --", "  --", stream.test_a_round_goes_on_after_claims_without_room
+    ),
+    "one occurrence for all that come again": of_stream(
+        "take",
+        "string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32)",
+        "hex(ARGV[3])",
+        stream.test_equal_ids_come_again_as_two_occurrences,
+    ),
+    "what was dropped is rescheduled": of_stream(
+        "finish",
+        "  if not it then return lost(id) end\n  move",
+        "  if not it then return forget(id) end\n  move",
+        dropped,
+    ),
+    "foreign headers are taken as they are": of_list(
+        "reclaim", "type(text) == 'string' and #name", "#name", looks_alike
+    ),
     # Promotion
     "early": of_list(
         "ready", "'-inf', number(now_us / 1e6), 'W", "'-inf', '+inf', 'W", ready.test_never_early
