@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import time
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ import pytest
 
 from relay.core import addresses
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
-from relay.web import guard
+from relay.web import forms, guard
 from tests.rpc.rig import served
 from tests.web.rig import MAX_BODY, Api, with_api
 
@@ -217,6 +218,15 @@ async def test_errors_of_the_store(
     assert "a secret payload" not in said
     if status == 500:
         assert any(record.levelno == logging.ERROR for record in caplog.records)
+
+
+def test_a_key_twice_among_many() -> None:
+    """It is found by one look at each, since the relay does nothing else meanwhile."""
+    keys = "".join(f'"{n}":0,' for n in range(100_000))
+    began = time.process_time()
+    with pytest.raises(forms.NotJson, match="'last' twice"):
+        forms.parse(f'{{{keys}"last":0,"last":0}}'.encode())
+    assert time.process_time() - began < 5
 
 
 async def test_a_full_topic(api: Api) -> None:

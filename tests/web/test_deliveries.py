@@ -78,6 +78,27 @@ async def test_a_timer_is_received_and_acknowledged(api: Api) -> None:
     await nothing_is_held(api)
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'"\\ud800"',
+        b'{"\\ud800": 1}',
+        b"[1e999]",
+        b'{"a": 1, "a": 2}',
+        b"[" * 20_000,
+    ],
+)
+async def test_json_that_can_t_be_said_again(api: Api, payload: bytes) -> None:
+    """It stands in `payload` alone. Were it an error, nobody could receive the timer, for ever."""
+    text = base64.b64encode(payload).decode()
+    answer = await api.schedule(timer_id="a", payload=text, content_type="application/json", delay_sec=0)
+    assert answer.status == 201
+    delivery = await one(api)
+    assert base64.b64decode(delivery["payload"]) == payload
+    assert (await api.get("a"))["payload"] == text
+    assert await end(api, delivery) == []
+
+
 async def test_a_caller_waits_until_a_timer_is_due(api: Api) -> None:
     """Whoever asks before it is due gets it when it is, and not early."""
     found: list[Any] = []
