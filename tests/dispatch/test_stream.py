@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from relay.api import translate
 from relay.core.dispatch import Reclaim
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb, Verdict
 from relay.core.timers import NewTimer
+from relay.engine.lease import Lease
 from relay.store import promotions
 from tests.dispatch.desk import LEASE, N1, Desk
 from tests.lua.bench import NOW
@@ -559,6 +561,32 @@ async def test_other_peoples_occurrence_ids_are_text(fan: Desk) -> None:
     timer = await one.one()
     assert (timer.readable, timer.occurrence_id) == (True, "\\xff/1")
     assert await one.settle(timer) is Verdict.OK
+
+
+async def test_other_peoples_entries_can_be_told(fan: Desk) -> None:
+    """Whatever stands in them: an application's stream must not break of it. Who can't be named dies."""
+    one = fan.reader()
+    await one.claim()
+    odd: list[dict[Any, Any]] = [
+        {"timer_id": "a", "occurrence_id": b"\xff"},
+        {"timer_id": "b", "due_time": "nan", "__data__": b"\x89BIN\r\n\x1a\n\xff"},
+        {"timer_id": "c", "due_time": "-inf", "__data__": b'{"data": "\\ud800"}'},
+        {"timer_id": "", "due_time": "1e999", "expires": "nan"},
+        {"timer_id": b"\xff"},
+    ]
+    for fields in odd:
+        fan.raw.xadd(fan.stream, fields)
+    timers = await one.take()
+    assert [timer.readable for timer in timers] == [True, True, True, True, False]
+    leases = [
+        Lease(fan.topic, timer, timer.proof, N1, 0.0, 0, 0.0, 0.0) for timer in timers if timer.readable
+    ]
+    assert len(translate.deliveries(leases).deliveries.deliveries) == 4
+    assert (
+        await one.settle(timers[4], Verb.REJECT, reason=Reason.UNREADABLE, limits=KEEP) is Reason.UNREADABLE
+    )
+    for timer in timers[:4]:
+        assert await one.settle(timer) is Verdict.OK
 
 
 async def test_who_is_gone_is_told(fan: Desk) -> None:
