@@ -78,7 +78,19 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if name in seen:
                 raise NotJson(f"has the key {name!r} twice in one object")
             seen.add(name)
+    for name in found:
+        if not name.isascii() and not is_text(name):  # no field, nor could an answer name it
+            raise NotJson(f"has half a character in the key {name!r}")
     return found
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written: JSON can spell half a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def dump(value: Any) -> bytes:
@@ -207,7 +219,7 @@ def prefix(enum: EnumDescriptor) -> str:
 
 
 def _enum(enum: EnumDescriptor, text: str, path: str) -> str:
-    for name in (text, prefix(enum) + text.upper()):
+    for name in (text, prefix(enum) + text.upper()) if is_text(text) else ():
         if name in enum.values_by_name:
             return name
     short = [name.removeprefix(prefix(enum)).lower() for name in enum.values_by_name][1:]
@@ -217,7 +229,7 @@ def _enum(enum: EnumDescriptor, text: str, path: str) -> str:
 def _duration(path: str, value: Any) -> Duration:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidField(path, "must be a number of seconds")
-    if math.isinf(value):
+    if isinstance(value, float) and math.isinf(value):
         raise InvalidField(path, "is too large")
     exact = Decimal(repr(value)) * SECOND  # what was written: 0.1 is a tenth
     instant = validate.delay(int(exact.to_integral_value(ROUND_CEILING)), path)

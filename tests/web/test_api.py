@@ -110,6 +110,8 @@ async def test_another_charset(api: Api) -> None:
         (b"[" * 100_000, ""),
         (b'{"delay_sec":' + b"9" * 5_000 + b"}", "digits"),
         (b"{} {}", "Extra data"),
+        (b'{"\\ud800":1}', "half a character in the key"),
+        (b'{"message":{"\\ud800":1},"delay_sec":1}', "half a character in the key"),
     ],
 )  # fmt: skip
 async def test_bodies_that_are_no_json(raw: bytes, words: str) -> None:
@@ -128,7 +130,11 @@ async def test_bodies_that_say_too_little(api: Api, raw: bytes) -> None:
 
 async def test_numbers_that_are_too_large(api: Api) -> None:
     """1e400 is JSON, but no number that JSON of ours could hold."""
-    for raw in (b'{"message":1e400,"delay_sec":1}', b'{"message":1,"delay_sec":1e400}'):
+    for raw in (
+        b'{"message":1e400,"delay_sec":1}',
+        b'{"message":1,"delay_sec":1e400}',
+        b'{"message":1,"delay_sec":1%s}' % (b"0" * 400),
+    ):
         assert (await api.call("POST", TIMERS, raw=raw)).status == 422
 
 

@@ -226,6 +226,7 @@ async def test_a_token_is_of_its_topic(api: Api) -> None:
         (RECEIVE, {"visibility_sec": 601}, "visibility_sec"),
         (RECEIVE, {"visibility_sec": 10**400}, "visibility_sec"),
         (RECEIVE, {"topic": "t"}, "topic"),
+        (SETTLE, {"settlements": [{"token": NOBODY, "outcome": "\ud800"}]}, "settlements[0].outcome"),
         (RECEIVE, [], "body"),
         (SETTLE, {}, "settlements"),
         (SETTLE, {"settlements": []}, "settlements"),
