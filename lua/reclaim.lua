@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken
 -- ARGV[1] microseconds after which an entry counts as left
--- ARGV[2] how many entries to look at, the oldest first, 1 to 500
+-- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
 -- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
 -- Returns { number given back, { timer_id, reason, and so on, of those that died } }
 --         error WRONGKEYTYPE
@@ -12,14 +12,20 @@
 -- Full    the first write is a delete.
 
 local DAY = 86400000000
+local STEP, BYTES = 20, 16777216 -- entries that are read at a time, and bytes after which no more are
 
 local bad = wrong_type()
 if bad then return bad end
 
 local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
 local limits = read_limits(3)
-local entries = redis.call('LRANGE', KEYS[7], -most, -1) -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
-local whole = redis.call('LLEN', KEYS[7]) <= most
+local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
+while #entries < most and size < BYTES do
+  local part = redis.call('LRANGE', KEYS[7], -#entries - math.min(STEP, most - #entries), -#entries - 1)
+  if #part == 0 then break end
+  for n = #part, 1, -1 do entries[#entries + 1], size = part[n], size + #part[n] end
+end
+local whole = redis.call('LLEN', KEYS[7]) <= #entries
 local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
 
 local function unhex(two) return string.char(tonumber(two, 16)) end
@@ -44,7 +50,8 @@ local function known(entry)
     occurrence = #occurrence == 32 and string.gsub(occurrence, '%x%x', unhex) or NO_NONCE }
 end
 
-for _, entry in ipairs(entries) do
+for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken first
+  local entry = entries[n]
   local it = known(entry)
   if it then
     seen[it.name] = true

@@ -71,6 +71,15 @@ BREAKS = {
     "foreign headers are taken as they are": of_list(
         "reclaim", "type(text) == 'string' and #name", "#name", looks_alike
     ),
+    "any number of bytes of a processing list": of_list(
+        "reclaim", " and size < BYTES", "", ready.test_large_entries_come_back_in_steps
+    ),
+    "what comes back is taken last": of_list(
+        "reclaim",
+        "for n = #entries, 1, -1 do",
+        "for n = 1, #entries do",
+        ready.test_large_entries_come_back_in_steps,
+    ),
     # Promotion
     "early": of_list(
         "ready", "'-inf', number(now_us / 1e6), 'W", "'-inf', '+inf', 'W", ready.test_never_early

@@ -302,6 +302,24 @@ async def test_what_kills_every_worker_dies(desk: Desk) -> None:
     assert desk.entries()[0].head["occurrence_id"] == letter.occurrence_id
 
 
+async def test_large_entries_come_back_in_steps(desk: Desk) -> None:
+    """So many bytes at a time as the server can look at; the oldest is the next to be taken."""
+    desk.patience(10)
+    for n in range(50):
+        await desk.put(f"t{n:02}", NOW - 60 + n, bytes(500_000))
+        await desk.promote()
+        take(desk)
+    assert (await desk.tidy()).returned == 0
+    desk.later(10)
+    assert (await desk.tidy()).returned == 40
+    assert [entry.timer_id for entry in desk.entries()] == [f"t{n:02}" for n in range(40)]
+    assert (await desk.tidy()).returned == 0
+    desk.later(20)
+    assert (await desk.tidy()).returned == 10
+    assert desk.raw.llen(desk.processing) == 0
+    assert desk.raw.llen(desk.ready) == 50
+
+
 async def test_other_peoples_entries_are_left_alone(desk: Desk) -> None:
     """Whatever else stands in the processing list is not ours to move."""
     desk.patience(10)
