@@ -81,17 +81,17 @@ end
 -- Make pending entries ours, one delivery more each, and take them.
 local function take_again(ids)
   if #ids == 0 then return end
-  local known_of, there = redis.call('HMGET', KEYS[8], unpack(ids)), {}
+  local known_of, there, before = redis.call('HMGET', KEYS[8], unpack(ids)), {}, {}
+  for n, id in ipairs(ids) do before[n] = select(3, pending(group, id)) or 0 end
   for _, entry in ipairs(redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(ids))) do
     if entry and entry[2] then there[entry[1]] = entry end
   end
   for n, id in ipairs(ids) do
     local entry = there[id]
     if entry then
-      local _, _, deliveries = pending(group, id)
-      take(entry, deliveries, known_of[n])
-    else -- trimmed by somebody; what Redis 6 still calls pending is so no longer
-      missing = missing + 1
+      take(entry, before[n] + 1, known_of[n])
+    else -- acknowledged by a plain consumer, or trimmed by somebody; what Redis 6 still calls pending is so no longer
+      if before[n] > 0 then missing = missing + 1 end
       acked[#acked + 1] = id
     end
   end

@@ -589,6 +589,19 @@ async def test_other_peoples_entries_can_be_told(fan: Desk) -> None:
         assert await one.settle(timer) is Verdict.OK
 
 
+async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
+    """Its XACK is the end of an entry that waits for another try, and no loss."""
+    one = fan.reader()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
+    (entry,) = cast("list[Any]", fan.raw.xrange(fan.stream))
+    assert fan.raw.xack(fan.stream, "billing", entry[0]) == 1
+    fan.later(1)
+    claim = await one.claim()
+    assert (claim.timers, claim.missing) == ([], 0)
+    assert one.traces() == (0, 0)
+
+
 async def test_who_is_gone_is_told(fan: Desk) -> None:
     """Stream and group are removed under a delivery."""
     one = fan.reader()
