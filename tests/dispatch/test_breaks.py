@@ -41,6 +41,7 @@ def of_stream(script: str, old: str, new: str, killer: Scenario) -> Held:
 
 no_push = partial(ready.test_a_right_that_is_missing_loses_nothing, right="lpush")
 no_zrem = partial(ready.test_a_right_that_is_missing_loses_nothing, right="zrem")
+no_xadd = partial(ready.test_a_right_that_is_missing_loses_nothing, right="xadd")
 no_hdel = partial(ready.test_a_right_that_is_missing_loses_nothing, right="hdel")
 dedicated = partial(stream.test_who_reclaims, reclaim=Reclaim.DEDICATED, new=[], left=["a"])
 sent = partial(stream.test_a_release, flags={}, attempt=1, claims=2)
@@ -89,6 +90,9 @@ BREAKS = {
     ),
     "pushed before it is known that it can be removed": of_list(
         "ready", "  redis.call('ZREM', KEYS[1], NO_NONCE)\n", "", no_zrem
+    ),
+    "pushed before it is known that it can be recorded": of_list(
+        "ready", "  if JOURNAL and not string.find", "  if false and not string.find", no_xadd
     ),
     "nothing is removed": of_list(
         "ready", "    redis.call('ZREM', KEYS[1], unpack(gone))\n", "", ready.test_a_due_timer_moves_whole

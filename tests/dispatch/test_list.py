@@ -161,9 +161,10 @@ async def test_a_full_redis_drains(desk: Desk) -> None:
     assert desk.left() == (0, 0, 0)
 
 
-@pytest.mark.parametrize("right", ["lpush", "zrem", "hdel"])
+@pytest.mark.parametrize("right", ["lpush", "zrem", "hdel", "xadd"])
 async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> None:
     """Where one command is not permitted, the timer stays as it is, and nothing is pushed again and again."""
+    desk.keep = 100 if right == "xadd" else 0
     await desk.put("a")
     desk.raw.acl_setuser(
         "short", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=[f"-{right}"]
@@ -172,7 +173,10 @@ async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> 
         async with desk.redis.client() as connection:
             await connection.execute_command("AUTH", "short", "x")
             promotions = RedisPromotions(
-                connection, lambda _: desk.policy, texts=texts(LIST_VERBS, *desk.breaks)
+                connection,
+                lambda _: desk.policy,
+                journals=desk.journals,
+                texts=texts(LIST_VERBS, *desk.breaks),
             )
             with pytest.raises(StoreError):
                 await promotions.promote(desk.topic, limit=10, nonce=N1)
