@@ -43,6 +43,12 @@ local function forget(id)
   return 'OK'
 end
 
+-- Of an entry that was trimmed under its delivery nothing is left that could come again.
+local function lost(id)
+  forget(id)
+  return 'GONE'
+end
+
 local function entry_at(id)
   local entry = redis.call('XRANGE', KEYS[6], id, id)[1]
   return entry and read_entry(entry)
@@ -59,7 +65,8 @@ local function again(id, k, deliveries, score, text)
   k.received = 0
   if text then
     local it = entry_at(id)
-    local reason = fate({ attempts = k.attempts, claims = deliveries - k.unsent, due = it and it.due or 0 },
+    if not it then return lost(id) end
+    local reason = fate({ attempts = k.attempts, claims = deliveries - k.unsent, due = it.due },
       math.floor(score * 1e6), limits)
     if reason then return die(id, k, deliveries, reason, text) end
   end
@@ -104,7 +111,7 @@ function verbs.reschedule(id, _, _, _, detail)
   if word == 'in' then score = (now_us + score) / 1e6 end
   score = math.min(score, LATEST)
   local it = entry_at(id)
-  if not it then return forget(id) end
+  if not it then return lost(id) end
   move(id, score)
   kept[#kept + 1], kept[#kept + 2] = id,
     'D' .. cmsgpack.pack({ it.timer_id, score, '', envelope ~= '' and envelope or it.envelope })

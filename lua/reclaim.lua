@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken
 -- ARGV[1] microseconds after which an entry counts as left
--- ARGV[2] how many entries to look at, the oldest first, 1 to 500
+-- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
 -- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
 -- Returns { number given back, { timer_id, reason, and so on, of those that died } }
 --         error WRONGKEYTYPE
@@ -12,15 +12,23 @@
 -- Full    the first write is a delete.
 
 local DAY = 86400000000
+local STEP, BYTES = 20, 16777216 -- entries that are read at a time, and bytes after which no more are
 
 local bad = wrong_type()
 if bad then return bad end
 
 local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
 local limits = read_limits(3)
-local entries = redis.call('LRANGE', KEYS[7], -most, -1) -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
-local whole = redis.call('LLEN', KEYS[7]) <= most
+local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
+while #entries < most and size < BYTES do
+  local part = redis.call('LRANGE', KEYS[7], -#entries - math.min(STEP, most - #entries), -#entries - 1)
+  if #part == 0 then break end
+  for n = #part, 1, -1 do entries[#entries + 1], size = part[n], size + #part[n] end
+end
+local whole = redis.call('LLEN', KEYS[7]) <= #entries
 local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
+
+local function unhex(two) return string.char(tonumber(two, 16)) end
 
 -- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is none of ours.
 local function known(entry)
@@ -29,12 +37,21 @@ local function known(entry)
   if not fine or type(head) ~= 'table' or type(head.occurrence_id) ~= 'string' or type(head.timer_id) ~= 'string' then
     return nil
   end
+  -- Others may write what looks like ours: of that only what has our form is read.
+  local headers, given = {}, type(head.headers) == 'table' and head.headers or {}
+  given['content-type'] = head.content_type ~= '' and head.content_type or nil
+  for name, text in pairs(given) do
+    if type(name) == 'string' and type(text) == 'string' and #name < 65536 and #text < 65536 then headers[name] = text end
+  end
+  local due, occurrence = tonumber((head.due_time)), string.match(head.occurrence_id, '/(%x+)$') or ''
   local since, times = cut(redis.call('HGET', KEYS[8], head.occurrence_id) or '')
   return { head = head, name = head.occurrence_id, since = tonumber(since), times = tonumber(times) or 0,
-    payload = string.sub(entry, at + 1) }
+    payload = string.sub(entry, at + 1), headers = headers, due = due or 0,
+    occurrence = #occurrence == 32 and string.gsub(occurrence, '%x%x', unhex) or NO_NONCE }
 end
 
-for _, entry in ipairs(entries) do
+for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken first
+  local entry = entries[n]
   local it = known(entry)
   if it then
     seen[it.name] = true
@@ -44,12 +61,9 @@ for _, entry in ipairs(entries) do
       gone[#gone + 1] = entry
       it.times = it.times + 1
       if it.times >= limits.attempts then
-        local headers = type(it.head.headers) == 'table' and it.head.headers or {}
-        headers['content-type'] = it.head.content_type ~= '' and it.head.content_type or nil
-        local r = fresh(tonumber(it.head.due_time) or 0, 0)
-        r.attempts, r.claims = it.times, it.times
-        r.occurrence = string.gsub(string.sub(it.name, -32), '%x%x', function(two) return string.char(tonumber(two, 16)) end)
-        dead[#dead + 1] = { it.head.timer_id, r, sealed(it.payload, headers), 'attempts',
+        local r = fresh(it.due, 0)
+        r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence
+        dead[#dead + 1] = { it.head.timer_id, r, sealed(it.payload, it.headers), 'attempts',
           'its workers did not finish it', NO_NONCE, limits.keep }
         deaths[#deaths + 1], deaths[#deaths + 2] = it.head.timer_id, 'attempts'
         seen[it.name] = nil

@@ -25,6 +25,8 @@
 -- Race    a relay that dies while a handler runs: nobody settles, so whoever takes the entry counts the attempt.
 -- Full    the first write is a delete, or one that Redis permits at its maxmemory.
 
+local LOOK = 500 -- entries that one call takes, whatever becomes of them
+
 MARKS = KEYS[9]
 local bad = wrong_type()
 if bad then return bad end
@@ -46,11 +48,12 @@ end
 
 local done = promote(now_us, limit, room, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
 local timers, deaths, dead, acked, kept, missing = {}, done.deaths, {}, {}, {}, 0
-local count, bytes = 0, 0
+local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
 -- Take one entry that is pending with us by now, for the `deliveries`-th time.
 local function take(entry, deliveries, raw)
   local it, k = read_entry(entry), known(raw)
+  looked, bytes = looked + 1, bytes + #it.envelope
   if it.only_group and it.only_group ~= group then -- somebody else's second try
     acked[#acked + 1] = entry[1]
     return
@@ -68,7 +71,7 @@ local function take(entry, deliveries, raw)
     acked[#acked + 1] = entry[1]
     return
   end
-  count, bytes = count + 1, bytes + #it.envelope
+  count = count + 1
   for _, part in ipairs({ entry[1], deliveries, it.timer_id, it.envelope, number(it.due), it.occurrence_id,
     k.attempts, before.claims + 1, k.suspect == 1 and '1' or '', it.approximate and '1' or '' }) do
     timers[#timers + 1] = part
@@ -78,27 +81,28 @@ end
 -- Make pending entries ours, one delivery more each, and take them.
 local function take_again(ids)
   if #ids == 0 then return end
-  local known_of, there = redis.call('HMGET', KEYS[8], unpack(ids)), {}
+  local known_of, there, before = redis.call('HMGET', KEYS[8], unpack(ids)), {}, {}
+  for n, id in ipairs(ids) do before[n] = select(3, pending(group, id)) or 0 end
   for _, entry in ipairs(redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(ids))) do
     if entry and entry[2] then there[entry[1]] = entry end
   end
   for n, id in ipairs(ids) do
     local entry = there[id]
     if entry then
-      local _, _, deliveries = pending(group, id)
-      take(entry, deliveries, known_of[n])
-    else -- trimmed by somebody; what Redis 6 still calls pending is so no longer
-      missing = missing + 1
+      take(entry, before[n] + 1, known_of[n])
+    else -- acknowledged by a plain consumer, or trimmed by somebody; what Redis 6 still calls pending is so no longer
+      if before[n] > 0 then missing = missing + 1 end
       acked[#acked + 1] = id
     end
   end
 end
 
--- How many more may be read without going far beyond the bytes: as many as fit by the mean of those before.
+-- How many more may be read without going far beyond the bytes: as many as fit by the mean of those before. Those that
+-- die, or are for another group, have their bound as well: a group that was away may find any number of them.
 local function may_read(at_first)
-  if count == 0 then return math.min(limit, at_first) end
+  if looked == 0 then return math.min(limit, at_first) end
   if bytes >= room then return 0 end
-  return math.min(limit - count, 100, math.ceil((room - bytes) / (bytes / count + 1)))
+  return math.min(limit - count, LOOK - looked, 100, math.ceil((room - bytes) / (bytes / looked + 1)))
 end
 
 -- First what waits for another try. A timer that comes again for this group alone is put into the stream.
@@ -113,7 +117,7 @@ while tried < #due do
   for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
     if raw and string.sub(raw, 1, 1) == 'D' then
       local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
-      if occurrence == '' then occurrence = timer_id .. '/' .. hex(ARGV[3]) end
+      if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32) end -- no two alike
       redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
         'only_group', group, '__data__', envelope)
       detached[#detached + 1] = part[n]
@@ -130,7 +134,9 @@ end
 -- Then a step of the round over what is pending: what has been idle for a lease is a dead consumer's. All that is
 -- found is ours from then on, and so it has to be taken.
 local next_cursor, most = '0-0', may_read(32)
-if cursor ~= '' and most > 0 and summary[1] > 0 then
+if cursor ~= '' and most <= 0 then
+  next_cursor = cursor -- no room: the round goes on there, or its end might never be reached
+elseif cursor ~= '' and summary[1] > 0 then
   local found = redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most,
     'JUSTID')
   next_cursor = found[1]

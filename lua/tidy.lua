@@ -3,7 +3,7 @@
 -- KEYS    timeline, payloads, leases, dead, pause, stream
 -- ARGV[1] milliseconds after which a consumer that has nothing pending is gone
 -- ARGV[2] at most so many entries stay, whoever has not had them; 0: any number
--- ARGV[3] about how many entries to remove at most
+-- ARGV[3] about how many entries to remove at most. Where half as many were, there may be more
 -- Returns { entries removed that all groups have acknowledged, entries removed by ARGV[2], consumers removed }
 --         error WRONGKEYTYPE
 -- Race    a consumer that takes something as it is removed: what is pending is asked in the same step, and Redis
@@ -61,7 +61,8 @@ if floor then
   trimmed = redis.call('XTRIM', KEYS[6], 'MINID', '~', floor, 'LIMIT', step)
   if trimmed < step / 2 then trimmed = trimmed + redis.call('XTRIM', KEYS[6], 'MINID', floor) end
 end
-if most > 0 and redis.call('XLEN', KEYS[6]) > most then
+-- Only once nothing is left that all have acknowledged: what goes then is missing somewhere.
+if most > 0 and trimmed < step / 2 and redis.call('XLEN', KEYS[6]) > most then
   dropped = redis.call('XTRIM', KEYS[6], 'MAXLEN', '~', most, 'LIMIT', step)
   if dropped < step / 2 then dropped = dropped + redis.call('XTRIM', KEYS[6], 'MAXLEN', most) end
 end

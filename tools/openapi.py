@@ -66,7 +66,7 @@ PROBLEMS = {
     413: "The body has more than api.max_body_bytes.",
     415: "The body is not said to be JSON.",
     422: "A field is wrong, and named.",
-    429: "The topic holds max_waiting timers.",
+    429: "The topic holds max_waiting timers. Or too many deliveries are waited for, or not settled.",
     500: "The relay could not do it; its log says why.",
     503: "Redis is away, and nothing is known to be stored: repeat the call, if it names its timer. Or the "
     "relay stops.",

@@ -12,12 +12,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 
 from relay.api import translate
 from relay.core.dispatch import Dispatch
-from relay.core.errors import InvalidField, StoreUnavailable
+from relay.core.errors import InvalidField, StoreUnavailable, TooMany
 from relay.core.outcomes import ACKED
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
@@ -32,6 +33,13 @@ SETTLE_TIMEOUT = 5.0
 
 REMEMBERED = 10_000
 """Deliveries that have ended and of which is still known how."""
+
+MOST_CALLS = 1_000
+"""Calls that wait, or whose answer is being written, at a time."""
+
+MOST_HELD = 10_000
+"""Deliveries of which nobody has said how they ended, after which nobody gets more. Each is renewed and
+remembered until it is settled or given up."""
 
 ACK, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_EXTEND
 
@@ -107,25 +115,37 @@ class Taken:
     """What a call took, until it is known whether it came to the consumer. May be empty."""
 
     def __init__(
-        self, engine: Engine, session: Session, leases: list[Lease], hold: Callable[[], None]
+        self,
+        engine: Engine,
+        session: Session,
+        leases: list[Lease],
+        hold: Callable[[], None],
+        over: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._session = session
         self._hold = hold
+        self._over = over
         self.leases = leases
 
     def handed(self) -> None:
         """The answer was written: the attempts count."""
+        self._over()
         self._engine.received(self._session, [lease.token for lease in self.leases])
         self._hold()
 
     def give_back(self) -> None:
         """The consumer has gone before that: no attempt."""
+        self._over()
         for lease in self.leases:
             self._engine.give_back(
                 self._session, lease.token, received=False, suspect=lease.timer.suspect, began=False
             )
         self._engine.detach(self._session, broken=False)
+
+
+def _nothing() -> None:
+    """There is nothing to do."""
 
 
 class Consumers:
@@ -135,31 +155,51 @@ class Consumers:
         self._engine = engine
         self._held: dict[bytes, _Held] = {}
         self._ended: OrderedDict[bytes, Problem] = OrderedDict()
+        self._asked: dict[Session, int] = {}
+        """The calls that wait, or whose answer is being written: how many deliveries each may have."""
 
     async def receive(self, topic: str, *, limit: int, wait: float, visibility: float | None) -> Taken | None:
         """Take up to `limit` deliveries of a topic; wait for the first up to `wait` seconds.
 
         Empty if none came, None if the relay drains. `visibility`: seconds in which an outcome must come,
-        at most and by default the topic's `delivery_timeout`. Raises `InvalidField`.
+        at most and by default the topic's `delivery_timeout`. Raises `InvalidField`, and `TooMany`.
         """
         admit(self._engine, "topic", [topic])
         lifetime = self._engine.lifetime(topic)
         if visibility is not None and visibility > lifetime:
             raise InvalidField("visibility_sec", f"is more than the topic allows, which is {lifetime:g}")
+        limit = self._admitted(limit)
         session = self._engine.open([topic], limit)
         leases: list[Lease] = []
+        self._asked[session] = limit
         try:
             self._engine.attach(session)
             with anyio.move_on_after(max(wait, LEAST_WAIT)):
                 leases = await self._first(session)
         finally:
             if not leases:  # also if the caller has gone: then what was on its way to it is released
+                del self._asked[session]
                 self._engine.detach(session, broken=False)
         if not leases:
-            return None if self._engine.draining else Taken(self._engine, session, [], lambda: None)
+            return None if self._engine.draining else Taken(self._engine, session, [], _nothing, _nothing)
         self._engine.resize(session, 0)
         held = _Held(topic, session, min(visibility or lifetime, lifetime), len(leases) > 1, {})
-        return Taken(self._engine, session, leases, lambda: self._hold(held, leases))
+        return Taken(
+            *(self._engine, session, leases),
+            hold=lambda: self._hold(held, leases),
+            over=partial(self._over, session),
+        )
+
+    def _over(self, session: Session) -> None:
+        self._asked.pop(session, None)
+
+    def _admitted(self, limit: int) -> int:
+        """How many of `limit` deliveries one more call may have, at least one; raises `TooMany`."""
+        if len(self._asked) >= MOST_CALLS:
+            raise TooMany(f"{MOST_CALLS} calls wait for deliveries already; wait in fewer")
+        if len(self._held) >= MOST_HELD:
+            raise TooMany(f"{MOST_HELD} deliveries have no outcome yet; settle those that were received")
+        return max(1, min(limit, MOST_HELD - len(self._held) - sum(self._asked.values())))
 
     async def _first(self, session: Session) -> list[Lease]:
         """The first deliveries; empty once the session drains. Taken, they are answered without a pause, so

@@ -12,6 +12,7 @@ from relay.core.errors import (
     StoreFull,
     StoreUnavailable,
     TimerNotFound,
+    TooMany,
     TopicFull,
     WrongKeyType,
 )
@@ -37,6 +38,9 @@ KINDS: dict[type[RelayError], Kind] = {
     TimerNotFound: Kind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     TopicFull: Kind(
         code_pb2.RESOURCE_EXHAUSTED, 429, "topic-full", "The topic holds as many timers as it may", 5
+    ),
+    TooMany: Kind(
+        code_pb2.RESOURCE_EXHAUSTED, 429, "too-many", "There are as many of these as the relay keeps", 1
     ),
     StoreFull: Kind(code_pb2.RESOURCE_EXHAUSTED, 507, "store-full", "Redis is full", 5),
     StoreUnavailable: Kind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1),

@@ -4,6 +4,7 @@
     ├── InvalidField           bad input; names the field and says what to do
     ├── TimerNotFound          no such timer
     ├── TopicFull              the topic holds as many timers as it may
+    ├── TooMany                more waits or is held than the relay keeps
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
@@ -49,6 +50,10 @@ class TopicFull(RelayError):
     def of(cls, topic: str, limit: int) -> TopicFull:
         """With the name, and the topic's `max_waiting`."""
         return cls(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
+
+
+class TooMany(RelayError):
+    """More calls wait, or more deliveries are held, than the relay keeps."""
 
 
 class StoreError(RelayError):

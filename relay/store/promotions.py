@@ -32,6 +32,9 @@ GONE = 600.0
 TRIM = 10_000
 """Entries that one call removes from a stream, roughly."""
 
+TRIMS = 100
+"""Calls of one round at most, while there is more to remove: no stream grows faster than it is trimmed."""
+
 MOST_GROUPS = 50
 """Groups of a stream of which is told how they stand."""
 
@@ -107,10 +110,7 @@ class RedisPromotions:
         """See `Promotions.tidy`."""
         policy = self._policy(topic)
         if policy.dispatch is Dispatch.STREAM:
-            trimmed, dropped, consumers = await self._streams(
-                "tidy", topic, round(GONE * 1000), policy.stream.max_length, TRIM
-            )
-            return Tidied(trimmed=trimmed, dropped=dropped, consumers=consumers)
+            return await self._trim(topic, policy.stream.max_length)
         timeout = policy.ready.processing_timeout
         if not timeout:
             return Tidied()
@@ -118,6 +118,15 @@ class RedisPromotions:
             "reclaim", topic, micros(timeout), LOOK, *limit_words(policy.limits)
         )
         return Tidied(returned=returned, deaths=pairs(deaths))
+
+    async def _trim(self, topic: str, max_length: int) -> Tidied:
+        trimmed = dropped = consumers = 0
+        for _ in range(TRIMS):
+            reply = await self._streams("tidy", topic, round(GONE * 1000), max_length, TRIM)
+            trimmed, dropped, consumers = trimmed + reply[0], dropped + reply[1], consumers + reply[2]
+            if max(reply[:2]) < TRIM / 2:
+                break
+        return Tidied(trimmed=trimmed, dropped=dropped, consumers=consumers)
 
     async def standing(self, topic: str) -> Standing:
         """See `Promotions.standing`. One pipeline, and with a stream another one for its groups."""

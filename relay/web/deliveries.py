@@ -137,6 +137,7 @@ OPERATIONS = (
             "additionalProperties": False,
         },
         takes_deliveries=True,
+        problems=(429,),
     ),
     Operation(
         "POST",

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
+from functools import reduce
 from typing import Any, NoReturn
 
 from google.protobuf import json_format
@@ -26,6 +27,10 @@ from relay.core.instants import SECOND
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 SECONDS = "_sec"
 """Ends the name of a Duration that is given as a number of seconds."""
+
+MARGIN = 50
+"""How much deeper the JSON of a payload may come to stand and can still be written: inside other values, and
+at another depth of calls."""
 
 MESSAGE, PAYLOAD, CONTENT_TYPE = "message", "payload", "content_type"
 TEXT_TYPE, JSON_TYPE = "text/plain", "application/json"
@@ -68,10 +73,24 @@ def _no_constant(name: str) -> NoReturn:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise NotJson(f"has the key {twice!r} twice in one object")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise NotJson(f"has the key {name!r} twice in one object")
+            seen.add(name)
+    for name in found:
+        if not name.isascii() and not is_text(name):  # no field, nor could an answer name it
+            raise NotJson(f"has half a character in the key {name!r}")
     return found
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written: JSON can spell half a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def dump(value: Any) -> bytes:
@@ -200,7 +219,7 @@ def prefix(enum: EnumDescriptor) -> str:
 
 
 def _enum(enum: EnumDescriptor, text: str, path: str) -> str:
-    for name in (text, prefix(enum) + text.upper()):
+    for name in (text, prefix(enum) + text.upper()) if is_text(text) else ():
         if name in enum.values_by_name:
             return name
     short = [name.removeprefix(prefix(enum)).lower() for name in enum.values_by_name][1:]
@@ -210,7 +229,7 @@ def _enum(enum: EnumDescriptor, text: str, path: str) -> str:
 def _duration(path: str, value: Any) -> Duration:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidField(path, "must be a number of seconds")
-    if math.isinf(value):
+    if isinstance(value, float) and math.isinf(value):
         raise InvalidField(path, "is too large")
     exact = Decimal(repr(value)) * SECOND  # what was written: 0.1 is a tenth
     instant = validate.delay(int(exact.to_integral_value(ROUND_CEILING)), path)
@@ -250,11 +269,13 @@ def with_message(value: dict[str, Any], payload: bytes) -> dict[str, Any]:
     content_type = str(value.get(CONTENT_TYPE, ""))
     try:
         if _is_json(content_type):
-            return {**value, MESSAGE: parse(payload)}
+            message = parse(payload)
+            dump(reduce(lambda inner, _: [inner], range(MARGIN), message))
+            return {**value, MESSAGE: message}
         if content_type.lower().startswith("text/"):
             return {**value, MESSAGE: payload.decode()}
-    except ValueError:
-        pass  # it is not what it says; it stands in `payload`
+    except (ValueError, RecursionError):
+        pass  # not what it says, or it can't be said again, as 1e999 and half a character; see `payload`
     return value
 
 

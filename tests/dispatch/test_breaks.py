@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from relay.core.dispatch import Reclaim
+from relay.core.outcomes import Verb
 from relay.core.policy import TopicPolicy
 from tests.dispatch import test_list as ready
 from tests.dispatch import test_stream as stream
@@ -40,19 +41,58 @@ def of_stream(script: str, old: str, new: str, killer: Scenario) -> Held:
 
 no_push = partial(ready.test_a_right_that_is_missing_loses_nothing, right="lpush")
 no_zrem = partial(ready.test_a_right_that_is_missing_loses_nothing, right="zrem")
+no_xadd = partial(ready.test_a_right_that_is_missing_loses_nothing, right="xadd")
 no_hdel = partial(ready.test_a_right_that_is_missing_loses_nothing, right="hdel")
 dedicated = partial(stream.test_who_reclaims, reclaim=Reclaim.DEDICATED, new=[], left=["a"])
 sent = partial(stream.test_a_release, flags={}, attempt=1, claims=2)
 unsent = partial(stream.test_a_release, flags={"unsent": True}, attempt=1, claims=1)
 received = partial(stream.test_a_release, flags={"received": True}, attempt=2, claims=2)
+in_steps = partial(stream.test_what_is_not_for_us_is_taken_in_steps, fields={"only_group": "audit"})
+dropped = partial(stream.test_what_was_dropped_can_t_come_again, verb=Verb.RESCHEDULE)
+looks_alike = partial(ready.test_an_entry_that_looks_like_ours, theirs={"headers": {"a": {}}})
 
 BREAKS = {
+    # Bounds of a claim
+    "any number that is not for us": of_stream("take", "LOOK - looked, ", "", in_steps),
+    "a round that begins anew without room": of_stream(
+        "take", "  next_cursor = cursor --", "  --", stream.test_a_round_goes_on_after_claims_without_room
+    ),
+    "what was acknowledged is missed": of_stream(
+        "take", "if before[n] > 0 then", "if true then", stream.test_a_plain_consumer_ends_what_waits
+    ),
+    "one occurrence for all that come again": of_stream(
+        "take",
+        "string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32)",
+        "hex(ARGV[3])",
+        stream.test_equal_ids_come_again_as_two_occurrences,
+    ),
+    "what was dropped is rescheduled": of_stream(
+        "finish",
+        "  if not it then return lost(id) end\n  move",
+        "  if not it then return forget(id) end\n  move",
+        dropped,
+    ),
+    "foreign headers are taken as they are": of_list(
+        "reclaim", "type(text) == 'string' and #name", "#name", looks_alike
+    ),
+    "any number of bytes of a processing list": of_list(
+        "reclaim", " and size < BYTES", "", ready.test_large_entries_come_back_in_steps
+    ),
+    "what comes back is taken last": of_list(
+        "reclaim",
+        "for n = #entries, 1, -1 do",
+        "for n = 1, #entries do",
+        ready.test_large_entries_come_back_in_steps,
+    ),
     # Promotion
     "early": of_list(
         "ready", "'-inf', number(now_us / 1e6), 'W", "'-inf', '+inf', 'W", ready.test_never_early
     ),
     "pushed before it is known that it can be removed": of_list(
         "ready", "  redis.call('ZREM', KEYS[1], NO_NONCE)\n", "", no_zrem
+    ),
+    "pushed before it is known that it can be recorded": of_list(
+        "ready", "  if JOURNAL and not string.find", "  if false and not string.find", no_xadd
     ),
     "nothing is removed": of_list(
         "ready", "    redis.call('ZREM', KEYS[1], unpack(gone))\n", "", ready.test_a_due_timer_moves_whole
@@ -311,6 +351,9 @@ BREAKS = {
         stream.test_many_are_trimmed,
     ),
     "no limit": of_stream("tidy", "if most > 0 and", "if false and", stream.test_a_limit_drops_and_says_so),
+    "dropped while there is more to trim": of_stream(
+        "tidy", "most > 0 and trimmed < step / 2 and", "most > 0 and", stream.test_more_is_trimmed_at_once
+    ),
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import json
+from typing import Any, cast
 
 import pytest
 
@@ -160,9 +161,10 @@ async def test_a_full_redis_drains(desk: Desk) -> None:
     assert desk.left() == (0, 0, 0)
 
 
-@pytest.mark.parametrize("right", ["lpush", "zrem", "hdel"])
+@pytest.mark.parametrize("right", ["lpush", "zrem", "hdel", "xadd"])
 async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> None:
     """Where one command is not permitted, the timer stays as it is, and nothing is pushed again and again."""
+    desk.keep = 100 if right == "xadd" else 0
     await desk.put("a")
     desk.raw.acl_setuser(
         "short", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=[f"-{right}"]
@@ -171,7 +173,10 @@ async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> 
         async with desk.redis.client() as connection:
             await connection.execute_command("AUTH", "short", "x")
             promotions = RedisPromotions(
-                connection, lambda _: desk.policy, texts=texts(LIST_VERBS, *desk.breaks)
+                connection,
+                lambda _: desk.policy,
+                journals=desk.journals,
+                texts=texts(LIST_VERBS, *desk.breaks),
             )
             with pytest.raises(StoreError):
                 await promotions.promote(desk.topic, limit=10, nonce=N1)
@@ -301,6 +306,24 @@ async def test_what_kills_every_worker_dies(desk: Desk) -> None:
     assert desk.entries()[0].head["occurrence_id"] == letter.occurrence_id
 
 
+async def test_large_entries_come_back_in_steps(desk: Desk) -> None:
+    """So many bytes at a time as the server can look at; the oldest is the next to be taken."""
+    desk.patience(10)
+    for n in range(50):
+        await desk.put(f"t{n:02}", NOW - 60 + n, bytes(500_000))
+        await desk.promote()
+        take(desk)
+    assert (await desk.tidy()).returned == 0
+    desk.later(10)
+    assert (await desk.tidy()).returned == 40
+    assert [entry.timer_id for entry in desk.entries()] == [f"t{n:02}" for n in range(40)]
+    assert (await desk.tidy()).returned == 0
+    desk.later(20)
+    assert (await desk.tidy()).returned == 10
+    assert desk.raw.llen(desk.processing) == 0
+    assert desk.raw.llen(desk.ready) == 50
+
+
 async def test_other_peoples_entries_are_left_alone(desk: Desk) -> None:
     """Whatever else stands in the processing list is not ours to move."""
     desk.patience(10)
@@ -309,6 +332,36 @@ async def test_other_peoples_entries_are_left_alone(desk: Desk) -> None:
         desk.later(seconds)
         assert (await desk.tidy()).returned == 0
     assert desk.raw.llen(desk.processing) == 5
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"headers": ["a"]},
+        {"headers": {"a": {}}},
+        {"headers": {"a": "x" * 70_000}},
+        {"content_type": 7},
+        {"content_type": None},
+        {"due_time": {}},
+        {"occurrence_id": "short"},
+    ],
+)
+async def test_an_entry_that_looks_like_ours(desk: Desk, theirs: dict[str, Any]) -> None:
+    """It is given back and dies like one of ours, and does not keep those beside it from being given back."""
+    desk.patience(10, attempts=1)
+    entry = {"timer_id": "theirs", "occurrence_id": f"theirs/{'ab' * 16}", "due_time": 1, **theirs}
+    desk.raw.lpush(desk.processing, f"{json.dumps(entry)}\npayload")
+    await desk.put("a")
+    await desk.promote()
+    take(desk)
+    await desk.tidy()
+    desk.later(10)
+    assert sorted((await desk.tidy()).deaths) == [("a", "attempts"), ("theirs", "attempts")]
+    assert desk.raw.llen(desk.processing) == 0
+    page = await desk.topics.dead_page(desk.topic, limit=10, cursor="")
+    await desk.topics.redrive(desk.topic, [letter.dead_id for letter in page.letters])
+    desk.later(20)
+    assert (await desk.promote(N2)).promoted == 2
 
 
 async def test_no_timeout_no_look(desk: Desk) -> None:

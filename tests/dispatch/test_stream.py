@@ -7,12 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from relay.api import translate
 from relay.core.dispatch import Reclaim
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb, Verdict
 from relay.core.timers import NewTimer
+from relay.engine.lease import Lease
+from relay.store import promotions
 from tests.dispatch.desk import LEASE, N1, Desk
 from tests.lua.bench import NOW
 
@@ -291,6 +294,21 @@ async def test_a_reschedule_is_its_groups(fan: Desk) -> None:
     assert (one.traces(), audit.pending()) == ((0, 0), [])
 
 
+async def test_equal_ids_come_again_as_two_occurrences(fan: Desk) -> None:
+    """Also in one claim: whoever deduplicates by the occurrence would lose one."""
+    one = fan.reader()
+    await one.claim()
+    for _ in range(2):
+        await fan.put("a")
+        timer = await one.one()
+        later = NewTimer("a", b"", NOW + SECOND)
+        assert await one.settle(timer, Verb.RESCHEDULE, again=later) is Verdict.OK
+    await fan.put("a", NOW + SECOND)
+    fan.later(1)
+    again = await one.take()
+    assert len({timer.occurrence_id for timer in again}) == len(again) == 3
+
+
 async def test_equal_messages_arrive_twice(fan: Desk) -> None:
     """Also of one id, in one batch: each has its own lease."""
     one = fan.reader()
@@ -337,6 +355,41 @@ async def test_a_round_goes_in_a_circle(fan: Desk) -> None:
     for _ in range(5):
         found += await two.names()
     assert found == ["last"]
+
+
+async def test_a_round_goes_on_after_claims_without_room(fan: Desk) -> None:
+    """Retries that fill a claim do not send the round back to its start: its end might never be reached."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 9 + n) for n in range(4)])
+    await one.take()
+    one.idle(30.0)
+    first = await two.one(limit=1)
+    found = [first.timer_id]
+    for _ in range(3):
+        await two.settle(first, Verb.NACK, retry_after=0)
+        first = await two.one(limit=1)
+        two.idle(30.0)
+        found += await two.names(limit=1)
+    assert found == ["t0", "t1", "t2", "t3"]
+
+
+@pytest.mark.parametrize("fields", [{"only_group": "audit"}, {"expires": "1"}])
+async def test_what_is_not_for_us_is_taken_in_steps(fan: Desk, fields: dict[Any, Any]) -> None:
+    """A group that was away may find any number of entries that have expired, or that are another group's."""
+    one = fan.reader()
+    await one.claim()
+    with fan.raw.pipeline() as pipe:
+        for n in range(9_000):
+            pipe.xadd(fan.stream, {"timer_id": f"t{n}", **fields})
+        pipe.xadd(fan.stream, {"timer_id": "last"})
+        pipe.execute()
+    claims = 0
+    while (claim := await one.claim(limits=KEEP)).next == NOW:
+        assert (claim.timers, len(claim.deaths)) == ([], 500 if "expires" in fields else 0)
+        claims += 1
+    assert claims == 18
+    assert [timer.timer_id for timer in claim.timers] == ["last"]
+    assert one.pending() == [("one", 1)]
 
 
 async def test_more_is_taken_at_once(fan: Desk) -> None:
@@ -419,6 +472,25 @@ async def test_many_are_trimmed(fan: Desk) -> None:
     assert fan.raw.xlen(fan.stream) == 3
 
 
+async def test_more_is_trimmed_at_once(fan: Desk) -> None:
+    """However many were acknowledged since the last round; a limit drops none in their place."""
+    one = fan.reader()
+    await one.claim()
+    count = 2 * promotions.TRIM + 3
+    with fan.raw.pipeline(transaction=False) as pipe:
+        for _ in range(count):
+            pipe.xadd(fan.stream, {"a": ""})
+        pipe.execute()
+    last = cast("list[Any]", fan.raw.xrevrange(fan.stream, count=4))[-1][0]
+    fan.raw.xgroup_setid(fan.stream, "billing", last)
+    fan.policy = type(fan.policy)(
+        dispatch=fan.policy.dispatch, stream=type(fan.policy.stream)("billing", max_length=3)
+    )
+    tidied = await fan.tidy()
+    assert (tidied.trimmed, tidied.dropped) == (count - 3, 0)
+    assert fan.raw.xlen(fan.stream) == 3
+
+
 async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
     """By `max_length`, which asks for it; what was pending then is given up, and counted."""
     one = fan.reader()
@@ -440,6 +512,19 @@ async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
     assert one.traces() == (0, 0)
     assert one.pending() == [("two", 2), ("two", 2)]
     assert await one.settle(taken[0]) is Verdict.GONE
+
+
+@pytest.mark.parametrize("verb", [Verb.RESCHEDULE, Verb.NACK])
+async def test_what_was_dropped_can_t_come_again(fan: Desk, verb: Verb) -> None:
+    """Whoever asks for it is told so; it has not died of its age, either."""
+    one = fan.reader()
+    await fan.put("a")
+    timer = await one.one()
+    fan.raw.xtrim(fan.stream, maxlen=0)
+    again = NewTimer("a", b"", NOW + SECOND) if verb is Verb.RESCHEDULE else None
+    limits = Limits(max_age=SECOND, keep=True)
+    assert await one.settle(timer, verb, again=again, limits=limits) is Verdict.GONE
+    assert (one.pending(), one.traces()) == ([], (0, 0))
 
 
 async def test_consumers_that_are_gone(fan: Desk) -> None:
@@ -476,6 +561,45 @@ async def test_other_peoples_occurrence_ids_are_text(fan: Desk) -> None:
     timer = await one.one()
     assert (timer.readable, timer.occurrence_id) == (True, "\\xff/1")
     assert await one.settle(timer) is Verdict.OK
+
+
+async def test_other_peoples_entries_can_be_told(fan: Desk) -> None:
+    """Whatever stands in them: an application's stream must not break of it. Who can't be named dies."""
+    one = fan.reader()
+    await one.claim()
+    odd: list[dict[Any, Any]] = [
+        {"timer_id": "a", "occurrence_id": b"\xff"},
+        {"timer_id": "b", "due_time": "nan", "__data__": b"\x89BIN\r\n\x1a\n\xff"},
+        {"timer_id": "c", "due_time": "-inf", "__data__": b'{"data": "\\ud800"}'},
+        {"timer_id": "", "due_time": "1e999", "expires": "nan"},
+        {"timer_id": b"\xff"},
+    ]
+    for fields in odd:
+        fan.raw.xadd(fan.stream, fields)
+    timers = await one.take()
+    assert [timer.readable for timer in timers] == [True, True, True, True, False]
+    leases = [
+        Lease(fan.topic, timer, timer.proof, N1, 0.0, 0, 0.0, 0.0) for timer in timers if timer.readable
+    ]
+    assert len(translate.deliveries(leases).deliveries.deliveries) == 4
+    assert (
+        await one.settle(timers[4], Verb.REJECT, reason=Reason.UNREADABLE, limits=KEEP) is Reason.UNREADABLE
+    )
+    for timer in timers[:4]:
+        assert await one.settle(timer) is Verdict.OK
+
+
+async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
+    """Its XACK is the end of an entry that waits for another try, and no loss."""
+    one = fan.reader()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
+    (entry,) = cast("list[Any]", fan.raw.xrange(fan.stream))
+    assert fan.raw.xack(fan.stream, "billing", entry[0]) == 1
+    fan.later(1)
+    claim = await one.claim()
+    assert (claim.timers, claim.missing) == ([], 0)
+    assert one.traces() == (0, 0)
 
 
 async def test_who_is_gone_is_told(fan: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import time
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ import pytest
 
 from relay.core import addresses
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
-from relay.web import guard
+from relay.web import forms, guard
 from tests.rpc.rig import served
 from tests.web.rig import MAX_BODY, Api, with_api
 
@@ -109,6 +110,8 @@ async def test_another_charset(api: Api) -> None:
         (b"[" * 100_000, ""),
         (b'{"delay_sec":' + b"9" * 5_000 + b"}", "digits"),
         (b"{} {}", "Extra data"),
+        (b'{"\\ud800":1}', "half a character in the key"),
+        (b'{"message":{"\\ud800":1},"delay_sec":1}', "half a character in the key"),
     ],
 )  # fmt: skip
 async def test_bodies_that_are_no_json(raw: bytes, words: str) -> None:
@@ -127,7 +130,11 @@ async def test_bodies_that_say_too_little(api: Api, raw: bytes) -> None:
 
 async def test_numbers_that_are_too_large(api: Api) -> None:
     """1e400 is JSON, but no number that JSON of ours could hold."""
-    for raw in (b'{"message":1e400,"delay_sec":1}', b'{"message":1,"delay_sec":1e400}'):
+    for raw in (
+        b'{"message":1e400,"delay_sec":1}',
+        b'{"message":1,"delay_sec":1e400}',
+        b'{"message":1,"delay_sec":1%s}' % (b"0" * 400),
+    ):
         assert (await api.call("POST", TIMERS, raw=raw)).status == 422
 
 
@@ -217,6 +224,15 @@ async def test_errors_of_the_store(
     assert "a secret payload" not in said
     if status == 500:
         assert any(record.levelno == logging.ERROR for record in caplog.records)
+
+
+def test_a_key_twice_among_many() -> None:
+    """It is found by one look at each, since the relay does nothing else meanwhile."""
+    keys = "".join(f'"{n}":0,' for n in range(100_000))
+    began = time.process_time()
+    with pytest.raises(forms.NotJson, match="'last' twice"):
+        forms.parse(f'{{{keys}"last":0,"last":0}}'.encode())
+    assert time.process_time() - began < 5
 
 
 async def test_a_full_topic(api: Api) -> None:

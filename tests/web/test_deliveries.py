@@ -15,6 +15,7 @@ import pytest
 from anyio.abc import SocketStream
 from starlette.requests import ClientDisconnect
 
+from relay.api import deliveries
 from relay.core import addresses
 from relay.core.errors import StoreUnavailable
 from relay.core.policy import RetryPolicy
@@ -75,6 +76,27 @@ async def test_a_timer_is_received_and_acknowledged(api: Api) -> None:
     assert await end(api, delivery) == []
     assert await stored(api) is None
     await nothing_is_held(api)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'"\\ud800"',
+        b'{"\\ud800": 1}',
+        b"[1e999]",
+        b'{"a": 1, "a": 2}',
+        b"[" * 20_000,
+    ],
+)
+async def test_json_that_can_t_be_said_again(api: Api, payload: bytes) -> None:
+    """It stands in `payload` alone. Were it an error, nobody could receive the timer, for ever."""
+    text = base64.b64encode(payload).decode()
+    answer = await api.schedule(timer_id="a", payload=text, content_type="application/json", delay_sec=0)
+    assert answer.status == 201
+    delivery = await one(api)
+    assert base64.b64decode(delivery["payload"]) == payload
+    assert (await api.get("a"))["payload"] == text
+    assert await end(api, delivery) == []
 
 
 async def test_a_caller_waits_until_a_timer_is_due(api: Api) -> None:
@@ -204,6 +226,7 @@ async def test_a_token_is_of_its_topic(api: Api) -> None:
         (RECEIVE, {"visibility_sec": 601}, "visibility_sec"),
         (RECEIVE, {"visibility_sec": 10**400}, "visibility_sec"),
         (RECEIVE, {"topic": "t"}, "topic"),
+        (SETTLE, {"settlements": [{"token": NOBODY, "outcome": "\ud800"}]}, "settlements[0].outcome"),
         (RECEIVE, [], "body"),
         (SETTLE, {}, "settlements"),
         (SETTLE, {"settlements": []}, "settlements"),
@@ -266,6 +289,45 @@ async def test_what_was_given_up_together_comes_back_one_by_one(api: Api) -> Non
         delivery = await one(api, max_deliveries=10, wait_sec=60)
         assert delivery["attempt"] == 2
         assert await end(api, delivery) == []
+
+
+async def test_so_many_are_held_and_no_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who never says how deliveries ended gets no more of them, until one is settled or given up."""
+    monkeypatch.setattr(deliveries, "MOST_HELD", 3)
+    for timer_id in "abcde":
+        await api.schedule(timer_id=timer_id, message=1, delay_sec=0)
+    first = await receive(api, max_deliveries=2)
+    (third,) = await receive(api, max_deliveries=2)
+    refused = await api.call("POST", RECEIVE, {})
+    assert (refused.status, refused.value["type"]) == (429, "urn:relay:problem:too-many")
+    assert await end(api, third) == []
+    (fourth,) = await receive(api, max_deliveries=500, visibility_sec=0.2)
+    await api.relay.until("it is given up", lambda: _held(api, 2))
+    fifth = await one(api, wait_sec=60)
+    assert await end(api, fourth) == ["STALE"]
+    for delivery in (*first, fifth):
+        assert await end(api, delivery) == []
+
+
+async def _held(api: Api, count: int) -> bool:
+    return len(api.app._calls.consumers._held) == count
+
+
+async def test_so_many_calls_wait_and_no_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that has ended, in whichever way, makes room for another."""
+    monkeypatch.setattr(deliveries, "MOST_CALLS", 1)
+    for _ in range(2):
+        async with asking(api, {"wait_sec": 60}):
+            await api.relay.until("it waits", lambda: _sessions(api, 1))
+            refused = await api.call("POST", RECEIVE, {})
+            assert (refused.status, refused.value["type"]) == (429, "urn:relay:problem:too-many")
+        await nothing_is_held(api)
+    assert await receive(api, wait_sec=0) == []
+    await api.schedule(timer_id="a", message=1, delay_sec=0)
+    delivery = await one(api)
+    assert await receive(api, wait_sec=0) == []
+    assert await end(api, delivery) == []
+    assert not api.app._calls.consumers._asked
 
 
 async def test_leases_are_renewed_while_a_consumer_works(api: Api) -> None:

@@ -216,6 +216,7 @@ LONG = "x" * 257
         ({"timer_id": LONG}, "timer_id"),
         ({"timer_id": "a{"}, "timer_id"),
         ({"timer_id": "\ud800"}, "timer_id"),
+        ({"mode": "\ud800"}, "mode"),
         ({"delay_sec": -0.1}, "delay_sec"),
         ({"delay_sec": "1"}, "delay_sec"),
         ({"delay_sec": True}, "delay_sec"),
