@@ -113,7 +113,7 @@ def test_a_delivery_after_a_broken_stream_links_to_the_one_that_broke(
 ) -> None:
     relay = stage.relay(settings=traced(collector, **AT_ONCE))
     stage.producer(relay).schedule(TOPIC, "deadly", {"die": "start", "die_until": 2})
-    application = stage.application(relay, TOPIC)
+    application = stage.application(relay, TOPIC, wait=False)  # it may die before it says that it is ready
     eventually(application.revive, "it is dead")
     first, second = wait_spans(collector, f"deliver {TOPIC}", 2)
     assert first.attributes["error.type"] == "broken"
