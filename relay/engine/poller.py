@@ -11,30 +11,24 @@ from random import random
 import anyio
 
 from relay.core.errors import StoreError, StoreUnavailable
-from relay.core.instants import LATEST, micros
-from relay.core.pacing import Jitter, Pacing, seconds_until
+from relay.core.instants import micros
+from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.deaths import report_deaths
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.link import Link
+from relay.engine.timetable import REFUSED_WAIT, Timetable
 from relay.telemetry.instruments import Instruments
 
 CLAIM_BYTES = 2 << 20
 """Payload bytes that one claim call returns at most, roughly."""
 
-PAUSED_POLL = 0.9
-"""Seconds between two looks at a topic that is paused and has timers due."""
-
 GATHER = 0.002
 """Seconds between two claims at least, while there is more due than there is room for; unless there is room
 for a whole batch, or a quarter of all places are free. What becomes free meanwhile is claimed together."""
-
-REFUSED_WAIT = 5.0
-"""Seconds to wait after Redis refused a claim, such as for a key of the wrong type."""
 
 log = logging.getLogger(__name__)
 
@@ -62,31 +56,18 @@ class Poller:
         self._clock = clock
         self._instruments = instruments
         self._nonce = nonce
-        self._pacing = Pacing(policy, jitter)
-        self._wakeup = Wakeup()
-        self._next_poll = clock.now()
-        self._awaited: int | None = None
-        """The instant for which the next poll is made, if it is made for one."""
+        self._timetable = Timetable(policy, clock, jitter)
         self._gather_until = 0.0
         """Until then a claim waits for more room."""
         self._refused = False
-        self._server_time = (LATEST, clock.now())
-        """The server's time (microseconds) and ours (seconds) at the last claim. Before the first
-        one, any instant counts as past: better a poll too many than a timer overlooked."""
 
     def wake(self) -> None:
         """Capacity has changed."""
-        self._wakeup.set()
+        self._timetable.wakeup.set()
 
     def due_at(self, instant: int) -> None:
         """Poll at `instant` (microseconds by the server's clock; 0: now) if not before."""
-        server, here = self._server_time
-        due = here + (instant - server) / 1e6
-        if due < self._next_poll:
-            self._next_poll = due
-            # What was due at the last claim already may have been taken by that one.
-            self._awaited = instant if instant > server else None
-            self._wakeup.set()
+        self._timetable.due_at(instant)
 
     async def run(self) -> None:
         """Poll for ever."""
@@ -99,10 +80,10 @@ class Poller:
             now = self._clock.now()
             free, places = self._dispatcher.room(self._topic)
             enough = free >= min(places / 4, self._policy.claim_batch)
-            ready = self._next_poll if enough else max(self._next_poll, self._gather_until)
+            ready = self._timetable.next if enough else max(self._timetable.next, self._gather_until)
             if free and ready <= now:
                 break
-            await self._clock.wait(self._wakeup, ready - now if free else math.inf)
+            await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
         # Not to be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
             failure = await self._claim()
@@ -115,10 +96,7 @@ class Poller:
 
     async def _claim(self) -> Exception | None:
         nonce = self._nonce()
-        sent, began = self._clock.now(), time.time_ns()
-        awaited = self._awaited
-        # What is scheduled while the claim is under way may move these two to an earlier time.
-        self._next_poll, self._awaited = math.inf, None
+        sent, began = self._timetable.begin(), time.time_ns()
         try:
             with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
                 claim = await self._store.claim(
@@ -130,36 +108,23 @@ class Poller:
                     limits=self._policy.limits,
                 )
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._next_poll = sent
+            self._timetable.again()
             return failure
         self._link.worked()
         self._refused = False
-        nothing = not (claim.timers or claim.deaths or claim.paused_until is not None)
         self._gather_until = sent + GATHER if len(claim.timers) == places else 0.0
-        self._plan(claim, sent, lost=nothing and awaited is not None and awaited <= claim.now)
+        self._timetable.plan(
+            now=claim.now,
+            next_due=claim.next,
+            taken=bool(claim.timers or claim.deaths),
+            paused_until=claim.paused_until,
+            look_at=claim.look_at,
+            ours_from=claim.deadline,
+        )
         self._report(claim)
         if claim.timers:
             self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, began=began, policy=self._policy)
         return None
-
-    def _plan(self, claim: Claim, sent: float, *, lost: bool) -> None:
-        here = self._clock.now()
-        # The server read its clock somewhere between; the middle halves the error.
-        self._server_time = (claim.now, (sent + here) / 2)
-        until_next = seconds_until(claim.next, claim.now)
-        wait = self._pacing.after_claim(
-            taken=bool(claim.timers or claim.deaths), lost=lost, until_next=until_next
-        )
-        if claim.look_at is not None:
-            wait = min(wait, seconds_until(claim.look_at, claim.now))
-        if claim.paused_until is not None:  # by whoever paused it, it may be resumed without a hint to us
-            wait = min(PAUSED_POLL, seconds_until(claim.paused_until, claim.now))
-        planned = (sent + here) / 2 + wait
-        if planned < self._next_poll:
-            self._next_poll = planned
-            # Behind the new leases' end, the next timer may be one of our own leases, renewed by then.
-            known = claim.next is not None and claim.next < claim.deadline
-            self._awaited = claim.next if known and wait >= until_next else None
 
     def _report(self, claim: Claim) -> None:
         if claim.deaths:

@@ -21,11 +21,11 @@ from relay.engine.dispatcher import Dispatcher
 from relay.engine.keeper import LeaseKeeper
 from relay.engine.lease import Lease
 from relay.engine.link import Link
-from relay.engine.poller import PAUSED_POLL, REFUSED_WAIT
 from relay.engine.promoter import Promoter
 from relay.engine.session import Session
 from relay.engine.sources import Sources
 from relay.engine.tidier import INTERVAL, Tidier
+from relay.engine.timetable import PAUSED_POLL, REFUSED_WAIT
 from tests.engine.doubles import Counts
 from tests.engine.fake_clock import EPOCH, FakeClock, settle
 

@@ -1,0 +1,91 @@
+"""When a topic's timeline is to be asked next: the timing that pollers and promoters share."""
+
+from __future__ import annotations
+
+import math
+from random import random
+
+from relay.core.instants import LATEST
+from relay.core.pacing import Jitter, Pacing, seconds_until
+from relay.core.policy import TopicPolicy
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
+
+PAUSED_POLL = 0.9
+"""Seconds between two looks at a topic that is paused and has timers due."""
+
+REFUSED_WAIT = 5.0
+"""Seconds to wait after Redis refused a call, such as for a key of the wrong type."""
+
+
+class Timetable:
+    """The next call's time: that of the next timer, less where a hint says so, and with a growing floor where
+    other relays are quicker.
+
+    Around each call: `begin`, and then `plan`, or `again` where it failed.
+    """
+
+    def __init__(self, policy: TopicPolicy, clock: Clock, jitter: Jitter = random) -> None:
+        self._clock = clock
+        self._pacing = Pacing(policy, jitter)
+        self.wakeup = Wakeup()
+        """Set when the next call has become an earlier one."""
+        self.next = clock.now()
+        """When the next call is to be made, by our clock."""
+        self._awaited: int | None = None
+        """The instant for which the next call is made, if it is made for one."""
+        self._sent = self.next
+        self._sent_for: int | None = None
+        self._server_time = (LATEST, clock.now())
+        """The server's time (microseconds) and ours (seconds) at the last call. Before the first
+        one, any instant counts as past: better a call too many than a timer overlooked."""
+
+    def due_at(self, instant: int) -> None:
+        """Call at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        server, here = self._server_time
+        due = here + (instant - server) / 1e6
+        if due < self.next:
+            self.next = due
+            # What was due at the last call already may have been taken by that one.
+            self._awaited = instant if instant > server else None
+            self.wakeup.set()
+
+    def begin(self) -> float:
+        """A call is made now; answers when."""
+        self._sent, self._sent_for = self._clock.now(), self._awaited
+        # What is scheduled while the call is under way may move these two to an earlier time.
+        self.next, self._awaited = math.inf, None
+        return self._sent
+
+    def again(self) -> None:
+        """The call failed: the next one is due at once."""
+        self.next = self._sent
+
+    def plan(
+        self,
+        *,
+        now: int,
+        next_due: int | None,
+        taken: bool,
+        paused_until: int | None,
+        look_at: int | None = None,
+        ours_from: int | None = None,
+    ) -> None:
+        """The call was answered: something was taken or not, the server's time is `now`, its next timer's
+        instant `next_due`. `look_at`: an instant to ask at in any case. `ours_from`: from there on, the
+        next timer may be one of our own leases, renewed by then. All in microseconds."""
+        # The server read its clock somewhere between; the middle halves the error.
+        here = (self._sent + self._clock.now()) / 2
+        self._server_time = (now, here)
+        until_next = seconds_until(next_due, now)
+        awaited = self._sent_for is not None and self._sent_for <= now
+        lost = not taken and paused_until is None and awaited
+        wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next)
+        if look_at is not None:
+            wait = min(wait, seconds_until(look_at, now))
+        if paused_until is not None:  # by whoever paused it, it may be resumed without a hint to us
+            wait = min(PAUSED_POLL, seconds_until(paused_until, now))
+        if here + wait < self.next:
+            self.next = here + wait
+            known = next_due is not None and (ours_from is None or next_due < ours_from)
+            self._awaited = next_due if known and wait >= until_next else None
