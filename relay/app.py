@@ -22,11 +22,11 @@ from relay.engine.engine import Engine
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import RedisSettings, Settings
+from relay.settings import Settings
+from relay.settings.keys import key_names
 from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
-from relay.store.keys import KeyNames
 from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
@@ -205,29 +205,6 @@ async def pushed(metrics: Metrics) -> None:
     from relay.telemetry import pushing
 
     await pushing.push(metrics)
-
-
-def key_names(redis: RedisSettings) -> KeyNames:
-    """The names of all keys, as they are set."""
-    return KeyNames(
-        timeline=redis.timeline_key,
-        payloads=redis.payloads_key,
-        leases=redis.leases_key,
-        dead=redis.dead_key,
-        pause=redis.pause_key,
-        journal=redis.journal_key,
-        marks=redis.marks_key,
-        retiring=redis.retiring_key,
-        ready=redis.ready_key,
-        processing=redis.processing_key,
-        taken=redis.taken_key,
-        stream=redis.stream_key,
-        retries=redis.retries_key,
-        group=redis.group_key,
-        topics=redis.topics_key,
-        wake=redis.wake_channel,
-        hash_tags=redis.hash_tags,
-    )
 
 
 async def start_api(

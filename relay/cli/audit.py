@@ -11,7 +11,6 @@ from typing import BinaryIO
 import anyio
 import typer
 
-from relay.app import key_names
 from relay.cli import audit_report, output
 from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, UNAVAILABLE, fail, settings_errors
 from relay.core import validate
@@ -19,6 +18,7 @@ from relay.core.audit import Audit, Verdict
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import Batch
 from relay.settings import load
+from relay.settings.keys import key_names
 from relay.store import examine, journal_file
 from relay.store.connect import Connection, connect
 from relay.store.journal import JournalReader

@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio
 import typer
 
-from relay.app import key_names
 from relay.cli import findings, health, output
 from relay.cli.exits import FAILURE, OK
 from relay.cli.findings import Finding
@@ -16,6 +15,7 @@ from relay.core.dispatch import Dispatch
 from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
 from relay.core.secrets import mask
 from relay.settings import Settings, SettingsError, load
+from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.connect import Connection, connect, guess
 from relay.store.keys import KeyNames

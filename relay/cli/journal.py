@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import typer
 
-from relay.app import key_names
 from relay.cli import output, parse
 from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, UNAVAILABLE, fail, settings_errors
 from relay.core import validate
@@ -19,6 +18,7 @@ from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitS
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Record
 from relay.settings import Settings, load
+from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.connect import connect
 from relay.store.journal import JournalReader

@@ -13,6 +13,7 @@ from relay.core.journal import Journals
 from relay.core.policy import TopicPolicy
 from relay.core.redis_url import parse
 from relay.settings import Settings, load
+from relay.settings.keys import key_names
 from relay.store.bulk import TIMEOUT, BulkStore
 from relay.store.keys import KeyNames
 
@@ -49,19 +50,7 @@ class Target:
         redis, policies = settings.redis, settings.policies()
         return cls(
             redis.location,
-            KeyNames(
-                timeline=redis.timeline_key,
-                payloads=redis.payloads_key,
-                leases=redis.leases_key,
-                dead=redis.dead_key,
-                pause=redis.pause_key,
-                journal=redis.journal_key,
-                marks=redis.marks_key,
-                retiring=redis.retiring_key,
-                topics=redis.topics_key,
-                wake=redis.wake_channel,
-                hash_tags=redis.hash_tags,
-            ),
+            key_names(redis),
             max(redis.command_timeout, TIMEOUT),
             Rules.of(policies.default),
             {topic: Rules.of(policy) for topic, policy in policies.own.items()},

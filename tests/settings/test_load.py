@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from relay.app import key_names
 from relay.core.dispatch import Dispatch, Reclaim
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 from relay.settings import Settings, SettingsError, load
+from relay.settings.keys import key_names
 from relay.store.keys import KeyNames
 
 

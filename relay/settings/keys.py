@@ -1,0 +1,29 @@
+"""The names of the keys in Redis, as the settings have them; the daemon and the pipeline ask here."""
+
+from __future__ import annotations
+
+from relay.settings.tree import RedisSettings
+from relay.store.keys import KeyNames
+
+
+def key_names(redis: RedisSettings) -> KeyNames:
+    """The names of all keys, as they are set."""
+    return KeyNames(
+        timeline=redis.timeline_key,
+        payloads=redis.payloads_key,
+        leases=redis.leases_key,
+        dead=redis.dead_key,
+        pause=redis.pause_key,
+        journal=redis.journal_key,
+        marks=redis.marks_key,
+        retiring=redis.retiring_key,
+        ready=redis.ready_key,
+        processing=redis.processing_key,
+        taken=redis.taken_key,
+        stream=redis.stream_key,
+        retries=redis.retries_key,
+        group=redis.group_key,
+        topics=redis.topics_key,
+        wake=redis.wake_channel,
+        hash_tags=redis.hash_tags,
+    )
