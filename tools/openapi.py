@@ -6,8 +6,6 @@ python tools/openapi.py --check    exit 1, with a diff, if it has drifted
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import json
 import subprocess
 import sys
@@ -28,6 +26,7 @@ from relay.web import forms  # noqa: E402
 from relay.web.api import OPERATIONS  # noqa: E402
 from relay.web.operations import Operation  # noqa: E402
 from relay.web.problems import MEDIA_TYPE, NAMES  # noqa: E402
+from tools.drift import write_or_check  # noqa: E402
 
 DOCUMENT = ROOT / "relay" / "web" / "openapi.json"
 BUF = Path(sys.executable).parent / "buf"
@@ -311,20 +310,7 @@ def text() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write relay/web/openapi.json, or check it.")
-    parser.add_argument("--check", action="store_true", help="only compare; exit 1 if it has drifted")
-    wanted = text()
-    if not parser.parse_args().check:
-        DOCUMENT.write_text(wanted, encoding="utf-8")
-        return
-    there = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
-    if there == wanted:
-        return
-    diff = difflib.unified_diff(
-        there.splitlines(True), wanted.splitlines(True), "relay/web/openapi.json", "what the operations say"
-    )
-    sys.stderr.writelines(diff)
-    sys.exit("relay/web/openapi.json has drifted: run python tools/openapi.py")
+    write_or_check(DOCUMENT, text(), "what the operations say", "tools/openapi.py")
 
 
 if __name__ == "__main__":

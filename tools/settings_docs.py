@@ -6,8 +6,6 @@ python tools/settings_docs.py --check    exit 1, with a diff, if it has drifted
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from relay.settings.describe import ANY_TOPIC, Described, fields  # noqa: E402
+from tools.drift import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs" / "settings.md"
 HEAD = """\
@@ -78,20 +77,7 @@ def page() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write docs/settings.md, or check it.")
-    parser.add_argument("--check", action="store_true", help="only compare; exit 1 if the page has drifted")
-    wanted = page()
-    if not parser.parse_args().check:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return
-    there = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if there == wanted:
-        return
-    diff = difflib.unified_diff(
-        there.splitlines(True), wanted.splitlines(True), "docs/settings.md", "what the settings say"
-    )
-    sys.stderr.writelines(diff)
-    sys.exit("docs/settings.md has drifted: run python tools/settings_docs.py")
+    write_or_check(PAGE, page(), "what the settings say", "tools/settings_docs.py")
 
 
 if __name__ == "__main__":
