@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.harness.options import names_of, say
 from bench.harness.plan import FULL, QUICK, Plan
 from bench.harness.processes import prioritise
 from bench.harness.server import NotEmpty, server
@@ -55,8 +56,7 @@ async def measure(options: argparse.Namespace) -> Results:
                 print(f"\nrun {run + 1} of {options.runs}: {name}", flush=True)
                 async for row in MEASURES[name](world):
                     results.add(run, row)
-                    value = "–" if row.value is None else f"{row.value:,.2f}"
-                    print(f"  {f'{row.name} {row.stat}':<72} {value:>14} {row.unit}", flush=True)
+                    say(row)
                 print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
         return results
 
@@ -66,7 +66,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "--only",
-        type=names,
+        type=names_of(MEASURES),
         default=list(MEASURES),
         metavar="NAMES",
         help=f"with commas, of: {', '.join(MEASURES)}",
@@ -82,15 +82,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--headline", action="store_true", help="measure nothing; print the README's table")
     parser.set_defaults(form="default")
     return parser.parse_args(argv)
-
-
-def names(text: str) -> list[str]:
-    """Names of measures."""
-    wanted = text.split(",")
-    for name in wanted:
-        if name not in MEASURES:
-            raise argparse.ArgumentTypeError(f"there is no {name!r}; there are {', '.join(MEASURES)}")
-    return wanted
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.harness.options import names_of, say
 from bench.harness.processes import prioritise
 from bench.pipeline import publish
 from bench.pipeline.measures import MEASURES
@@ -50,8 +51,7 @@ def measure(options: argparse.Namespace) -> Results:
                     for row in MEASURES[name](world):
                         results.add(run, row)
                         found[row.name] = row.value or 0.0
-                        value = "–" if row.value is None else f"{row.value:,.2f}"
-                        print(f"  {f'{row.name} {row.stat}':<72} {value:>14} {row.unit}", flush=True)
+                        say(row)
                     print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
         finally:
             spark.stop()
@@ -61,7 +61,9 @@ def measure(options: argparse.Namespace) -> Results:
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
-    parser.add_argument("--only", type=names, default=list(MEASURES), help=f"of: {', '.join(MEASURES)}")
+    parser.add_argument(
+        "--only", type=names_of(MEASURES), default=list(MEASURES), help=f"of: {', '.join(MEASURES)}"
+    )
     parser.add_argument("--runs", type=int, default=3, help="how often; the page shows the spread (3)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--master", default="local[2]", help="Spark's (local[2])")
@@ -69,15 +71,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=PAGES, help="where pipeline.md and the others go")
     parser.add_argument("--no-out", action="store_const", const=None, dest="out", help="write nothing")
     return parser.parse_args(argv)
-
-
-def names(text: str) -> list[str]:
-    """Names of measures."""
-    wanted = text.split(",")
-    for name in wanted:
-        if name not in MEASURES:
-            raise argparse.ArgumentTypeError(f"there is no {name!r}; there are {', '.join(MEASURES)}")
-    return wanted
 
 
 if __name__ == "__main__":
