@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from relay.cli.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail, settings_errors
+from relay.cli.parse import length
 
 if TYPE_CHECKING:
     from relay.settings import Settings
@@ -82,6 +84,11 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
             fail(f"{option} {each}: give NAME=VALUE, each name once", BAD_INPUT)
         found[name] = value
     return found
+
+
+def micros(text: str, option: str) -> int:
+    """A length of time, such as 2h, in microseconds; anything else ends the command."""
+    return length(text, option) // timedelta(microseconds=1)
 
 
 def run_job(

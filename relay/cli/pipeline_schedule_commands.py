@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Annotated, Any, Optional
 
 import typer
 
 from relay.cli.exits import BAD_INPUT, fail
 from relay.cli.options import Config, Json
-from relay.cli.parse import length
 from relay.cli.pipeline_commands import (
     Conf,
     DryRun,
@@ -19,6 +17,7 @@ from relay.cli.pipeline_commands import (
     Rejects,
     TimeZone,
     group,
+    micros,
     pairs,
     run_job,
     settings,
@@ -104,7 +103,7 @@ def schedule(
         dry_run=dry_run,
     )
 
-    ahead = length(horizon, "--horizon") // timedelta(microseconds=1)
+    ahead = micros(horizon, "--horizon")
 
     def work(spark: Any, bar: Any) -> Any:
         if cold is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from typing import Annotated, Any, Optional
 
 import typer
@@ -17,6 +16,7 @@ from relay.cli.pipeline_commands import (
     Master,
     MaxRate,
     group,
+    micros,
     run_job,
     settings,
     spark_installed,
@@ -63,7 +63,7 @@ def sweep(
         from relay.pipeline import sweep_job
         from relay.pipeline.sweep import Options
         from relay.pipeline.target import Target
-    ahead, kept = (_micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
+    ahead, kept = (micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
     options = Options(horizon=ahead, rate=max_rate, wait=length(wait, "--wait").total_seconds())
     job = sweep_job.SweepJob(Target.of(settings(config)), cold, options, tuple(topics or ()), kept, dry_run)
 
@@ -176,7 +176,3 @@ def restore(
         return restore_job.run(spark, bar, job)
 
     run_job("restore", work, as_json=as_json, master=master, conf=conf)
-
-
-def _micros(text: str, option: str) -> int:
-    return length(text, option) // timedelta(microseconds=1)
