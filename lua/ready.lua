@@ -19,11 +19,8 @@ if bad then return bad end
 local function push(batch)
   local entries = {}
   for n, each in ipairs(batch) do entries[n] = entry_of(unpack(each)) end
-  -- What can't be recorded must not be pushed, as in promotion.lua. No stream takes this id, so nothing is added; any
-  -- other refusal is the one that the entry would meet.
-  if JOURNAL and not string.find(redis.pcall('XADD', JOURNAL, '0-0', 'b', '').err, '0-0', 1, true) then
-    redis.call('XADD', JOURNAL, '0-0', 'b', '')
-  end
+  -- What can't be recorded must not be pushed: see promotion.lua.
+  if JOURNAL then may_add() end
   redis.call('LPUSH', KEYS[6], unpack(entries))
 end
 
