@@ -33,10 +33,11 @@ from relay.pipeline import (
 )
 from relay.pipeline.audit_replay import FACTS, Judging, Replay
 from relay.pipeline.files import Files
+from relay.pipeline.hours import hour_of
 from relay.pipeline.job import Bar, Summary
 from relay.pipeline.journal_rows import EMPTY
 from relay.pipeline.journal_source import JournalSource, offsets
-from relay.pipeline.lake import Lake, hour_of, milliseconds
+from relay.pipeline.lake import Lake, milliseconds
 from relay.pipeline.timers_source import TimersDataSource
 from relay.store.journal_scan import Mark
 
@@ -172,7 +173,7 @@ class _Run:
         source = source.options(
             topics=json.dumps(names), startingOffsets=offsets(marks), failOnDataLoss="false"
         )
-        return source.load().withColumn("hour", hour_of(milliseconds()))
+        return source.load().withColumn("hour", hour_of(1000 * milliseconds()))
 
     # ------------------------------------------------------------------------------ the replay
 

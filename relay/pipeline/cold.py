@@ -23,10 +23,11 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.pipeline.files import Files
+from relay.pipeline.hours import hour_of
 
 SCHEMA = "timer_id string, version long, due_us long, expires_us long, envelope binary"
 CANCELLED = "cancelled"
@@ -89,13 +90,6 @@ class ColdTable(Protocol):
     def writes(self) -> list[Write]: ...
     def settled(self, writes: Iterable[Write]) -> list[Write]: ...
     def read(self, files: Sequence[DataFile]) -> DataFrame: ...
-
-
-def hour_of(due_us: Column) -> Column:
-    """As the column `due_hour`, in UTC whatever the session's time zone is."""
-    hours = f.floor(due_us / 3_600_000_000).cast("int")
-    moment = f.timestamp_add("HOUR", hours, f.lit("1970-01-01").cast("timestamp_ntz"))
-    return f.date_format(moment, "yyyy-MM-dd-HH")
 
 
 def hour_text(instant: int) -> str:

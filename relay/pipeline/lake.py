@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from relay.pipeline.files import Files
+from relay.pipeline.hours import hour_of
 from relay.pipeline.journal_rows import GAP, SCHEMA
 from relay.pipeline.lake_log import Change, Log, Part, Share, State
 
@@ -34,14 +35,6 @@ def milliseconds(entry: str = "entry") -> Column:
 def sequence(entry: str = "entry") -> Column:
     """The other half of the id."""
     return f.substring_index(entry, "-", -1).cast("bigint")
-
-
-def hour_of(millis: Column) -> Column:
-    """As the column `hour`, whatever the session's time zone is."""
-    moment = f.timestamp_add(
-        "HOUR", f.floor(millis / 3_600_000).cast("int"), f.lit("1970-01-01").cast("timestamp_ntz")
-    )
-    return f.date_format(moment, "yyyy-MM-dd-HH")
 
 
 class Lake:
@@ -81,7 +74,9 @@ class Lake:
         folder = f"{DATA}/part={uuid.uuid4().hex}"
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         writer = (
-            rows.drop("part").withColumn("hour", hour_of(milliseconds())).write.partitionBy("topic", "hour")
+            rows.drop("part")
+            .withColumn("hour", hour_of(1000 * milliseconds()))
+            .write.partitionBy("topic", "hour")
         )
         writer.options(compression="zstd", maxRecordsPerFile=str(PER_FILE)).parquet(self.files.at(folder))
         return self._described(folder, level)

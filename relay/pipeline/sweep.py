@@ -242,8 +242,7 @@ class Sweep:
 def now(target: Target) -> int:
     """Microseconds since 1970 by the clock of Redis; raises `StoreError`."""
     with target.open() as store:
-        seconds, micros = store.line.ask("TIME")
-    return int(seconds) * SECOND + int(micros)
+        return store.now()
 
 
 def _swept(plan: Plan, staged: Staged, loaded: Loaded) -> Swept:

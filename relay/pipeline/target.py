@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from relay.core import validate
@@ -83,8 +83,8 @@ class Target:
     def options(self) -> dict[str, str]:
         """As `from_options` takes them. They hold the URL: Spark redacts options whose name has `url`."""
         rules = {
-            "default": _document(self.default),
-            "own": {topic: _document(each) for topic, each in self.own.items()},
+            "default": asdict(self.default),
+            "own": {topic: asdict(each) for topic, each in self.own.items()},
             "closed": self.closed,
         }
         return {
@@ -109,10 +109,6 @@ class Target:
         """A connection of the caller's own."""
         journals = Journals(lambda topic: self.rules(topic).journal_keeps)
         return BulkStore(self.url, self.keys, timeout=self.timeout, journals=journals)
-
-
-def _document(rules: Rules) -> dict[str, int]:
-    return {each.name: getattr(rules, each.name) for each in fields(rules)}
 
 
 def names_of(option: str, text: str) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.keyspace import Keyspace
+    from tests.pipeline.cold_world import ColdWorld
+    from tests.servers import RunningServer
+
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]  # `make test-pipeline` runs them in a venv of their own
 
@@ -38,3 +42,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield started
     started.stop()
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
+) -> Iterator[ColdWorld]:
+    """A cold store of the test's own, and a topic on the shared server."""
+    from tests.pipeline.cold_world import ColdWorld
+
+    world = ColdWorld(spark, valkey, tmp_path / "cold", keyspace.topic())
+    yield world
+    world.close()

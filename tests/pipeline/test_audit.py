@@ -20,7 +20,8 @@ from relay.core.journal import Batch, Kind, Record
 from relay.pipeline import audit_job, audit_tables, journal_rows
 from relay.pipeline.audit_job import Audit
 from relay.pipeline.audit_replay import Around, Judging, Replay
-from relay.pipeline.lake import Lake, hour_of, milliseconds
+from relay.pipeline.hours import hour_of
+from relay.pipeline.lake import Lake, milliseconds
 from relay.store.journal_scan import place
 from tests.audit.cases import CASES
 from tests.audit.cases_at_odds import CASES as AT_ODDS
@@ -87,7 +88,7 @@ def table(spark: SparkSession, journals: Journals) -> DataFrame:
     batches = [rows for topic, journal in journals.items() for rows in journal_rows.arrow(topic, journal)]
     rows = spark.createDataFrame(pa.Table.from_batches(batches, journal_rows.ARROW))
     return rows.repartition(2).withColumns(
-        {"hour": hour_of(milliseconds()), "part": milliseconds().cast("string")}
+        {"hour": hour_of(1000 * milliseconds()), "part": milliseconds().cast("string")}
     )
 
 

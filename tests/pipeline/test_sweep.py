@@ -11,7 +11,6 @@ from relay.pipeline.sweep import SweepBusy, Swept
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 SOON, LATER = HOUR // 2, 30 * HOUR
-
-
-@pytest.fixture
-def world(
-    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
-) -> Iterator[ColdWorld]:
-    world = ColdWorld(spark, valkey, tmp_path / "cold", keyspace.topic())
-    yield world
-    world.close()
 
 
 def test_what_is_due_soon_is_loaded(world: ColdWorld) -> None:

@@ -13,29 +13,16 @@ from relay.pipeline import sweep_job
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
 SOON, LATER = HOUR // 2, 30 * HOUR
 
 
-@pytest.fixture
-def world(
-    spark: SparkSession,
-    valkey: RunningServer,
-    tmp_path: Path,
-    keyspace: Keyspace,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[ColdWorld]:
+@pytest.fixture(autouse=True)
+def its_url(valkey: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands find the world's server where a job's pod has it."""
     monkeypatch.setenv("RELAY_REDIS__URL", valkey.url)
-    world = ColdWorld(spark, valkey, tmp_path / "cold", keyspace.topic())
-    yield world
-    world.close()
 
 
 def relay(*arguments: str, stdin: str = "", code: int = 0) -> Any:

@@ -5,32 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from relay.pipeline import audit_standing, upkeep
 from relay.pipeline.plans import COMPACTION, Plan, Plans
 from relay.pipeline.sweep import Swept, now
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from tests.keyspace import Keyspace
-    from tests.servers import RunningServer
+    pass
 
 SOON, LATER = HOUR // 2, 30 * HOUR
-
-
-@pytest.fixture
-def world(
-    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
-) -> Iterator[ColdWorld]:
-    world = ColdWorld(spark, valkey, tmp_path / "cold", keyspace.topic())
-    yield world
-    world.close()
 
 
 def resting(world: ColdWorld) -> int:
