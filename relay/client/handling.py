@@ -43,6 +43,7 @@ class Handling:
                     registration.concurrency, thread_name_prefix=f"relay-{registration.topic}"
                 )
             self._handler = partial(call_plain or self._call_in_thread, registration.handler)
+        tracing.prepare()
 
     async def handle(self, lease: Lease) -> None:
         """Call the handler and settle; never raises, unless the client cancels it."""

@@ -85,6 +85,28 @@ with tracing.current({"traceparent": "x"}):
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
 
+def test_the_first_delivery_waits_for_no_import() -> None:
+    """Who opens a client with a handler has imported what a delivery's context takes; nobody else has."""
+    code = """
+import asyncio, sys
+from relay.client import RelayClient
+
+def loaded():
+    return "opentelemetry.propagate" in sys.modules
+
+async def main():
+    async with RelayClient("127.0.0.1:9"):
+        assert not loaded()
+    client = RelayClient("127.0.0.1:9")
+    client.on("t")(print)
+    async with client:
+        assert loaded()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_the_context_ends_with_the_block() -> None:
     with tracing.current(HEADERS):
         assert dict(tracing.inject()) == HEADERS
