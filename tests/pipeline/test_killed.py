@@ -57,9 +57,10 @@ class Doomed:
         gate.touch()
         if self._instants:
             self._ready = self._start()
-        assert process.wait(120) == -9, process.output()[-3000:]
+        assert process.wait(300) == -9, process.output()[-3000:]
 
 
+@pytest.mark.timeout(900)
 def test_a_driver_that_is_killed_again_and_again(stage: Stage, world: ColdWorld) -> None:  # noqa: F811
     """During planning, staging, loading and finalising; and a relay beside it delivers, cancels and
     reschedules between staging and loading. In the end each timer has come exactly once, or rests, or is
