@@ -200,15 +200,20 @@ def schedule_batch(
     # Of two timers of one name the later one stands: those must not overtake each other.
     distinct = len({(new.topic, new.timer_id) for new in timers}) == len(timers)
     mode = _mode(create_only)
-    responses: list[pb.ScheduleBatchResponse] = yield Together(
-        (
-            call(SCHEDULE_BATCH, pb.ScheduleBatchRequest(timers=chunk, mode=mode), timeout)
-            for chunk in _chunks([new.to_proto() for new in timers])
-        ),
+    parts: list[list[ScheduleResult]] = yield Together(
+        (_schedule_chunk(chunk, mode, timeout) for chunk in _chunks(timers)),
         CALLS_AT_ONCE if distinct else 1,
     )
-    told = [result for response in responses for result in response.results]
-    return [ScheduleResult.from_proto(new, result) for new, result in zip(timers, told, strict=True)]
+    return [result for part in parts for result in part]
+
+
+def _schedule_chunk(
+    timers: Sequence[NewTimer], mode: pb.ScheduleMode, timeout: float
+) -> Steps[list[ScheduleResult]]:
+    """One call. Its answer is read while the relay is at the next one's."""
+    request = pb.ScheduleBatchRequest(timers=[new.to_proto() for new in timers], mode=mode)
+    response = yield from call(SCHEDULE_BATCH, request, timeout)
+    return [ScheduleResult.from_proto(new, told) for new, told in zip(timers, response.results, strict=True)]
 
 
 def cancel(
@@ -288,15 +293,15 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         yield Pause(pause)
 
 
-def _chunks(specs: Sequence[timer_pb2.TimerSpec]) -> Iterator[list[timer_pb2.TimerSpec]]:
-    chunk: list[timer_pb2.TimerSpec] = []
+def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
+    chunk: list[NewTimer] = []
     size = 0
-    for spec in specs:
-        weight = spec.ByteSize() + 8
+    for new in timers:
+        weight = new.to_proto().ByteSize() + 8
         if chunk and (len(chunk) >= MAX_BATCH_TIMERS or size + weight > MAX_BATCH_BYTES):
             yield chunk
             chunk, size = [], 0
-        chunk.append(spec)
+        chunk.append(new)
         size += weight
     if chunk:
         yield chunk

@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 FLUSH_TIMEOUT = 5.0
 """Seconds for the last settlements and releases to be written after a drain."""
 
+FULL = Change.FULL  # looking it up for every timer of a batch is dear: Python 3.11's enums do it in Python
+
 STALLED = 60.0
 """Seconds without a tick of the lease keeper after which the process counts as stuck."""
 
@@ -149,7 +151,7 @@ class Engine:
         with spans:
             result = await self._schedules.submit(topic, timer)
         self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(0))
-        if result.change is Change.FULL:
+        if result.change is FULL:
             raise self._full(topic)
         return result
 
@@ -163,13 +165,15 @@ class Engine:
                 if isinstance(result, RelayError):
                     spans.refused(index, result)
         took = self._clock.now() - began
-        answered = zip(timers, results, strict=True)
-        for topic in dict.fromkeys(topic for (topic, _), result in answered if isinstance(result, Scheduled)):
+        answered = set()
+        for index, ((topic, _), result) in enumerate(zip(timers, results, strict=True)):
+            if isinstance(result, Scheduled):
+                answered.add(topic)
+                if result.change is FULL:
+                    results[index] = self._full(topic)
+        for topic in answered:
             self._instruments.schedule_took(topic, took)
-        return [
-            self._full(topic) if isinstance(result, Scheduled) and result.change is Change.FULL else result
-            for (topic, _), result in zip(timers, results, strict=True)
-        ]
+        return results
 
     async def _write(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
         results = await self._store.schedule(topic, timers, max_waiting=self._policies(topic).max_waiting)
@@ -483,4 +487,6 @@ class Engine:
 
 def _stored_bytes(timer: NewTimer) -> int:
     """About how much of it goes to Redis."""
+    if not timer.headers:
+        return len(timer.payload)
     return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())
