@@ -7,6 +7,7 @@
 -- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
 -- ARGV[5] grace in microseconds for a timer without payload
 -- ARGV[6] to ARGV[10] the policy's limits, see `read_limits`; no first delivery is beyond them
+-- ARGV[11] payloads to read at a time at most: what is read in vain is copied all the same
 -- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
 --           number parked, { ids removed as orphans },
 --           { timer_id, record, envelope, and so on },
@@ -22,10 +23,8 @@
 --         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
-local READ = 16 -- payloads at a time
-
 MARKS = KEYS[6]
-local now_us = time_us()
+local now_us, most = time_us(), tonumber(ARGV[11])
 local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local paused = ''
 if due.err or #due > 0 then -- an idle poll stays at three commands
@@ -39,7 +38,7 @@ for n = 1, #due / 2 do ids[n], scores[n] = due[2 * n - 1], tonumber(due[2 * n]) 
 
 -- Read payloads until there are enough bytes; answers how many timers that takes. The first one alone, and then as many
 -- at a time as there is room for if none is larger than those before: so one command serves many timers, and fewer than
--- READ are read in vain.
+-- `most` are read in vain.
 local function read_payloads(enough)
   local taken, bytes, largest, some = 0, 0, 1, 1
   while taken < #ids do
@@ -50,7 +49,7 @@ local function read_payloads(enough)
       taken = taken + 1
       envelopes[taken] = envelope
     end
-    some = math.max(1, math.min(READ, math.floor((enough - bytes) / largest)))
+    some = math.max(1, math.min(most, math.floor((enough - bytes) / largest)))
   end
   return taken
 end

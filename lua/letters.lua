@@ -4,22 +4,21 @@
 -- ARGV[1] at most so many entries
 -- ARGV[2] id of the last entry of the page before; '' for the first page
 -- ARGV[3] bytes of envelopes after which the page ends: they pass through this script
+-- ARGV[4] entries to read at a time at most
 -- Returns { '1' if there is more, else '', then for each entry its id and its fields and values }
 --         error WRONGKEYTYPE
 -- Race    none: deaths are only added behind, and what goes meanwhile is not seen.
 
-local STEP = 10
-
 local bad = wrong_type()
 if bad then return bad end
 
-local limit, room = tonumber(ARGV[1]), tonumber(ARGV[3])
+local limit, room, step = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local after = ARGV[2] == '' and '-' or '(' .. ARGV[2]
 local reply, count, bytes = { '' }, 0, 0
 
 local function read()
   while true do
-    local entries = redis.call('XRANGE', KEYS[4], after, '+', 'COUNT', STEP)
+    local entries = redis.call('XRANGE', KEYS[4], after, '+', 'COUNT', step)
     for _, entry in ipairs(entries) do
       if count == limit or bytes > room then return '1' end
       local fields = {}
@@ -35,7 +34,7 @@ local function read()
       reply[2 * count], reply[2 * count + 1] = entry[1], fields
       after = '(' .. entry[1]
     end
-    if #entries < STEP then return '' end
+    if #entries < step then return '' end
   end
 end
 

@@ -21,11 +21,12 @@ local function is_utf8(text)
   return not string.find(text, '[\128-\255]')
 end
 
--- Move up to `limit` timers that are due, and stop at so many bytes of payloads. `nonce` names the occurrence of
+-- Move up to `limit` timers that are due, and stop at so many bytes of payloads, which are read `at_once` at a time.
+-- `nonce` names the occurrence of
 -- those that were never claimed, `readable(id)` says whether anybody can be given the timer, and `push(batch)`
 -- writes { timer_id, record, envelope, occurrence_id } behind one another; it is called once, with at least one.
 -- Returns { promoted, parked, orphans, deaths }, the last two as claim.lua does.
-local function promote(now_us, limit, max_bytes, grace, limits, nonce, readable, push)
+local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, readable, push)
   local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
   local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
   if #found == 0 then return done end
@@ -39,7 +40,7 @@ local function promote(now_us, limit, max_bytes, grace, limits, nonce, readable,
       ids[n], scores[n], envelopes[n] = all[n], tonumber(found[2 * n]), envelope
       size, largest = size + (envelope and #envelope or 0), math.max(largest, envelope and #envelope or 0)
     end
-    some = math.max(1, math.min(100, math.floor((max_bytes - size) / largest)))
+    some = math.max(1, math.min(at_once, math.floor((max_bytes - size) / largest)))
   end
   local records = redis.call('HMGET', KEYS[3], unpack(ids))
   local batch, gone, moved, kept, dead = {}, {}, {}, {}, {}

@@ -7,6 +7,7 @@
 -- ARGV[4] nonce, 16 bytes, never used before
 -- ARGV[5] the group of this relay's application: it is there before the first timer is
 -- ARGV[6] to ARGV[10] the policy's limits, see `read_limits`
+-- ARGV[11] payloads to read at a time at most
 -- Returns what ready.lua does
 --         error WRONGKEYTYPE
 -- Race, Full    see promotion.lua
@@ -24,7 +25,7 @@ local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
 if now_us >= (tonumber(till or 0) or 0) then
   till = ''
-  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), read_limits(6), ARGV[4], anybody,
-    to_stream)
+  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[11]), tonumber(ARGV[3]), read_limits(6), ARGV[4],
+    anybody, to_stream)
 end
 return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till })

@@ -6,6 +6,7 @@
 -- ARGV[3] grace in microseconds for a timer without payload
 -- ARGV[4] nonce, 16 bytes, never used before
 -- ARGV[5] to ARGV[9] the policy's limits, see `read_limits`
+-- ARGV[10] payloads to read at a time at most
 -- Returns { now in microseconds, score of the next timer or '', number promoted, number parked,
 --           { ids removed as orphans }, { timer_id, reason, and so on, of those that died },
 --           end of the pause in microseconds, if there is one, else '' }
@@ -29,6 +30,7 @@ local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
 if now_us >= (tonumber(till or 0) or 0) then
   till = ''
-  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), read_limits(5), ARGV[4], is_utf8, push)
+  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[10]), tonumber(ARGV[3]), read_limits(5), ARGV[4],
+    is_utf8, push)
 end
 return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till })

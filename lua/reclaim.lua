@@ -4,6 +4,7 @@
 -- ARGV[1] microseconds after which an entry counts as left
 -- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
 -- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
+-- ARGV[8] entries to read at a time at most
 -- Returns { number given back, { timer_id, reason, and so on, of those that died } }
 --         error WRONGKEYTYPE
 -- Race    a worker that finishes as its entry is given back: it removes its own from the processing list, or
@@ -12,16 +13,17 @@
 -- Full    the first write is a delete.
 
 local DAY = 86400000000
-local STEP, BYTES = 20, 16777216 -- entries that are read at a time, and bytes after which no more are
+local BYTES = 16777216 -- after which no more entries are read
 
 local bad = wrong_type()
 if bad then return bad end
 
 local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
+local step = tonumber(ARGV[8])
 local limits = read_limits(3)
 local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
 while #entries < most and size < BYTES do
-  local part = redis.call('LRANGE', KEYS[7], -#entries - math.min(STEP, most - #entries), -#entries - 1)
+  local part = redis.call('LRANGE', KEYS[7], -#entries - math.min(step, most - #entries), -#entries - 1)
   if #part == 0 then break end
   for n = #part, 1, -1 do entries[#entries + 1], size = part[n], size + #part[n] end
 end

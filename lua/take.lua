@@ -10,6 +10,7 @@
 -- ARGV[8] where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
 -- ARGV[9] '1' to take new entries too, else ''
 -- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
+-- ARGV[15] payloads to read at a time at most: all that is read has to be taken, however large it is
 -- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
 --           { ids removed as orphans },
 --           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
@@ -33,7 +34,7 @@ if bad then return bad end
 
 local now_us, limit, room = time_us(), tonumber(ARGV[1]), tonumber(ARGV[4])
 local lease, group, consumer, cursor = tonumber(ARGV[2]), ARGV[6], ARGV[7], ARGV[8]
-local limits = read_limits(10)
+local limits, at_once = read_limits(10), tonumber(ARGV[15])
 local deadline = number((now_us + lease) / 1e6)
 local summary = redis.pcall('XPENDING', KEYS[6], group)
 if summary.err then
@@ -46,7 +47,7 @@ if now_us < (tonumber(till or 0) or 0) then
   return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
 end
 
-local done = promote(now_us, limit, room, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
+local done = promote(now_us, limit, room, at_once, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
 local timers, deaths, dead, acked, kept, missing = {}, done.deaths, {}, {}, {}, 0
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
@@ -100,9 +101,9 @@ end
 -- How many more may be read without going far beyond the bytes: as many as fit by the mean of those before. Those that
 -- die, or are for another group, have their bound as well: a group that was away may find any number of them.
 local function may_read(at_first)
-  if looked == 0 then return math.min(limit, at_first) end
+  if looked == 0 then return math.min(limit, at_first, at_once) end
   if bytes >= room then return 0 end
-  return math.min(limit - count, LOOK - looked, 100, math.ceil((room - bytes) / (bytes / looked + 1)))
+  return math.min(limit - count, LOOK - looked, at_once, math.ceil((room - bytes) / (bytes / looked + 1)))
 end
 
 -- First what waits for another try. A timer that comes again for this group alone is put into the stream.

@@ -91,9 +91,16 @@ async def serve(settings: Settings) -> None:
         count = metrics.instruments
         policies = settings.policies()
         journals = Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, SystemClock()))
-        store = RedisStore(redis, keys, journals=journals, demoted=hints.renew, observe=count.round_trip)
+        store = RedisStore(
+            redis,
+            keys,
+            journals=journals,
+            demoted=hints.renew,
+            observe=count.round_trip,
+            largest=policies.largest,
+        )
         tracing.late = count.late
-        topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew)
+        topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew, largest=policies.largest)
         promotions = RedisPromotions(
             redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip
         )

@@ -20,6 +20,7 @@ from relay.store.connect import connect
 from relay.store.keys import KeyNames
 from relay.store.redis import PARK_GRACE
 from relay.store.scripts import Argument, Scripts
+from relay.store.sizes import MOST
 
 LEASE = 30_000_000
 """microseconds"""
@@ -43,7 +44,7 @@ class Loop:
         """The ids of a batch, and the nonce of their lease."""
         nonce = self._nonce()
         fixed = self._batch, LEASE, nonce, CLAIM_BYTES, PARK_GRACE
-        reply = await self._scripts.run("claim", self._topic, *fixed, *LIMITS)
+        reply = await self._scripts.run("claim", self._topic, *fixed, *LIMITS, MOST)
         return reply[5][::3], nonce
 
     async def settle(self, ids: list[bytes], nonce: bytes) -> None:

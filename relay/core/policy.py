@@ -121,6 +121,10 @@ class Policies:
             )
         return validate.name(field, topic)
 
+    def largest(self, topic: str) -> int:
+        """The most bytes that a payload of the topic may have."""
+        return self(topic).max_payload_bytes
+
     def pushed(self) -> dict[str, TopicPolicy]:
         """The topics whose timers the relay pushes."""
         return {topic: policy for topic, policy in self.own.items() if policy.target}

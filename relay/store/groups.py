@@ -27,6 +27,7 @@ from relay.store.promotions import pairs
 from relay.store.records import text_of
 from relay.store.redis import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
 from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.sizes import at_once
 
 VERBS = ("take", "finish", "hold")
 
@@ -94,7 +95,8 @@ class RedisGroups:
         limits: Limits = NO_LIMITS,
     ) -> Claim:
         """See `LeaseSource.claim`. One script call, which promotes what is due before."""
-        stream = self._policy(topic).stream
+        policy = self._policy(topic)
+        stream = policy.stream
         cursor, at = self._rounds.get(topic, (START, -math.inf))
         here = self._monotonic()
         looks = stream.reclaim is not Reclaim.OFF and here >= at
@@ -104,6 +106,7 @@ class RedisGroups:
             *(limit, lease, nonce, max_bytes, self._park_grace),
             *(stream.group, self.consumer, cursor if looks else "", "1" if _reads(stream.reclaim) else ""),
             *limit_words(limits),
+            at_once(policy.max_payload_bytes),
         )
         (
             now,

@@ -19,6 +19,7 @@ from relay.store.keys import KeyNames
 from relay.store.records import text_of
 from relay.store.redis import PARK_GRACE, limit_words
 from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.sizes import at_once
 
 LIST_VERBS = ("ready", "reclaim")
 STREAM_VERBS = ("publish", "tidy")
@@ -89,12 +90,11 @@ class RedisPromotions:
         """See `Promotions.promote`."""
         policy = self._policy(topic)
         args = (limit, PROMOTE_BYTES, self._park_grace, nonce)
+        rest = (*limit_words(policy.limits), at_once(policy.max_payload_bytes))
         if policy.dispatch is Dispatch.STREAM:
-            reply = await self._streams(
-                "publish", topic, *args, policy.stream.group, *limit_words(policy.limits)
-            )
+            reply = await self._streams("publish", topic, *args, policy.stream.group, *rest)
         else:
-            reply = await self._lists("ready", topic, *args, *limit_words(policy.limits))
+            reply = await self._lists("ready", topic, *args, *rest)
         now, following, promoted, parked, orphans, deaths, paused = reply
         return Promotion(
             promoted=promoted,
@@ -115,7 +115,11 @@ class RedisPromotions:
         if not timeout:
             return Tidied()
         returned, deaths = await self._lists(
-            "reclaim", topic, micros(timeout), LOOK, *limit_words(policy.limits)
+            "reclaim",
+            topic,
+            *(micros(timeout), LOOK),
+            *limit_words(policy.limits),
+            at_once(policy.max_payload_bytes),
         )
         return Tidied(returned=returned, deaths=pairs(deaths))
 

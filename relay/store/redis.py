@@ -45,6 +45,7 @@ from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import read_claimed, text_of
 from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.sizes import Largest, at_once, usual
 
 PARK_GRACE = 60 * SECOND
 """How long a timer whose payload is missing is kept before it is removed as an orphan."""
@@ -58,7 +59,7 @@ class RedisStore:
     `journals` says which topics have a journal. `demoted` is called when the server turns out to be a
     replica now: other connections to it are of no use either. `observe` is told of each script call: its
     verb, and how many seconds it took. `texts` replaces scripts by other text, for tests that break them
-    on purpose.
+    on purpose. `largest` says how large a topic's payloads may be.
     """
 
     def __init__(
@@ -71,9 +72,11 @@ class RedisStore:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        largest: Largest = usual,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
+        self._largest = largest
         self._park_grace = park_grace
         self._run = Scripts(
             redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts, observe=observe
@@ -131,7 +134,11 @@ class RedisStore:
     ) -> Claim:
         """See `TimerStore.claim`. One script call."""
         reply = await self._run(
-            "claim", topic, limit, lease, nonce, max_bytes, self._park_grace, *limit_words(limits)
+            "claim",
+            topic,
+            *(limit, lease, nonce, max_bytes, self._park_grace),
+            *limit_words(limits),
+            at_once(self._largest(topic)),
         )
         now, following, deadline, parked, orphans, flat, deaths, paused = reply
         return Claim(

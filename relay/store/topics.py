@@ -17,6 +17,7 @@ from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import text_of
 from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.sizes import Largest, at_once, usual
 
 VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair", "revive")
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
@@ -27,7 +28,7 @@ PAGE_BYTES = 4 << 20
 """Content that a page of dead letters reads at most, roughly; it ends sooner then."""
 
 PART = 25
-"""Dead letters that one script call brings back or purges: their contents pass through it."""
+"""Dead letters that one script call brings back or purges at most: their contents pass through it."""
 
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
@@ -44,8 +45,10 @@ class RedisTopics:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        largest: Largest = usual,
     ) -> None:
         self._redis = redis
+        self._largest = largest
         self._keys = keys or KeyNames()
         self._scripts = Scripts(
             redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts, observe=observe
@@ -99,7 +102,9 @@ class RedisTopics:
         """See `TopicStore.dead_page`. One script call."""
         if cursor and not _ENTRY.fullmatch(cursor):
             raise InvalidField("page_token", "is not one that a page gave; start without one")
-        more, *flat = await self._run("letters", topic, limit, cursor, PAGE_BYTES)
+        more, *flat = await self._run(
+            "letters", topic, limit, cursor, PAGE_BYTES, at_once(self._largest(topic))
+        )
         letters = [
             _letter(flat[i], dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)))
             for i in range(0, len(flat), 2)
@@ -114,12 +119,13 @@ class RedisTopics:
         return _letter(*found[0]) if found else None
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
-        """See `TopicStore.redrive`. A script call for each `PART`."""
+        """See `TopicStore.redrive`. A script call for some at a time."""
         for dead_id in dead_ids:
             _check(dead_id)
         changes: list[Change] = []
-        for start in range(0, len(dead_ids), PART):
-            part = dead_ids[start : start + PART]
+        size = at_once(self._largest(topic), PART)
+        for start in range(0, len(dead_ids), size):
+            part = dead_ids[start : start + size]
             reply = await self._run("redrive", topic, self._keys.channel(topic), *part)
             ours = [CHANGES.get(word, Change.GONE) for word in reply[::2]]
             groups: dict[bytes, list[int]] = {}
@@ -147,12 +153,13 @@ class RedisTopics:
         return reply
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
-        """See `TopicStore.purge`. A script call for each `PART`."""
+        """See `TopicStore.purge`. A script call for some at a time."""
         for dead_id in dead_ids:
             _check(dead_id)
         removed = 0
-        for start in range(0, len(dead_ids), PART):
-            removed += await self._run("purge", topic, *dead_ids[start : start + PART])
+        size = at_once(self._largest(topic), PART)
+        for start in range(0, len(dead_ids), size):
+            removed += await self._run("purge", topic, *dead_ids[start : start + size])
         return removed
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:

@@ -147,10 +147,10 @@ class Reader:
 
     def __init__(self, desk: Desk, consumer: str, stream: StreamPolicy) -> None:
         self.desk, self.consumer, self.group, self.seconds = desk, consumer, stream.group, 0.0
-        policy = replace(BILLING, stream=stream)
+        self.policy = replace(BILLING, stream=stream)
         self.source = RedisGroups(
             desk.redis,
-            lambda _: policy,
+            lambda _: self.policy,
             consumer=consumer,
             journals=desk.journals,
             texts=texts(groups.VERBS, *desk.breaks),

@@ -11,6 +11,7 @@ import pytest
 from relay.core.dispatch import Reclaim
 from relay.core.outcomes import Verb
 from relay.core.policy import TopicPolicy
+from relay.store.scripts import source
 from tests.dispatch import test_list as ready
 from tests.dispatch import test_stream as stream
 from tests.dispatch.desk import BILLING, LIST, Desk
@@ -75,6 +76,12 @@ BREAKS = {
     "foreign headers are taken as they are": of_list(
         "reclaim", "type(text) == 'string' and #name", "#name", looks_alike
     ),
+    "large ones behind a small one": of_list(
+        "ready", "math.min(at_once, math", "math.min(100, math", ready.test_large_ones_behind_a_small_one
+    ),
+    "large new ones behind small ones": of_stream(
+        "take", "LOOK - looked, at_once,", "LOOK - looked, 100,", stream.test_large_ones_behind_small_ones
+    ),
     "any number of bytes of a processing list": of_list(
         "reclaim", " and size < BYTES", "", ready.test_large_entries_come_back_in_steps
     ),
@@ -92,7 +99,7 @@ BREAKS = {
         "ready", "  redis.call('ZREM', KEYS[1], NO_NONCE)\n", "", no_zrem
     ),
     "pushed before it is known that it can be recorded": of_list(
-        "ready", "  if JOURNAL and not string.find", "  if false and not string.find", no_xadd
+        "ready", "  if JOURNAL then may_add() end\n", "", no_xadd
     ),
     "nothing is removed": of_list(
         "ready", "    redis.call('ZREM', KEYS[1], unpack(gone))\n", "", ready.test_a_due_timer_moves_whole
@@ -278,7 +285,7 @@ BREAKS = {
         "take", "if now_us < (tonumber(till or 0) or 0) then", "if false then", stream.test_a_pause_holds
     ),
     "no bound by bytes": of_stream(
-        "take", "math.ceil((room - bytes) / (bytes / count + 1))", "limit", stream.test_bounded_by_bytes
+        "take", "math.ceil((room - bytes) / (bytes / looked + 1))", "limit", stream.test_bounded_by_bytes
     ),
     # Ends
     "an ack leaves it pending": of_stream(
@@ -361,6 +368,7 @@ BREAKS = {
 async def test_a_break_is_noticed(valkey: RunningServer, keyspace: Keyspace, name: str) -> None:
     """Whole, the scenario passes; broken, it fails."""
     held = BREAKS[name]
+    assert source(held.broken.script).count(held.broken.old) == 1, "else it would fail of that"
     for broken in (False, True):
         desk = Desk(valkey, keyspace.topic(), held.policy, *([held.broken] if broken else []))
         try:

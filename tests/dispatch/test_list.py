@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -204,6 +205,16 @@ async def test_bounded_by_bytes(desk: Desk) -> None:
     assert (await desk.promote(N2)).promoted == 1
 
 
+async def test_large_ones_behind_a_small_one(desk: Desk) -> None:
+    """The first says nothing of those behind it: what may be large is moved by the few."""
+    desk.policy = replace(desk.policy, max_payload_bytes=8 << 20)
+    await desk.put("small", NOW - 60)
+    for n in range(12):
+        await desk.put(f"t{n:02}", NOW - 50 + n, bytes(1 << 20))
+    assert (await desk.promote()).promoted == 5
+    assert (await desk.promote(N2)).promoted == 4
+
+
 async def test_a_sweep_is_told(desk: Desk) -> None:
     """What has left the timeline must not come back from the cold store: it is marked during a sweep."""
     await desk.put("a")
@@ -315,11 +326,11 @@ async def test_large_entries_come_back_in_steps(desk: Desk) -> None:
         take(desk)
     assert (await desk.tidy()).returned == 0
     desk.later(10)
-    assert (await desk.tidy()).returned == 40
-    assert [entry.timer_id for entry in desk.entries()] == [f"t{n:02}" for n in range(40)]
+    assert (await desk.tidy()).returned == 48
+    assert [entry.timer_id for entry in desk.entries()] == [f"t{n:02}" for n in range(48)]
     assert (await desk.tidy()).returned == 0
     desk.later(20)
-    assert (await desk.tidy()).returned == 10
+    assert (await desk.tidy()).returned == 2
     assert desk.raw.llen(desk.processing) == 0
     assert desk.raw.llen(desk.ready) == 50
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -625,6 +626,21 @@ async def test_bounded_by_bytes(fan: Desk) -> None:
     got = [await one.names(max_bytes=400_000) for _ in range(4)]
     assert [len(names) for names in got] == [20, 20, 20, 0]
     assert [name for names in got for name in names] == [timer.timer_id for timer in timers]
+
+
+async def test_large_ones_behind_small_ones(fan: Desk) -> None:
+    """The first say nothing of those behind them, and all that is read has to be taken."""
+    one = fan.reader()
+    one.policy = replace(one.policy, max_payload_bytes=8 << 20)
+    await one.claim()
+    await fan.store.schedule(fan.topic, [NewTimer(f"s{n:02}", b"", NOW - 90 + n) for n in range(8)])
+    for n in range(12):
+        await fan.put(f"t{n:02}", NOW - 50 + n, bytes(1 << 20))
+    fan.policy = replace(fan.policy, max_payload_bytes=8 << 20)
+    while (await fan.promote()).promoted:
+        pass
+    got = [await one.names(max_bytes=1 << 20) for _ in range(3)]
+    assert [len(names) for names in got] == [10, 2, 2]
 
 
 async def test_a_full_redis_drains(fan: Desk) -> None:

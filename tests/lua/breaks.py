@@ -178,10 +178,13 @@ THE_KEYS = {
     "byte bound ignored": Break("claim", "if taken > 0 and bytes > enough then return taken end", ""),
     "a big timer never taken": Break("claim", "if taken > 0 and bytes >", "if bytes >"),
     "payloads read without measure": Break(
-        "claim", "some = math.max(1, math.min(READ, math.floor((enough - bytes) / largest)))", "some = #ids"
+        "claim", "some = math.max(1, math.min(most, math.floor((enough - bytes) / largest)))", "some = #ids"
     ),
     "the first payload not read alone": Break(
-        "claim", "taken, bytes, largest, some = 0, 0, 1, 1", "taken, bytes, largest, some = 0, 0, 1, READ"
+        "claim", "taken, bytes, largest, some = 0, 0, 1, 1", "taken, bytes, largest, some = 0, 0, 1, most"
+    ),
+    "large ones read in vain behind a small one": Break(
+        "claim", "math.min(most, math.floor((enough", "math.min(16, math.floor((enough"
     ),
     "a new timer's due time lost": Break(
         "claim", "before_due .. struct.pack('<d', score)", "before_due .. struct.pack('<d', deadline)"

@@ -96,7 +96,7 @@ THE_DEAD = {
     "pages carry the content": Break("letters", "if name ~= 'envelope' then", "if true then"),
     "pages read without end": Break("letters", "or bytes > room then", "then"),
     "pages repeat their last entry": Break("letters", "and '-' or '(' .. ARGV[2]", "and '-' or ARGV[2]"),
-    "pages end too soon": Break("letters", "if #entries < STEP then", "if true then"),
+    "pages end too soon": Break("letters", "if #entries < step then", "if true then"),
     "no age trims": Break("trim", "if age > 0 then", "if false then"),
 }
 

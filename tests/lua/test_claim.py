@@ -7,6 +7,7 @@ from itertools import takewhile
 from relay.core.instants import SECOND
 from relay.store import envelope
 from relay.store.records import LEASED, PENDING
+from relay.store.redis import RedisStore
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
@@ -83,6 +84,21 @@ async def test_few_payloads_are_read_in_vain(bench: Bench) -> None:
         commands = takewhile(lambda told: "that was it" not in told["command"], monitor.listen())
         reads = [told["command"].split() for told in commands if bench.payloads in told["command"]]
     assert sum(len(words) - 2 for words in reads if words[0] == "HMGET") == 3
+
+
+async def test_few_are_read_in_vain_behind_a_small_one(bench: Bench) -> None:
+    """The first says nothing of those behind it: no more are read at a time than may be 16 MiB."""
+    store = RedisStore(bench.redis, texts=bench.texts, largest=lambda _: 4 << 20)
+    bench.put("t00", score(NOW - 41), stored=b"")
+    for n in range(1, 40):
+        bench.put(f"t{n:02}", score(NOW - 40 + n), stored=b"x" * 1000)
+    with bench.raw.monitor() as monitor:
+        claim = await store.claim(bench.topic, limit=100, lease=LEASE, nonce=N1, max_bytes=2000)
+        bench.raw.echo("that was it")
+        commands = takewhile(lambda told: "that was it" not in told["command"], monitor.listen())
+        reads = [told["command"].split() for told in commands if bench.payloads in told["command"]]
+    assert len(claim.timers) == 3
+    assert [len(words) - 2 for words in reads if words[0] == "HMGET"] == [1, 4]
 
 
 async def test_large_payloads_behind_small_ones(bench: Bench) -> None:

@@ -117,6 +117,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "byte bound ignored": (claim.test_the_byte_bound,),
     "a big timer never taken": (claim.test_the_byte_bound,),
     "payloads read without measure": (claim.test_few_payloads_are_read_in_vain,),
+    "large ones read in vain behind a small one": (claim.test_few_are_read_in_vain_behind_a_small_one,),
     "the first payload not read alone": (claim.test_few_payloads_are_read_in_vain,),
     "a new timer's due time lost": (claim.test_a_due_timer_is_leased, claim.test_every_digit_of_a_due_time),
     "a foreign lease taken for a new timer": (foreign.test_a_foreign_lease_of_a_timer_that_we_never_held,),

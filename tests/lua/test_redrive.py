@@ -25,12 +25,12 @@ async def test_a_page_leaves_the_content_out(bench: Bench) -> None:
     """However large it is, it does not cross the wire; a page of much content ends sooner, and goes on."""
     letters = [Letter(f"t{n:02}", "rejected", 1, 1, DUE, NOW, N1, envelope=bytes(100_000)) for n in range(35)]
     names = [bench.put_letter(letter) for letter in letters]
-    reply = await bench.run("letters", 500, "", 4 << 20)
+    reply = await bench.run("letters", 500, "", 4 << 20, 10)
     assert (reply[0], [name.decode() for name in reply[1::2]]) == (b"", names)
     assert all(b"envelope" not in fields[::2] and len(fields) == 16 for fields in reply[2::2])
     found, cursor = [], ""
     while True:
-        more, *flat = await bench.run("letters", 20, cursor, 550_000)
+        more, *flat = await bench.run("letters", 20, cursor, 550_000, 10)
         assert len(flat) == 2 * 6 or not more, "about as much as asked for"
         found += [name.decode() for name in flat[::2]]
         cursor = found[-1]
