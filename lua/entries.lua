@@ -10,6 +10,13 @@
 
 KINDS[6], KINDS[7], KINDS[8] = 'list', 'list', 'hash'
 
+-- Have Redis refuse now a push to the ready list that it would refuse later. Nobody sees what is pushed here.
+local function may_push(command)
+  redis.call('LREM', KEYS[6], 1, NO_NONCE)
+  redis.call(command, KEYS[6], NO_NONCE)
+  redis.call('LREM', KEYS[6], command == 'RPUSH' and -1 or 1, NO_NONCE)
+end
+
 local MAGIC = '\137BIN\13\10\26\10'
 
 -- Payload and headers of an envelope. What is none is a payload; headers whose lengths don't add up are left out.

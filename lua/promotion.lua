@@ -25,8 +25,9 @@ end
 -- `nonce` names the occurrence of
 -- those that were never claimed, `readable(id)` says whether anybody can be given the timer, and `push(batch)`
 -- writes { timer_id, record, envelope, occurrence_id } behind one another; it is called once, with at least one.
+-- `may()`, if need be, has Redis refuse at once whatever it would refuse of that.
 -- Returns { promoted, parked, orphans, deaths }, the last two as claim.lua does.
-local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, readable, push)
+local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, readable, push, may)
   local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
   local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
   if #found == 0 then return done end
@@ -85,6 +86,7 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
   redis.call('HDEL', KEYS[2], NO_NONCE)
   redis.call('ZREM', KEYS[1], NO_NONCE)
   if JOURNAL then may_append() end
+  if may and #dead > 0 and #batch > 0 then may() end -- else the dead would be buried again and again
   local names = bury(dead, now_us)
   if #batch > 0 then push(batch) end
   if JOURNAL then

@@ -78,9 +78,15 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
 end
 
 redis.call('LREM', KEYS[7], 1, NO_NONCE)
+if #gone > 0 then -- what can't be removed and noted must be neither pushed nor buried: it would be again and again
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('HSET', KEYS[8], NO_NONCE, '')
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  if #back > 0 then may_push('RPUSH') end
+end
 bury(dead, now_us)
-if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
 if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
+if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
 for _, entry in ipairs(gone) do redis.call('LREM', KEYS[7], -1, entry) end
 
 -- Forget what is finished: it was there and is no more. What went back is remembered for a day.

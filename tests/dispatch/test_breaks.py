@@ -44,6 +44,8 @@ no_push = partial(ready.test_a_right_that_is_missing_loses_nothing, right="lpush
 no_zrem = partial(ready.test_a_right_that_is_missing_loses_nothing, right="zrem")
 no_xadd = partial(ready.test_a_right_that_is_missing_loses_nothing, right="xadd")
 no_hdel = partial(ready.test_a_right_that_is_missing_loses_nothing, right="hdel")
+no_rpush = partial(ready.test_a_return_that_is_not_permitted, right="rpush")
+no_hset = partial(ready.test_a_return_that_is_not_permitted, right="hset")
 dedicated = partial(stream.test_who_reclaims, reclaim=Reclaim.DEDICATED, new=[], left=["a"])
 sent = partial(stream.test_a_release, flags={}, attempt=1, claims=2)
 unsent = partial(stream.test_a_release, flags={"unsent": True}, attempt=1, claims=1)
@@ -157,7 +159,19 @@ BREAKS = {
     "no record of it": of_list(
         "ready", "          note(PROMOTED, id,", "          local _ = (id ..", ready.test_the_journal_says_so
     ),
+    "buried before it is known that the rest can be pushed": of_list(
+        "ready",
+        "if may and #dead > 0 and #batch > 0 then may() end",
+        "",
+        ready.test_who_dies_beside_one_that_is_not_pushed,
+    ),
     # The processing list
+    "returned before it is known that it can be noted": of_list(
+        "reclaim", "  redis.call('HSET', KEYS[8], NO_NONCE, '')\n", "", no_hset
+    ),
+    "buried before it is known that others can be returned": of_list(
+        "reclaim", "  if #back > 0 then may_push('RPUSH') end\n", "", no_rpush
+    ),
     "given back at once": of_list(
         "reclaim",
         "elseif now_us - it.since >= patience then",

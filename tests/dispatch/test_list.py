@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -162,30 +164,52 @@ async def test_a_full_redis_drains(desk: Desk) -> None:
     assert desk.left() == (0, 0, 0)
 
 
-@pytest.mark.parametrize("right", ["lpush", "zrem", "hdel", "xadd"])
-async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> None:
-    """Where one command is not permitted, the timer stays as it is, and nothing is pushed again and again."""
-    desk.keep = 100 if right == "xadd" else 0
-    await desk.put("a")
+@asynccontextmanager
+async def without(desk: Desk, right: str) -> AsyncIterator[RedisPromotions]:
+    """As a user who may do all but this."""
     desk.raw.acl_setuser(
         "short", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=[f"-{right}"]
     )
     try:
         async with desk.redis.client() as connection:
             await connection.execute_command("AUTH", "short", "x")
-            promotions = RedisPromotions(
+            yield RedisPromotions(
                 connection,
                 lambda _: desk.policy,
                 journals=desk.journals,
                 texts=texts(LIST_VERBS, *desk.breaks),
             )
-            with pytest.raises(StoreError):
-                await promotions.promote(desk.topic, limit=10, nonce=N1)
             await connection.execute_command("AUTH", "default", "x")
     finally:
         desk.raw.acl_deluser("short")
+
+
+@pytest.mark.parametrize("right", ["lpush", "zrem", "hdel", "xadd"])
+async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> None:
+    """Where one command is not permitted, the timer stays as it is, and nothing is pushed again and again."""
+    desk.keep = 100 if right == "xadd" else 0
+    await desk.put("a")
+    async with without(desk, right) as promotions:
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await promotions.promote(desk.topic, limit=10, nonce=N1)
     assert desk.entries() == []
     assert desk.left()[:2] == (1, 1)
+
+
+async def test_who_dies_beside_one_that_is_not_pushed(desk: Desk) -> None:
+    """There is no letter for each time that the push is refused."""
+    await desk.put("a")
+    desk.raw.zadd(desk.timeline, {b"\xff\xfe": NOW / 1e6})
+    desk.raw.hset(desk.payloads, b"\xff\xfe", b"x")
+    async with without(desk, "lpush") as promotions:
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await promotions.promote(desk.topic, limit=10, nonce=N1)
+    assert (desk.entries(), desk.raw.xlen(desk.dead), desk.left()[:2]) == ([], 0, (2, 2))
+    promotion = await desk.promote()
+    assert (promotion.promoted, len(promotion.deaths), desk.raw.xlen(desk.dead)) == (1, 1, 1)
+    assert [entry.timer_id for entry in desk.entries()] == ["a"]
 
 
 async def test_a_key_of_another_type(desk: Desk) -> None:
@@ -272,6 +296,28 @@ async def test_who_finishes_is_left_alone(desk: Desk) -> None:
     desk.later(20)
     assert (await desk.tidy()).returned == 0
     assert (desk.raw.llen(desk.ready), desk.raw.hlen(desk.taken)) == (0, 0)
+
+
+@pytest.mark.parametrize("right", ["rpush", "hset", "hdel", "lrem", "xadd"])
+async def test_a_return_that_is_not_permitted(desk: Desk, right: str) -> None:
+    """Where one command is not, the entries stay where they are: none is pushed or buried again and again."""
+    desk.patience(10, attempts=2)
+    await desk.put("a", NOW - 1)
+    await desk.put("b")
+    await desk.promote()
+    for times in (1, 0):
+        entry = read(take(desk))
+        desk.raw.hset(desk.taken, entry.head["occurrence_id"], f"{NOW};{times}")
+    processing, taken = desk.raw.lrange(desk.processing, 0, -1), desk.raw.hgetall(desk.taken)
+    desk.later(11)
+    async with without(desk, right) as promotions:
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await promotions.tidy(desk.topic)
+    assert (desk.raw.xlen(desk.dead), desk.raw.llen(desk.ready)) == (0, 0)
+    assert (desk.raw.lrange(desk.processing, 0, -1), desk.raw.hgetall(desk.taken)) == (processing, taken)
+    tidied = await desk.tidy()
+    assert (tidied.returned, tidied.deaths) == (1, (("a", "attempts"),))
 
 
 async def test_the_time_begins_anew(desk: Desk) -> None:
