@@ -5,29 +5,33 @@
 -- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
 -- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
 -- ARGV[8] entries to read at a time at most
--- Returns { number given back, { timer_id, reason, and so on, of those that died } }
+-- ARGV[9] how many of the oldest to pass over
+-- ARGV[10] where to go on looking for what is finished; '0': at the start
+-- Returns { number given back, { timer_id, reason, and so on, of those that died }, how many of the oldest to pass over
+--           to go on, '' at the list's end, where to go on looking for what is finished, bytes read }
 --         error WRONGKEYTYPE
 -- Race    a worker that finishes as its entry is given back: it removes its own from the processing list, or
 --         finds it gone; the work is done twice then, and never not at all.
 -- Race    relays that look at the same time: since when an entry is there stands in Redis, once for all.
 -- Full    the first write is a delete.
 
-local DAY = 86400000000
+local DAY, ROUND = 86400000000, 600000000 -- ROUND: a look at the whole list takes less
 local BYTES = 16777216 -- after which no more entries are read
 
 local bad = wrong_type()
 if bad then return bad end
 
 local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
-local step = tonumber(ARGV[8])
+local step, passed = tonumber(ARGV[8]), tonumber(ARGV[9])
 local limits = read_limits(3)
 local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
 while #entries < most and size < BYTES do
-  local part = redis.call('LRANGE', KEYS[7], -#entries - math.min(step, most - #entries), -#entries - 1)
+  local at = passed + #entries
+  local part = redis.call('LRANGE', KEYS[7], -at - math.min(step, most - #entries), -at - 1)
   if #part == 0 then break end
   for n = #part, 1, -1 do entries[#entries + 1], size = part[n], size + #part[n] end
 end
-local whole = redis.call('LLEN', KEYS[7]) <= #entries
+local at_end = redis.call('LLEN', KEYS[7]) <= passed + #entries
 local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
 
 local function unhex(two) return string.char(tonumber(two, 16)) end
@@ -89,13 +93,18 @@ if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
 if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
 for _, entry in ipairs(gone) do redis.call('LREM', KEYS[7], -1, entry) end
 
--- Forget what is finished: it was there and is no more. What went back is remembered for a day.
-if whole and redis.call('HLEN', KEYS[8]) > 0 then
-  local page, finished = redis.call('HSCAN', KEYS[8], 0, 'COUNT', 2 * most)[2], {}
+-- Forget what is finished: it was there and is no more, or would have been given back by now. What went back is
+-- remembered for a day.
+local scan = '0'
+if passed == 0 and redis.call('HLEN', KEYS[8]) > 0 then
+  local patient, finished, page = at_end and 0 or patience + ROUND, {}, nil
+  scan, page = unpack(redis.call('HSCAN', KEYS[8], ARGV[10], 'COUNT', 2 * most))
   for i = 1, #page, 2 do
     local since = tonumber((cut(page[i + 1]))) or 0
-    if since < 0 and now_us + since > DAY or since >= 0 and not seen[page[i]] then finished[#finished + 1] = page[i] end
+    if since < 0 and now_us + since > DAY or since >= 0 and not seen[page[i]] and now_us - since >= patient then
+      finished[#finished + 1] = page[i]
+    end
   end
   if #finished > 0 then redis.call('HDEL', KEYS[8], unpack(finished)) end
 end
-return answer({ #back, deaths })
+return answer({ #back, deaths, at_end and '' or passed + #entries - #gone, scan, size })

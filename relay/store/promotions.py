@@ -45,6 +45,11 @@ STREAM, RETRIES = 5, 6
 LOOK = 500
 """Entries of a processing list that one call looks at."""
 
+LOOKS = 20
+"""Calls of one round at most, and `LOOK_BYTES` the bytes after which there is no further one."""
+
+LOOK_BYTES = 16 << 20
+
 
 class RedisPromotions:
     """`Promotions` on a Redis or Valkey server; arguments as of `RedisStore`, and the topics' `policy`."""
@@ -65,6 +70,10 @@ class RedisPromotions:
         self._policy = policy
         self._park_grace = park_grace
         self._keys = keys = keys or KeyNames()
+        self._places: dict[str, int] = {}
+        """Of each topic: how many of the oldest entries of its processing list to pass over."""
+        self._scans: dict[str, bytes | str] = {}
+        """And where the search for finished ones goes on."""
         self._lists = Scripts(
             redis,
             keys,
@@ -111,17 +120,37 @@ class RedisPromotions:
         policy = self._policy(topic)
         if policy.dispatch is Dispatch.STREAM:
             return await self._trim(topic, policy.stream.max_length)
-        timeout = policy.ready.processing_timeout
-        if not timeout:
+        if not policy.ready.processing_timeout:
             return Tidied()
-        returned, deaths = await self._lists(
-            "reclaim",
-            topic,
-            *(micros(timeout), LOOK),
-            *limit_words(policy.limits),
-            at_once(policy.max_payload_bytes),
-        )
-        return Tidied(returned=returned, deaths=pairs(deaths))
+        return await self._reclaim(topic, policy)
+
+    async def _reclaim(self, topic: str, policy: TopicPolicy) -> Tidied:
+        """Look at the oldest entries; if nothing is to be done there, at those that follow what was looked at
+        last time, until the list's end. Whatever is there in any number, the rest has its turn."""
+        place, size = 0, 0
+        for look in range(LOOKS):
+            returned, deaths, following, scan, read = await self._lists(
+                "reclaim",
+                topic,
+                *(micros(policy.ready.processing_timeout), LOOK),
+                *limit_words(policy.limits),
+                at_once(policy.max_payload_bytes),
+                *(place, self._scans.get(topic, "0")),
+            )
+            size += read
+            if look == 0:
+                self._scans[topic] = scan
+            if returned or deaths:
+                return Tidied(returned=returned, deaths=pairs(deaths))
+            if following == b"":
+                self._places.pop(topic, None)
+                break
+            place = max(following, self._places.get(topic, 0)) if look == 0 else following
+            if look > 0:
+                self._places[topic] = place
+            if look > 0 and size >= LOOK_BYTES:
+                break
+        return Tidied()
 
     async def _trim(self, topic: str, max_length: int) -> Tidied:
         trimmed = dropped = consumers = 0

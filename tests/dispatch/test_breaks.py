@@ -87,6 +87,21 @@ BREAKS = {
     "any number of bytes of a processing list": of_list(
         "reclaim", " and size < BYTES", "", ready.test_large_entries_come_back_in_steps
     ),
+    "what stands behind others is not seen": of_list(
+        "reclaim", "passed + #entries - #gone, scan", "'', scan", ready.test_behind_other_peoples_entries
+    ),
+    "what is finished among many is remembered": of_list(
+        "reclaim",
+        "at_end and 0 or patience + ROUND",
+        "at_end and 0 or 1e18",
+        ready.test_what_is_finished_among_many_is_forgotten,
+    ),
+    "what is still at work among many is forgotten": of_list(
+        "reclaim",
+        "at_end and 0 or patience + ROUND",
+        "0",
+        ready.test_what_is_finished_among_many_is_forgotten,
+    ),
     "what comes back is taken last": of_list(
         "reclaim",
         "for n = #entries, 1, -1 do",

@@ -16,7 +16,7 @@ from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.promotions import LIST_VERBS, RedisPromotions
+from relay.store.promotions import LIST_VERBS, LOOK, LOOKS, RedisPromotions
 from tests.dispatch.desk import N1, N2, Desk, read, texts
 from tests.lua.bench import NOW
 
@@ -374,11 +374,57 @@ async def test_large_entries_come_back_in_steps(desk: Desk) -> None:
     desk.later(10)
     assert (await desk.tidy()).returned == 48
     assert [entry.timer_id for entry in desk.entries()] == [f"t{n:02}" for n in range(48)]
-    assert (await desk.tidy()).returned == 0
-    desk.later(20)
     assert (await desk.tidy()).returned == 2
     assert desk.raw.llen(desk.processing) == 0
     assert desk.raw.llen(desk.ready) == 50
+
+
+async def test_behind_other_peoples_entries(desk: Desk) -> None:
+    """However many of them stand where the oldest are, ours come back: in one round, or in several."""
+    desk.patience(10)
+    await desk.put("a")
+    await desk.promote()
+    desk.raw.lpush(desk.processing, *("theirs" for _ in range(1200)))
+    take(desk)
+    await desk.tidy()
+    desk.later(10)
+    assert (await desk.tidy()).returned == 1
+    take(desk)
+    desk.raw.rpush(desk.processing, *("theirs" for _ in range(LOOK * LOOKS)))
+    returned = []
+    for seconds in (11, 12, 13, 24, 25, 26):
+        desk.later(seconds)
+        returned.append((await desk.tidy()).returned)
+    assert sorted(returned) == [0, 0, 0, 0, 0, 1]
+    assert desk.raw.llen(desk.processing) == 1200 + LOOK * LOOKS
+
+
+async def test_many_large_ones_of_other_peoples(desk: Desk) -> None:
+    """They are passed over step by step."""
+    desk.patience(10)
+    await desk.put("a")
+    await desk.promote()
+    desk.raw.lpush(desk.processing, *(bytes(5 << 20) for _ in range(16)))
+    take(desk)
+    returned = []
+    for seconds in (0, 1, 12, 13):
+        desk.later(seconds)
+        returned.append((await desk.tidy()).returned)
+    assert sorted(returned) == [0, 0, 0, 1]
+
+
+async def test_what_is_finished_among_many_is_forgotten(desk: Desk) -> None:
+    """After a while, since never all of them are looked at in one step."""
+    desk.patience(10)
+    desk.raw.lpush(desk.processing, *("theirs" for _ in range(LOOK + 1)))
+    desk.raw.hset(desk.taken, mapping={f"t{n}/{n:032x}": f"{NOW};0" for n in range(3 * LOOK)})
+    desk.later(609)
+    await desk.tidy()
+    assert desk.raw.hlen(desk.taken) == 3 * LOOK
+    desk.later(610)
+    for _ in range(9):
+        await desk.tidy()
+    assert desk.raw.hlen(desk.taken) == 0
 
 
 async def test_other_peoples_entries_are_left_alone(desk: Desk) -> None:
