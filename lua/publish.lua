@@ -8,6 +8,7 @@
 -- ARGV[5] the group of this relay's application: it is there before the first timer is
 -- ARGV[6] to ARGV[10] the policy's limits, see `read_limits`
 -- ARGV[11] payloads to read at a time at most
+-- ARGV[12] where that group begins if it isn't there: '$', behind all entries, or '0'
 -- Returns what ready.lua does
 --         error WRONGKEYTYPE
 -- Race, Full    see promotion.lua
@@ -19,7 +20,7 @@ if bad then return bad end
 local now_us = time_us()
 if redis.pcall('XPENDING', KEYS[6], ARGV[5]).err then -- also while the topic is paused
   redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('XGROUP', 'CREATE', KEYS[6], ARGV[5], '$', 'MKSTREAM')
+  redis.call('XGROUP', 'CREATE', KEYS[6], ARGV[5], ARGV[12], 'MKSTREAM')
 end
 local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }

@@ -11,6 +11,7 @@
 -- ARGV[9] '1' to take new entries too, else ''
 -- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
 -- ARGV[15] payloads to read at a time at most: all that is read has to be taken, however large it is
+-- ARGV[16] where the group begins if it isn't there: '$', behind all entries, or '0'
 -- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
 --           { ids removed as orphans },
 --           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
@@ -39,7 +40,7 @@ local deadline = number((now_us + lease) / 1e6)
 local summary = redis.pcall('XPENDING', KEYS[6], group)
 if summary.err then
   redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('XGROUP', 'CREATE', KEYS[6], group, '$', 'MKSTREAM')
+  redis.call('XGROUP', 'CREATE', KEYS[6], group, ARGV[16], 'MKSTREAM')
   summary = { 0 }
 end
 local till = redis.call('GET', KEYS[5])
@@ -48,7 +49,7 @@ if now_us < (tonumber(till or 0) or 0) then
 end
 
 local done = promote(now_us, limit, room, at_once, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
-local timers, deaths, dead, acked, kept, missing = {}, done.deaths, {}, {}, {}, 0
+local timers, deaths, dead, acked, forgotten, kept, missing = {}, done.deaths, {}, {}, {}, {}, 0
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
 -- Take one entry that is pending with us by now, for the `deliveries`-th time.
@@ -91,9 +92,11 @@ local function take_again(ids)
     local entry = there[id]
     if entry then
       take(entry, before[n] + 1, known_of[n])
-    else -- acknowledged by a plain consumer, or trimmed by somebody; what Redis 6 still calls pending is so no longer
-      if before[n] > 0 then missing = missing + 1 end
+    elseif before[n] > 0 then -- trimmed by somebody; what Redis 6 still calls pending is so no longer
+      missing = missing + 1
       acked[#acked + 1] = id
+    else -- acknowledged by a plain consumer; or of a group that was lost, and new to the one that took its place
+      forgotten[#forgotten + 1] = id
     end
   end
 end
@@ -169,6 +172,7 @@ local more = ARGV[9] ~= '' and last
   and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0)
 
 bury_here(group, dead, now_us)
+if #forgotten > 0 then redis.call('HDEL', KEYS[8], unpack(forgotten)) end
 if #acked > 0 then
   redis.call('HDEL', KEYS[8], unpack(acked))
   redis.call('XACK', KEYS[6], group, unpack(acked))

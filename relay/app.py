@@ -27,7 +27,7 @@ from relay.settings.keys import key_names
 from relay.store.connect import Connection, check_server, connect, follow_master, guess
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
-from relay.store.promotions import RedisPromotions
+from relay.store.promotions import Met, RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
 from relay.telemetry.instruments import Instruments
@@ -101,11 +101,12 @@ async def serve(settings: Settings) -> None:
         )
         tracing.late = count.late
         topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew, largest=policies.largest)
+        met = Met()
         promotions = RedisPromotions(
-            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip
+            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip, met=met
         )
         groups = RedisGroups(
-            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip
+            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip, met=met
         )
         engine = Engine(
             store,

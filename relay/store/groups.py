@@ -23,7 +23,7 @@ from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer
 from relay.store import envelope
 from relay.store.keys import KeyNames
-from relay.store.promotions import pairs
+from relay.store.promotions import Met, pairs
 from relay.store.records import text_of
 from relay.store.redis import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
 from relay.store.scripts import Observe, Scripts, unobserved
@@ -48,6 +48,7 @@ FIELDS = 10
 class RedisGroups:
     """A `LeaseSource` of topics with a stream; arguments as of `RedisStore`, and the topics' `policy`.
 
+    `met` is to be shared with `RedisPromotions`.
     `consumer` names this relay in every group: afresh in every process, so that what a process left behind is
     never taken for its successor's.
     """
@@ -64,9 +65,11 @@ class RedisGroups:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        met: Met | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
+        self._met = Met() if met is None else met
         self._keys = keys = keys or KeyNames()
         self._park_grace = park_grace
         self._monotonic = monotonic
@@ -107,7 +110,9 @@ class RedisGroups:
             *(stream.group, self.consumer, cursor if looks else "", "1" if _reads(stream.reclaim) else ""),
             *limit_words(limits),
             at_once(policy.max_payload_bytes),
+            self._met.begin(topic, stream.group),
         )
+        self._met.add((topic, stream.group))
         (
             now,
             following,

@@ -51,6 +51,19 @@ LOOKS = 20
 LOOK_BYTES = 16 << 20
 
 
+class Met(set[tuple[str, str]]):
+    """The groups, each with its topic, that were there at a call of this process.
+
+    One that is met for the first time begins behind all entries. One that was there and isn't any more was
+    lost by a failover, or a restart of Redis, and entries have perhaps been added since: it begins with all
+    that are kept.
+    """
+
+    def begin(self, topic: str, group: str) -> str:
+        """Where to begin if the group isn't there."""
+        return "0" if (topic, group) in self else "$"
+
+
 class RedisPromotions:
     """`Promotions` on a Redis or Valkey server; arguments as of `RedisStore`, and the topics' `policy`."""
 
@@ -65,8 +78,10 @@ class RedisPromotions:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        met: Met | None = None,
     ) -> None:
         self._redis = redis
+        self._met = Met() if met is None else met
         self._policy = policy
         self._park_grace = park_grace
         self._keys = keys = keys or KeyNames()
@@ -101,7 +116,9 @@ class RedisPromotions:
         args = (limit, PROMOTE_BYTES, self._park_grace, nonce)
         rest = (*limit_words(policy.limits), at_once(policy.max_payload_bytes))
         if policy.dispatch is Dispatch.STREAM:
-            reply = await self._streams("publish", topic, *args, policy.stream.group, *rest)
+            group = policy.stream.group
+            reply = await self._streams("publish", topic, *args, group, *rest, self._met.begin(topic, group))
+            self._met.add((topic, group))
         else:
             reply = await self._lists("ready", topic, *args, *rest)
         now, following, promoted, parked, orphans, deaths, paused = reply

@@ -61,7 +61,7 @@ BREAKS = {
         "take", "  next_cursor = cursor --", "  --", stream.test_a_round_goes_on_after_claims_without_room
     ),
     "what was acknowledged is missed": of_stream(
-        "take", "if before[n] > 0 then", "if true then", stream.test_a_plain_consumer_ends_what_waits
+        "take", "elseif before[n] > 0 then", "elseif true then", stream.test_a_plain_consumer_ends_what_waits
     ),
     "one occurrence for all that come again": of_stream(
         "take",
@@ -255,6 +255,21 @@ BREAKS = {
         "local done = promote(",
         "redis.call('XGROUP', 'SETID', KEYS[6], group, '$') local done = promote(",
         stream.test_a_promoter_and_a_reader,
+    ),
+    "a group that was lost begins behind the timers": of_stream(
+        "take", "group, ARGV[16], 'MKSTREAM'", "group, '$', 'MKSTREAM'", stream.test_a_group_that_was_lost
+    ),
+    "a group that was lost is made behind the timers": of_stream(
+        "publish",
+        "ARGV[5], ARGV[12], 'MKSTREAM'",
+        "ARGV[5], '$', 'MKSTREAM'",
+        stream.test_a_group_that_was_lost_is_promoted_to,
+    ),
+    "what waited in a group that was lost is acknowledged": of_stream(
+        "take",
+        "forgotten[#forgotten + 1] = id",
+        "acked[#acked + 1] = id",
+        stream.test_a_wait_in_a_group_that_was_lost,
     ),
     "the idle are left": of_stream(
         "take", "and summary[1] > 0 then", "and false then", stream.test_the_dead_leave_their_entries

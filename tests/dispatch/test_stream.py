@@ -616,6 +616,49 @@ async def test_who_is_gone_is_told(fan: Desk) -> None:
     assert await one.names() == ["b"]
 
 
+async def test_a_group_that_was_lost(fan: Desk) -> None:
+    """By a failover, say: what was added until it is made anew is for it, too. Nobody can tell any more what
+    it has had; so it gets all that is kept."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await fan.put("before")
+    assert await audit.names() == ["before"]
+    assert await one.names() == []  # a group that is new has nothing to do with it
+    fan.raw.xgroup_destroy(fan.stream, "billing")
+    await fan.put("between")
+    assert await audit.names() == ["between"]
+    assert await one.names() == ["before", "between"]
+    assert await one.names() == []
+
+
+async def test_a_group_that_was_lost_is_promoted_to(fan: Desk) -> None:
+    """Also where no application is there: promoter and reader know of each other's groups."""
+    audit, one = fan.reader(group="audit"), fan.reader()
+    one.source._met = fan.promotions._met
+    await audit.claim()
+    assert (await fan.promote()).promoted == 0  # makes the group
+    fan.raw.xgroup_destroy(fan.stream, "billing")
+    await fan.put("between")
+    assert await audit.names() == ["between"]
+    assert (await fan.promote()).promoted == 0
+    assert await one.names() == ["between"]
+
+
+async def test_a_wait_in_a_group_that_was_lost(fan: Desk) -> None:
+    """What waited for another try is no longer pending, and comes as if it were new."""
+    one, audit = fan.reader(), fan.reader(group="audit")
+    await audit.claim()
+    await one.claim()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
+    fan.raw.xgroup_destroy(fan.stream, "billing")
+    fan.later(1)
+    timer = await one.one()
+    assert (timer.timer_id, timer.attempt) == ("a", 1)
+    assert await one.settle(timer) is Verdict.OK
+    assert one.traces() == (0, 0)
+
+
 async def test_bounded_by_bytes(fan: Desk) -> None:
     """A claim does not carry many times what it may."""
     one = fan.reader()
