@@ -62,7 +62,7 @@ local function die(id, k, deliveries, reason, text)
 end
 
 local function again(id, k, deliveries, score, text)
-  k.received = 0
+  k.received, k.deliveries = 0, deliveries
   if text then
     local it = entry_at(id)
     if not it then return lost(id) end

@@ -4,8 +4,9 @@
 --   KEYS[6] stream   STREAM  an entry a timer; docs/dispatch.md has the fields
 --   KEYS[7] retries  ZSET    of this group: entry -> when it is tried again, unix seconds
 --   KEYS[8] group    HASH    of this group: entry -> what is known of it
---                            'attempts;received;suspect;unsent', where there is something to say of an entry that
---                            the group has not acknowledged; or 'D' and a MessagePack array { timer_id, due,
+--                            'attempts;received;suspect;unsent;deliveries', where there is something to say of an
+--                            entry that the group has not acknowledged, the last one of its latest try, if it
+--                            waits for another; or 'D' and a MessagePack array { timer_id, due,
 --                            occurrence_id, envelope } of a timer that was acknowledged and comes again, for this
 --                            group alone: it was rescheduled, or redriven. Its score is in the retries.
 --
@@ -45,17 +46,22 @@ local function read_entry(entry)
   return it
 end
 
--- What is known of an entry: attempts, received, suspect, unsent.
+-- What is known of an entry: attempts, received, suspect, unsent, deliveries.
 local function known(raw)
-  local k = { attempts = 0, received = 0, suspect = 0, unsent = 0 }
+  local k = { attempts = 0, received = 0, suspect = 0, unsent = 0, deliveries = 0 }
   if raw and string.sub(raw, 1, 1) ~= 'D' then
-    local a, r, s, u = string.match(raw, '^(%d+);(%d);(%d);(%d+)$')
-    if a then k = { attempts = tonumber(a), received = tonumber(r), suspect = tonumber(s), unsent = tonumber(u) } end
+    local a, r, s, u, d = string.match(raw, '^(%d+);(%d);(%d);(%d+);?(%d*)$')
+    if a then
+      k = { attempts = tonumber(a), received = tonumber(r), suspect = tonumber(s), unsent = tonumber(u),
+        deliveries = tonumber(d) or 0 }
+    end
   end
   return k
 end
 
-local function known_as(k) return string.format('%d;%d;%d;%d', k.attempts, k.received, k.suspect, k.unsent) end
+local function known_as(k) 
+  return string.format('%d;%d;%d;%d;%d', k.attempts, k.received, k.suspect, k.unsent, k.deliveries)
+end
 
 -- Of a pending entry: its consumer, milliseconds idle, how often it was delivered; nil if it is not pending.
 local function pending(group, entry)

@@ -109,6 +109,15 @@ local function may_read(at_first)
   return math.min(limit - count, LOOK - looked, at_once, math.ceil((room - bytes) / (bytes / looked + 1)))
 end
 
+-- When to look again at an entry that waits for another try, if a plain consumer took it meanwhile and may be at work:
+-- when it has been idle for a lease. nil if nobody did, or long ago.
+local function elsewhere(id, k)
+  local _, idle, deliveries = pending(group, id)
+  if deliveries and k.deliveries > 0 and deliveries > k.deliveries and idle * 1000 < lease then
+    return now_us + lease - idle * 1000
+  end
+end
+
 -- First what waits for another try. A timer that comes again for this group alone is put into the stream.
 local due = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
 local tried = 0
@@ -116,7 +125,7 @@ while tried < #due do
   local most = may_read(8)
   if most <= 0 then break end
   local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
-  local again, detached = {}, {}
+  local again, detached, later = {}, {}, {}
   redis.call('ZREM', KEYS[7], NO_NONCE)
   for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
     if raw and string.sub(raw, 1, 1) == 'D' then
@@ -126,10 +135,16 @@ while tried < #due do
         'only_group', group, '__data__', envelope)
       detached[#detached + 1] = part[n]
     else
-      again[#again + 1] = part[n]
+      local at = elsewhere(part[n], known(raw))
+      if at then
+        later[#later + 1], later[#later + 2] = number(at / 1e6), part[n]
+      else
+        again[#again + 1] = part[n]
+      end
     end
   end
   redis.call('ZREM', KEYS[7], unpack(part))
+  if #later > 0 then redis.call('ZADD', KEYS[7], unpack(later)) end
   if #detached > 0 then redis.call('HDEL', KEYS[8], unpack(detached)) end
   take_again(again)
   tried = tried + #part

@@ -271,6 +271,21 @@ BREAKS = {
         "acked[#acked + 1] = id",
         stream.test_a_wait_in_a_group_that_was_lost,
     ),
+    "a plain consumer's work is taken from it": of_stream(
+        "take",
+        "      if at then\n        later",
+        "      if false then\n        later",
+        stream.test_a_plain_consumer_is_left_at_work,
+    ),
+    "what a plain consumer has is never taken": of_stream(
+        "take", " and idle * 1000 < lease then", " then", stream.test_a_plain_consumer_is_left_at_work
+    ),
+    "who had it last is not known": of_stream(
+        "finish",
+        "k.received, k.deliveries = 0, deliveries",
+        "k.received = 0",
+        stream.test_a_plain_consumer_is_left_at_work,
+    ),
     "the idle are left": of_stream(
         "take", "and summary[1] > 0 then", "and false then", stream.test_the_dead_leave_their_entries
     ),

@@ -603,6 +603,31 @@ async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
     assert one.traces() == (0, 0)
 
 
+async def test_a_plain_consumer_is_left_at_work(fan: Desk) -> None:
+    """On an entry that waits for another try, and that it has claimed, as long as it may be alive."""
+    one = fan.reader()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
+    (entry,) = cast("list[Any]", fan.raw.xrange(fan.stream))
+    fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]])
+    fan.later(1)
+    claim = await one.claim()
+    assert (claim.timers, one.pending()) == ([], [("plain", 2)])
+    assert claim.next is not None
+    assert NOW + 29 * SECOND < claim.next <= NOW + 31 * SECOND
+    fan.at(claim.next)
+    fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]], idle=29_000, justid=True)
+    claim = await one.claim()
+    assert claim.timers == []
+    assert claim.next is not None
+    fan.at(claim.next)
+    fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]], idle=30_000, justid=True)  # it is dead
+    timer = await one.one()
+    assert (timer.attempt, one.pending()) == (2, [("one", 3)])
+    assert await one.settle(timer) is Verdict.OK
+    assert one.traces() == (0, 0)
+
+
 async def test_who_is_gone_is_told(fan: Desk) -> None:
     """Stream and group are removed under a delivery."""
     one = fan.reader()
