@@ -23,6 +23,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from relay.settings.rules import DISPATCHED  # noqa: E402
 from relay.settings.tree import Settings  # noqa: E402
 from tools.chart_values import table  # noqa: E402
 
@@ -61,9 +62,16 @@ def config_schema() -> dict[str, Any]:
             level = level["properties"][name]
         del level["properties"][path[-1]]
     topics = schema["properties"]["topics"]
-    topics["patternProperties"] = {TOPIC: topics["additionalProperties"]}
+    topic = topics["additionalProperties"]
+    topic["dependencies"] = {name: _of_dispatch(name) for name in DISPATCHED}
+    topics["patternProperties"] = {TOPIC: topic}
     topics["additionalProperties"] = False
     return schema
+
+
+def _of_dispatch(name: str) -> dict[str, Any]:
+    """What a topic with the section `name` has to be: see `relay.settings.rules.section_fits`."""
+    return {"properties": {"dispatch": {"const": name}}, "required": ["dispatch"]}
 
 
 def _plain(node: Any, definitions: dict[str, Any]) -> Any:

@@ -35,7 +35,7 @@ def sentences(error: ValidationError, tree: Mapping[str, Any], origins: Origins)
         path = tuple(str(part) for part in fault["loc"] if part != "[key]")
         cause = fault.get("ctx", {}).get("error")
         if isinstance(cause, Misfit):
-            path, problem = (*path, *_split(cause.field)), cause.problem
+            path, problem = (*path, *(cause.path or _split(cause.field))), cause.problem
         else:
             problem = _problem(fault, path)
         if _is_inherited(path, tree):

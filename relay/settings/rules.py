@@ -14,9 +14,12 @@ from relay.core.policy import TopicPolicy
 
 
 class Misfit(ValueError):
-    """Two fields contradict each other; `field` is the path, from the level checked, of one of them."""
+    """Two fields contradict each other; `field` is the path, from the level checked, of one of them: in parts
+    where a topic's name is one, since that may contain dots."""
 
-    def __init__(self, field: str, problem: str) -> None:
+    def __init__(self, field: str | tuple[str, ...], problem: str) -> None:
+        self.path = field if isinstance(field, tuple) else ()
+        field = ".".join(field) if isinstance(field, tuple) else field
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
@@ -179,6 +182,18 @@ def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
         raise Misfit("stream.group", "must name the application, as in billing, since dispatch is stream")
     if dispatch == "list" and mode == "push":
         raise Misfit("delivery.mode", "must be stream, since dispatch is list: workers take what is there")
+
+
+DISPATCHED = ("stream", "list")
+"""Sections of a topic that are for the `dispatch` of their name."""
+
+
+def section_fits(field: tuple[str, ...], section: str, dispatch: str) -> None:
+    """A topic says nothing of a stream or a list that it doesn't have."""
+    if dispatch != section:
+        raise Misfit(
+            field, f"has no effect while dispatch is {dispatch}; set it to {section}, or leave this out"
+        )
 
 
 def octal_mode(value: Any) -> Any:

@@ -536,7 +536,7 @@ class Settings(BaseSettings):
         if not isinstance(defaults, dict) or not isinstance(topics, dict):
             return data
         filled = {
-            topic: _filled(_long(defaults), _long(own)) if isinstance(own, dict) else own
+            topic: _filled(_for(own, _long(defaults)), _long(own)) if isinstance(own, dict) else own
             for topic, own in topics.items()
         }
         return {**data, "topics": filled}
@@ -550,6 +550,16 @@ class Settings(BaseSettings):
             raise rules.Misfit(
                 "defaults.dispatch", "must be lease: name each topic with a list or a stream in topics"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _dispatch_is_meant(self) -> Self:
+        for topic, policy in self.topics.items():
+            for name in rules.DISPATCHED:
+                section: Section = getattr(policy, name)
+                for said in sorted(section.model_fields_set) if name in policy.model_fields_set else ():
+                    if getattr(section, said) != type(section).model_fields[said].default:
+                        rules.section_fits(("topics", topic, name, said), name, policy.dispatch)
         return self
 
     @model_validator(mode="after")
@@ -578,6 +588,15 @@ class Settings(BaseSettings):
         """The policies of all topics as the engine wants them."""
         own = {topic: policy.to_policy() for topic, policy in self.topics.items()}
         return Policies(self.defaults.to_policy(), own, self.topics_closed)
+
+
+def _for(own: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """`defaults` without what is about another `dispatch` than the topic's `own`."""
+    return {
+        name: value
+        for name, value in defaults.items()
+        if name not in rules.DISPATCHED or name == own.get("dispatch")
+    }
 
 
 def _long(policy: dict[str, Any]) -> dict[str, Any]:

@@ -140,6 +140,27 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
             "topics.a.b.delivery.mode: must be stream, since dispatch is list: workers take what is there",
         ),
         (
+            "topics: {a.b: {stream: {group: billing}}}",
+            (
+                "topics.a.b.stream.group: has no effect while dispatch is lease; "
+                "set it to stream, or leave this out"
+            ),
+        ),
+        (
+            "topics: {a.b: {dispatch: stream, stream: {group: x}, list: {processing_timeout: 5}}}",
+            (
+                "topics.a.b.list.processing_timeout: has no effect while dispatch is stream; "
+                "set it to list, or leave this out"
+            ),
+        ),
+        (
+            "{defaults: {stream: {group: x}}, topics: {a.b: {dispatch: list, stream: {reclaim: off}}}}",
+            (
+                "topics.a.b.stream.reclaim: has no effect while dispatch is list; "
+                "set it to stream, or leave this out"
+            ),
+        ),
+        (
             "defaults: {dispatch: list}",
             "defaults.dispatch: must be lease: name each topic with a list or a stream in topics",
         ),
@@ -177,6 +198,17 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
 )
 def test_values_that_contradict_each_other(tmp_path: Path, content: str, expected: str) -> None:
     assert faults(tmp_path, content) == [expected]
+
+
+def test_the_defaults_may_name_a_group_for_those_with_a_stream(tmp_path: Path) -> None:
+    config = tmp_path / "relay.yaml"
+    config.write_text(
+        "defaults: {stream: {group: billing}, list: {processing_timeout: 5}}\n"
+        "topics: {a: {dispatch: stream}, b: {}, c: {dispatch: list}, d: {stream: {}}}"
+    )
+    topics = load(config, environ={}).topics
+    assert topics["a"].stream.group == "billing"
+    assert topics["c"].list.processing_timeout == 5
 
 
 def test_a_long_lease_is_fine_without_renewal(tmp_path: Path) -> None:
