@@ -9,7 +9,8 @@
 -- ARGV[10] payloads to read at a time at most
 -- Returns { now in microseconds, score of the next timer or '', number promoted, number parked,
 --           { ids removed as orphans }, { timer_id, reason, and so on, of those that died },
---           end of the pause in microseconds, if there is one, else '' }
+--           end of the pause in microseconds, if there is one, else '',
+--           due times of those promoted that nobody has had before, 8 bytes each }
 --         error WRONGKEYTYPE
 -- Race, Full    see promotion.lua
 
@@ -17,9 +18,14 @@ MARKS = KEYS[9]
 local bad = wrong_type()
 if bad then return bad end
 
+local dues = {}
+
 local function push(batch)
   local entries = {}
-  for n, each in ipairs(batch) do entries[n] = entry_of(unpack(each)) end
+  for n, each in ipairs(batch) do
+    entries[n] = entry_of(unpack(each))
+    if each[2].claims == 0 then dues[#dues + 1] = struct.pack('<d', each[2].due) end
+  end
   -- What can't be recorded must not be pushed: see promotion.lua.
   if JOURNAL then may_add() end
   redis.call('LPUSH', KEYS[6], unpack(entries))
@@ -33,4 +39,5 @@ if now_us >= (tonumber(till or 0) or 0) then
   done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[10]), tonumber(ARGV[3]), read_limits(5), ARGV[4],
     is_utf8, push, function() may_push('LPUSH') end)
 end
-return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till })
+return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till,
+  table.concat(dues) })

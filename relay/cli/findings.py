@@ -130,6 +130,13 @@ def behind(topic: str, standing: Standing) -> Iterator[Finding]:
                 "stream keeps them: start its application, remove the group (XGROUP DESTROY), or bound the "
                 "stream (stream.max_length)",
             )
+        if group.overdue > OVERDUE:
+            yield Finding(
+                "groups",
+                "wrong",
+                f"the group {group.group!r} of {topic!r} has {group.waiting} timers waiting for another try, "
+                f"the first due for {group.overdue:,.0f} s: no relay of the group takes them, or too slowly",
+            )
     if standing.ready:
         yield Finding(
             "lists",

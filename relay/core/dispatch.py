@@ -3,6 +3,7 @@ microseconds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -52,8 +53,9 @@ class ListPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What one call has moved: how many timers. `next` is when the timeline's first one is due. The rest is
-    as of a `Claim`."""
+    """What one call has moved: how many timers. `next` is when the timeline's first one is due. `lateness`:
+    seconds since they were due, of those that nobody had before and that went to a list. The rest is as of a
+    `Claim`."""
 
     promoted: int
     now: int
@@ -62,6 +64,7 @@ class Promotion:
     orphans: tuple[str, ...] = ()
     deaths: tuple[tuple[str, str], ...] = ()
     paused_until: int | None = None
+    lateness: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,15 @@ class Tidied:
 @dataclass(frozen=True, slots=True)
 class GroupStats:
     """One group of a stream's consumers: entries that it was given and has not acknowledged, entries that it
-    was not given yet (None where the server can't tell), timers that wait for another try, consumers."""
+    was not given yet (None where the server can't tell), timers that wait for another try, consumers; and for
+    how many seconds the first of those timers has been due: 0 if none is."""
 
     group: str
     pending: int
     unread: int | None
     waiting: int
     consumers: int
+    overdue: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

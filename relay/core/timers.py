@@ -201,7 +201,7 @@ class DeadPage:
 class TopicStats:
     """How a topic stands: `timers` in all, `due` of them, `first` the next instant of a claim, `dead`
     letters and the instant of the oldest, `paused_until`; `standing` behind its timeline, where a relay knows
-    that due timers leave it."""
+    that due timers leave it; how many records its journal keeps, as far as the relay knows of one."""
 
     topic: str
     now: int
@@ -212,3 +212,4 @@ class TopicStats:
     oldest_death: int | None
     paused_until: int | None
     standing: Standing | None = None
+    journal_keeps: int = 0

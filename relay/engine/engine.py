@@ -233,6 +233,8 @@ class Engine:
         return await self._with_standing(await self._topics.stats(topic))
 
     async def _with_standing(self, stats: TopicStats) -> TopicStats:
+        if keeps := self._policies(stats.topic).journal_keeps:
+            stats = replace(stats, journal_keeps=keeps)
         if self._promotions is None or self.dispatch(stats.topic) is Dispatch.LEASE:
             return stats
         return replace(stats, standing=await self._promotions.standing(stats.topic))

@@ -85,6 +85,7 @@ class Promoter:
 
     def _report(self, promotion: Promotion) -> None:
         self._instruments.promoted(self._topic, promotion.promoted)
+        self._instruments.lateness(self._topic, promotion.lateness)
         report_deaths(self._topic, promotion.deaths, self._instruments)
         report_lost(self._topic, promotion.parked, promotion.orphans, self._instruments)
 

@@ -6,6 +6,7 @@ One script call each; the scripts in `lua/` say what they read, write and return
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from struct import iter_unpack
 from typing import Any
 
 from redis.asyncio import Redis
@@ -121,7 +122,7 @@ class RedisPromotions:
             self._met.add((topic, group))
         else:
             reply = await self._lists("ready", topic, *args, *rest)
-        now, following, promoted, parked, orphans, deaths, paused = reply
+        now, following, promoted, parked, orphans, deaths, paused, *dues = reply
         return Promotion(
             promoted=promoted,
             now=int(now),
@@ -130,6 +131,7 @@ class RedisPromotions:
             orphans=tuple(text_of(raw)[0] for raw in orphans),
             deaths=pairs(deaths),
             paused_until=int(paused) if paused else None,
+            lateness=[int(now) / 1e6 - due for raw in dues for (due,) in iter_unpack("<d", raw)],
         )
 
     async def tidy(self, topic: str) -> Tidied:
@@ -191,10 +193,15 @@ class RedisPromotions:
             return Standing(policy.dispatch)
         (found,) = await self._read(("XINFO GROUPS", stream))
         names = [text_of(each["name"])[0] for each in found[:MOST_GROUPS]]
-        waits = await self._read(*(("ZCARD", self._keys.of_stream(topic, name)[RETRIES]) for name in names))
+        retries = [self._keys.of_stream(topic, name)[RETRIES] for name in names]
+        waits = await self._read(*(("ZCARD", key) for key in retries))
+        (seconds, part), *firsts = await self._read(
+            ("TIME",), *(("ZRANGE", key, "0", "0", "WITHSCORES") for key in retries)
+        )
+        now = int(seconds) + int(part) / 1e6
         groups = (
-            GroupStats(name, each["pending"], each.get("lag"), waiting, each["consumers"])
-            for name, each, waiting in zip(names, found, waits, strict=False)
+            GroupStats(name, each["pending"], each.get("lag"), waiting, each["consumers"], _since(first, now))
+            for name, each, waiting, first in zip(names, found, waits, firsts, strict=False)
         )
         return Standing(policy.dispatch, entries=entries, groups=tuple(groups))
 
@@ -204,6 +211,11 @@ class RedisPromotions:
                 pipe.execute_command(*command)
             replies: list[Any] = await pipe.execute()
             return replies
+
+
+def _since(first: Sequence[bytes], now: float) -> float:
+    """Seconds since the first of a sorted set, [member, score] or nothing, was due; 0 if it is not."""
+    return max(now - float(first[1]), 0.0) if first else 0.0
 
 
 def pairs(flat: Sequence[bytes]) -> tuple[tuple[str, str], ...]:

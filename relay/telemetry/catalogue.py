@@ -141,7 +141,7 @@ ROUND_TRIPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.
 LATENESS = InstrumentSpec(
     "relay.lateness",
     "s",
-    "Start of the first delivery minus due time, by the clock of Redis.",
+    "Start of the first delivery, or the push to a list, minus due time, by the clock of Redis.",
     kind=Kind.HISTOGRAM,
     bounds=MILLISECONDS_TO_HOURS,
 )
@@ -241,6 +241,27 @@ GROUP_WAITING = InstrumentSpec(
     Kind.GAUGE,
 )
 
+GROUP_CONSUMERS = InstrumentSpec(
+    "relay.group.consumers",
+    "{consumer}",
+    "Consumers that the group has; one that holds nothing is removed ten minutes after its last word.",
+    ("topic", "group"),
+    Kind.GAUGE,
+)
+GROUP_OVERDUE = InstrumentSpec(
+    "relay.group.oldest_retry.age",
+    "s",
+    "For how long the group's first timer that waits for another try could have been taken; 0 if none could.",
+    ("topic", "group"),
+    Kind.GAUGE,
+)
+JOURNAL_LIMIT = InstrumentSpec(
+    "relay.journal.limit",
+    "{record}",
+    "Records that the topic's journal keeps, as this relay's journal_max_length says.",
+    kind=Kind.GAUGE,
+)
+
 # Gauges: of this relay
 
 LEASED = InstrumentSpec(
@@ -309,6 +330,7 @@ MEMORY = InstrumentSpec(
 OF_TOPICS = (
     *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED),
     *(READY, PROCESSING, ENTRIES, GROUP_PENDING, GROUP_UNREAD, GROUP_WAITING),
+    *(GROUP_CONSUMERS, GROUP_OVERDUE, JOURNAL_LIMIT),
 )
 OF_RELAY = (
     LEASED,

@@ -93,6 +93,8 @@ class Gauges:
                 )
                 if any(each.dispatch is dispatch for each in standings)
             }
+            if journals := [stats.journal_keeps for stats in group if stats.journal_keeps]:
+                values[c.JOURNAL_LIMIT] = max(journals)
             for spec, value in values.items():
                 rows.setdefault(spec.name, []).append((value, label))
             self._show_groups(rows, topic, [each for standing in standings for each in standing.groups])
@@ -106,9 +108,12 @@ class Gauges:
                 (c.GROUP_PENDING, [each.pending for each in same]),
                 (c.GROUP_UNREAD, unread),
                 (c.GROUP_WAITING, [each.waiting for each in same]),
+                (c.GROUP_CONSUMERS, [each.consumers for each in same]),
             ):
                 if counts:
                     rows.setdefault(spec.name, []).append((sum(counts), label))
+            overdue = max(each.overdue for each in same)
+            rows.setdefault(c.GROUP_OVERDUE.name, []).append((overdue, label))
 
     def _show_relay(self, rows: dict[str, list[Row]], vitals: Vitals) -> None:
         by_topic = (c.LEASED, vitals.leased), (c.IN_FLIGHT, vitals.in_flight), (c.CONSUMERS, vitals.consumers)

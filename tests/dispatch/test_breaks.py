@@ -180,6 +180,9 @@ BREAKS = {
         "",
         ready.test_who_dies_beside_one_that_is_not_pushed,
     ),
+    "a lease that lapsed counts as late": of_list(
+        "ready", "if each[2].claims == 0 then", "if true then", ready.test_how_late_it_is
+    ),
     # The processing list
     "returned before it is known that it can be noted": of_list(
         "reclaim", "  redis.call('HSET', KEYS[8], NO_NONCE, '')\n", "", no_hset

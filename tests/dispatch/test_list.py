@@ -38,6 +38,19 @@ async def test_a_due_timer_moves_whole(desk: Desk) -> None:
     assert desk.left() == (0, 0, 0)
 
 
+async def test_how_late_it_is(desk: Desk) -> None:
+    """Of each that goes to the list for the first time; not of one that a relay had leased before."""
+    await desk.put("leased", NOW - 9 * SECOND)
+    await desk.store.claim(desk.topic, limit=1, lease=1, nonce=N2, max_bytes=1000)
+    await desk.put("a", NOW - SECOND)
+    await desk.put("b")
+    desk.later(0.5)
+    promotion = await desk.promote()
+    assert promotion.promoted == 3
+    assert promotion.lateness == pytest.approx([1.5, 0.5], abs=1e-5)
+    assert (await desk.promote(N2)).lateness == []
+
+
 async def test_never_early(desk: Desk) -> None:
     """A microsecond before its due time a timer stays, and the answer says when to come again."""
     await desk.put("a", NOW + 1)

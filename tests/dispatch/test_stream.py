@@ -603,6 +603,26 @@ async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
     assert one.traces() == (0, 0)
 
 
+async def test_how_long_a_retry_has_waited_in_vain(fan: Desk) -> None:
+    """By the server's clock; a group that nobody runs shows by that."""
+    one = fan.reader()
+    await fan.put("a")
+    await one.settle(await one.one(), Verb.NACK, retry_after=0)
+    retries = fan.keys.of_stream(fan.topic, "billing")[6]
+    (group,) = (await fan.promotions.standing(fan.topic)).groups
+    assert (group.waiting, group.consumers) == (1, 1)
+    seconds, part = fan.raw.time()
+    assert group.overdue == pytest.approx(seconds + part / 1e6 - NOW / 1e6, abs=60.0)
+    (entry,) = cast("list[bytes]", fan.raw.zrange(retries, 0, -1))
+    fan.raw.zadd(retries, {entry: 1e12})
+    (group,) = (await fan.promotions.standing(fan.topic)).groups
+    assert (group.waiting, group.overdue) == (1, 0.0)
+    await one.claim()
+    fan.raw.delete(retries)
+    (group,) = (await fan.promotions.standing(fan.topic)).groups
+    assert (group.waiting, group.overdue) == (0, 0.0)
+
+
 async def test_a_plain_consumer_is_left_at_work(fan: Desk) -> None:
     """On an entry that waits for another try, and that it has claimed, as long as it may be alive."""
     one = fan.reader()

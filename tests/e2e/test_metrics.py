@@ -23,7 +23,14 @@ SETTINGS: Mapping[str, str] = {
     "RELAY_DEFAULTS__RETRY__INITIAL": "0",
     "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.2",
 }
+DISPATCHED = {
+    "RELAY_TOPICS__jobs__DISPATCH": "list",
+    "RELAY_TOPICS__jobs__JOURNAL": "true",
+    "RELAY_TOPICS__news__DISPATCH": "stream",
+    "RELAY_TOPICS__news__STREAM__GROUP": "billing",
+}
 RARE = {"relay_journal_trimmed_total", "relay_store_errors_total"}
+RARE |= {"relay_list_returned_total", "relay_stream_dropped_total"}
 """What no traffic of `test_numbers` brings about; `test_redis_away` has the latter."""
 
 COUNTED: Mapping[str, float] = {
@@ -47,6 +54,11 @@ COUNTED: Mapping[str, float] = {
     'relay_topic_due{topic="orders"}': 0,
     'relay_topic_paused{topic="orders"}': 0,
     'relay_consumers{topic="orders"}': 1,
+    'relay_lateness_seconds_count{topic="jobs"}': 2,
+    'relay_list_ready{topic="jobs"}': 2,
+    'relay_journal_limit{topic="jobs"}': 1_000_000,
+    'relay_stream_entries{topic="news"}': 0,
+    'relay_group_oldest_retry_age_seconds{group="billing",topic="news"}': 0,
     "relay_capacity_limit{}": 200,
     "relay_capacity_free{}": 200,
     "relay_store_connected{}": 1,
@@ -62,6 +74,7 @@ def collector() -> Iterator[Collector]:
 def traffic(stage: Stage, relay: Relay) -> None:
     """A hundred timers of every fate, and four that an application took with it when it died."""
     producer = stage.producer(relay)
+    producer.schedule_many("jobs", ["for a worker", "and another"])
     expired = timer_pb2.TimerSpec(
         topic=TOPIC, timer_id="never", delay=Duration(), expire_after=Duration(nanos=1_000_000)
     )
@@ -107,7 +120,7 @@ def none_left(ask: Callable[[], dict[str, float | None]], who: str) -> None:
 def test_numbers(stage: Stage, collector: Collector) -> None:
     """Pulled by a real Prometheus, pushed to an OTLP receiver: both have what the test did, to the unit."""
     push = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "300"}
-    relay = stage.relay(settings={**SETTINGS, **push, "OTEL_BSP_SCHEDULE_DELAY": "50"})
+    relay = stage.relay(settings={**SETTINGS, **DISPATCHED, **push, "OTEL_BSP_SCHEDULE_DELAY": "50"})
     with scraping([relay.http], RULES) as prometheus:
         traffic(stage, relay)
         none_left(lambda: differences(values(relay.metrics()).get), "the relay")

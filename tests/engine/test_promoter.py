@@ -58,7 +58,8 @@ class Timeline:
         due = sorted(each for each in self.dues if each <= now)[:limit]
         for each in due:
             self.dues.remove(each)
-        return Promotion(0 if self.rivals else len(due), now, min(self.dues, default=None))
+        late = [] if self.rivals else [(now - each) / 1e6 for each in due]
+        return Promotion(0 if self.rivals else len(due), now, min(self.dues, default=None), lateness=late)
 
     async def tidy(self, topic: str) -> Tidied:
         if self.failure is not None:
@@ -122,6 +123,7 @@ async def test_it_sleeps_until_the_next_due_time(stage: Stage) -> None:
         await stage.clock.advance(3.0)
     assert made == [1.0, 2.0]
     assert stage.counts.total["promoted"] == 2
+    assert stage.counts.latenesses == pytest.approx([0.0, 0.0], abs=0.001)
 
 
 async def test_a_full_batch_is_followed_at_once(stage: Stage) -> None:

@@ -66,11 +66,11 @@ def traffic(metrics: Metrics) -> None:
 async def shown(gauges: Any) -> None:
     here = {"orders": 2}
     vitals = Vitals(here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, True, 0.1)
-    group = GroupStats("billing", pending=1, unread=2, waiting=3, consumers=4)
+    group = GroupStats("billing", pending=1, unread=2, waiting=3, consumers=4, overdue=5.5)
     gauges.show(
         vitals,
         [
-            TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None),
+            TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None, journal_keeps=9),
             TopicStats("jobs", 0, 0, 0, None, 0, None, None, Standing(Dispatch.LIST, ready=5, processing=6)),
             TopicStats(
                 "fan", 0, 0, 0, None, 0, None, None, Standing(Dispatch.STREAM, entries=7, groups=(group,))
@@ -106,6 +106,9 @@ async def test_everything_arrives_and_is_described(collector: Collector) -> None
     assert collector.last("relay.list.ready", topic="jobs") == 5
     assert collector.last("relay.stream.entries", topic="fan") == 7
     assert collector.last("relay.group.unread", topic="fan", group="billing") == 2
+    assert collector.last("relay.group.consumers", topic="fan", group="billing") == 4
+    assert collector.last("relay.group.oldest_retry.age", topic="fan", group="billing") == 5.5
+    assert collector.last("relay.journal.limit", topic="orders") == 9
     (late,) = [point for point in points if point.name == LATENESS.name and "orders" in str(point.attributes)]
     assert (late.value, late.delta) == (3, False)
     assert late.sum == pytest.approx(20_000.3005)
