@@ -111,7 +111,7 @@ def publish(fresh: Results, folder: Path) -> None:
     for measure in fresh.measures():
         parts += [f"## {measure.capitalize()}", HEADLINES.get(measure, "")]
         parts += [f"![{measure}]({name})" for name in _draw(measure, fresh.of(measure), folder)]
-        parts += [tables.table(fresh.of(measure)), *tables.notes(fresh.of(measure))]
+        parts += tables.section(fresh, measure)
     (folder / PAGE).write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 

@@ -40,10 +40,14 @@ class Figure:
 
 
 class Results:
-    """All figures, in the order in which they first came."""
+    """All figures, in the order in which they first came.
+
+    `conditions` is what they were measured on; `apart`, what single measures were that ran without the rest.
+    """
 
     def __init__(self, conditions: Mapping[str, Any]) -> None:
         self.conditions = dict(conditions)
+        self.apart: dict[str, dict[str, Any]] = {}
         self._figures: dict[Key, Figure] = {}
 
     def __iter__(self) -> Iterator[Figure]:
@@ -85,17 +89,31 @@ class Results:
         """One; None if nobody tried to measure it."""
         return self._figures.get((measure, name, stat))
 
-    def keep(self, others: Iterable[Figure]) -> None:
-        """Take over figures of an earlier file, of measures that were left out this time."""
-        fresh = set(self.measures())
-        for figure in others:
-            if figure.measure not in fresh:
-                self._figures[figure.key] = figure
+    def keep(self, earlier: Results) -> None:
+        """Take over the measures of an earlier file that were left out this time, each in its place and with
+        what it was measured on; then these were measured apart."""
+        fresh = self.measures()
+        if set(earlier.measures()) <= set(fresh):
+            return
+        own = [*self]
+        self._figures = {}
+        for measure in dict.fromkeys((*earlier.measures(), *fresh)):
+            self.take(
+                figure for figure in (own if measure in fresh else earlier) if figure.measure == measure
+            )
+        kept = {measure: said for measure, said in earlier.apart.items() if measure not in fresh}
+        self.apart = kept | dict.fromkeys(fresh, self.conditions)
+        self.conditions = earlier.conditions
+
+    def take(self, figures: Iterable[Figure]) -> None:
+        """Add whole figures."""
+        self._figures |= {figure.key: figure for figure in figures}
 
     def write(self, path: Path, targets: list[dict[str, Any]]) -> None:
         """As JSON."""
         document = {
             "conditions": self.conditions,
+            "apart": self.apart,
             "targets": targets,
             "figures": [
                 {**vars(figure), "runs": [_rounded(value) for value in figure.runs]} for figure in self
@@ -108,7 +126,8 @@ def read(path: Path) -> Results:
     """What `write` wrote."""
     document = json.loads(path.read_text(encoding="utf-8"))
     results = Results(document["conditions"])
-    results.keep(Figure(**figure) for figure in document["figures"])
+    results.apart = document.get("apart", {})
+    results.take(Figure(**figure) for figure in document["figures"])
     return results
 
 

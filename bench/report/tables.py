@@ -15,7 +15,7 @@ def page(results: Results, outcomes: Sequence[Outcome], plots: Sequence[str]) ->
     for measure in results.measures():
         parts += [f"## {measure.capitalize()}", headline(measure)]
         parts += [f"![{measure}]({plot})" for plot in plots if plot == f"{measure}.svg"]
-        parts += [table(results.of(measure)), *notes(results.of(measure))]
+        parts += section(results, measure)
     return "\n\n".join(parts) + "\n"
 
 
@@ -32,6 +32,13 @@ def conditions(results: Results) -> str:
     """What it was measured on."""
     lines = (f"| {name} | {value} |" for name, value in results.conditions.items())
     return "\n".join(("| | |", "|---|---|", *lines))
+
+
+def section(results: Results, measure: str) -> list[str]:
+    """A measure's table, what is to be said of it, and what it was measured on if it ran without the rest."""
+    figures, said = results.of(measure), results.apart.get(measure, {})
+    words = "; ".join(f"{name} {value}" for name, value in said.items())
+    return [table(figures), *notes(figures), *([f"Measured apart: {words}."] if words else [])]
 
 
 def table(figures: Sequence[Figure]) -> str:

@@ -10,7 +10,7 @@ from bench import targets
 from bench.__main__ import parse
 from bench.harness.quantiles import quantiles
 from bench.harness.rows import Row
-from bench.measures import MEASURES, drain, lateness
+from bench.measures import MEASURES, dispatch, drain, lateness
 from bench.report import headline
 from bench.report.publish import publish
 from bench.report.results import Results, read
@@ -69,6 +69,30 @@ def test_measures_that_were_left_out_stay_as_they_were(tmp_path: Path) -> None:
     assert kept.median("drain", drain.STREAM) == 3_000.0
     assert kept.median("drain", drain.PUSH) is None, "of a measure that ran anew nothing old is left"
     assert kept.median("lateness", lateness.IDLE, "p99") == 2.0
+
+
+def test_what_ran_apart_says_so(tmp_path: Path) -> None:
+    """A quick run of one measure on a busy machine is not what the others were measured on."""
+    first = results({drain.STREAM: 1_000.0})
+    first.add(0, Row("dispatch", dispatch.ONE, 2.0, "deliveries/s"))
+    first.add(0, Row("lateness", lateness.IDLE, 2.0, "ms", "p99"))
+    publish(first, tmp_path)
+    second = Results({"machine": "another"})
+    second.add(0, Row("dispatch", dispatch.ONE, 7.0, "deliveries/s"))
+    publish(second, tmp_path)
+    third = Results({"machine": "a third"})
+    third.add(0, Row("relays", "some", 7.0, "times"))
+    publish(third, tmp_path)
+    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| machine | some |" in page
+    assert page.count("Measured apart: ") == 2
+    assert f"| {dispatch.ONE} | 7 | 7 to 7 | deliveries/s |\n\nMeasured apart: machine another." in page
+    assert read(tmp_path / "results.json").measures() == ["drain", "dispatch", "lateness", "relays"]
+    whole = results({drain.STREAM: 1_000.0})
+    for measure in ("dispatch", "lateness", "relays"):
+        whole.add(0, Row(measure, "some", 1.0, "times"))
+    publish(whole, tmp_path)
+    assert "Measured apart" not in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_figure_that_one_run_could_not_take(tmp_path: Path) -> None:
