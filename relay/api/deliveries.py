@@ -16,10 +16,8 @@ from functools import partial
 
 import anyio
 
-from relay.api import translate
-from relay.core.dispatch import Dispatch
+from relay.api.settlements import EXTEND, admit, problem, settle
 from relay.core.errors import InvalidField, StoreUnavailable, TooMany
-from relay.core.outcomes import ACKED
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
 from relay.engine.session import Problem, Session
@@ -41,56 +39,7 @@ MOST_HELD = 10_000
 """Deliveries of which nobody has said how they ended, after which nobody gets more. Each is renewed and
 remembered until it is settled or given up."""
 
-ACK, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_EXTEND
-
-WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
-"""By the field of a settlement that is wrong."""
-
-PROBLEMS = {
-    Problem.UNKNOWN_TOKEN: pb.PROBLEM_REASON_UNKNOWN_TOKEN,
-    Problem.DUPLICATE: pb.PROBLEM_REASON_DUPLICATE,
-    Problem.STALE: pb.PROBLEM_REASON_STALE,
-    Problem.GONE: pb.PROBLEM_REASON_GONE,
-    Problem.INVALID_OUTCOME: pb.PROBLEM_REASON_INVALID,
-    Problem.INVALID_RETRY_AFTER: pb.PROBLEM_REASON_INVALID,
-    Problem.INVALID_RESCHEDULE: pb.PROBLEM_REASON_INVALID,
-}
-
 log = logging.getLogger(__name__)
-
-
-def problem(token: bytes, what: Problem) -> pb.Problem:
-    """A settlement that changed nothing, as callers are told of it."""
-    return pb.Problem(token=token, reason=PROBLEMS[what], message=what.value)
-
-
-def admit(engine: Engine, field: str, topics: Sequence[str]) -> None:
-    """Raise `InvalidField` for topics whose deliveries can't be asked for."""
-    pushed = engine.pushed()
-    for topic in topics:
-        engine.admit(field, topic)
-        if topic in pushed:
-            raise InvalidField(field, f"{topic!r} is pushed; set its delivery.mode to stream first")
-        if engine.dispatch(topic) is Dispatch.LIST:
-            raise InvalidField(
-                field, f"{topic!r} is dispatched to a list, from which workers take its timers in Redis"
-            )
-
-
-def settle(engine: Engine, session: Session, settlement: pb.Settlement) -> Problem | None:
-    """Take one outcome; a problem if the outcome itself is wrong, and its delivery is still open."""
-    token = settlement.token
-    if settlement.outcome == ACK and not settlement.HasField("reschedule"):
-        engine.end(session, token, ACKED)
-    elif settlement.outcome == EXTEND:
-        engine.extend(session, token)
-    else:
-        try:
-            ending = translate.ending(settlement, engine.payload_limit(session, token))
-        except InvalidField as failure:
-            return WRONG.get(failure.field, Problem.INVALID_RESCHEDULE)
-        engine.end(session, token, ending)
-    return None
 
 
 @dataclass(eq=False, slots=True)

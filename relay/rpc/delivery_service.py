@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from relay.api import translate
-from relay.api.deliveries import ACK, admit, problem, settle
+from relay.api.settlements import ACK, admit, problem, settle
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.engine.engine import Engine
