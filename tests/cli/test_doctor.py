@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from relay.cli import findings
 from relay.cli.commands import app
+from relay.core.dispatch import Dispatch, GroupStats, Standing
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.examine import Facts
@@ -388,6 +389,17 @@ def test_clocks_and_round_trips() -> None:
     assert "3.2 s ahead of" in findings.clock(3.2).message
     assert "3.2 s behind" in findings.clock(-3.2).message
     assert (findings.latency(0.001).result, findings.latency(0.02).result) == ("ok", "note")
+
+
+def test_a_group_that_takes_no_retries() -> None:
+    """They wait for a relay of the group, for ever if none runs."""
+    groups = [
+        GroupStats("old", pending=2, unread=0, waiting=2, consumers=1, overdue=90.0),
+        GroupStats("busy", pending=2, unread=0, waiting=2, consumers=1, overdue=0.5),
+    ]
+    (found,) = findings.behind("fan", Standing(Dispatch.STREAM, groups=tuple(groups)))
+    assert (found.check, found.result) == ("groups", "wrong")
+    assert "'old' of 'fan' has 2 timers waiting for another try, the first due for 90 s" in found.message
 
 
 def test_what_is_just_due_is_not_overdue() -> None:
