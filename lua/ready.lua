@@ -24,7 +24,7 @@ local function push(batch)
   local entries = {}
   for n, each in ipairs(batch) do
     entries[n] = entry_of(unpack(each))
-    if each[2].claims == 0 then dues[#dues + 1] = struct.pack('<d', each[2].due) end
+    if each[2].claims == 0 then dues[#dues + 1] = each[2].due end
   end
   -- What can't be recorded must not be pushed: see promotion.lua.
   if JOURNAL then may_add() end
@@ -40,4 +40,4 @@ if now_us >= (tonumber(till or 0) or 0) then
     is_utf8, push, function() may_push('LPUSH') end)
 end
 return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till,
-  table.concat(dues) })
+  #dues > 0 and struct.pack('<' .. string.rep('d', #dues), unpack(dues)) or '' })

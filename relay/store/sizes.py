@@ -14,7 +14,8 @@ AT_A_TIME = 16 << 20
 """Bytes that one command reads at most, of payloads as large as the topic accepts; or one of them."""
 
 MOST = 16
-"""Payloads that one command reads, where they are small: more at a time is hardly quicker."""
+"""Payloads that one command reads, where they are small. Four at a time, a claim takes the server about 7 %
+longer, one at a time about a quarter; more than these make it hardly quicker."""
 
 Largest = Callable[[str], int]
 """The most bytes that a payload of a topic has; of what others write there is none to be known."""
