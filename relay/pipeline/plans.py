@@ -52,12 +52,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Its rows as they go to Redis: `files` holds number, name and rows of each, in the order of due
+    """Its rows as they go to Redis: `files` holds name, batches and rows of each, in the order of due
     times."""
 
     folder: str
-    files: tuple[tuple[int, str, int], ...]
-    batch: int
+    files: tuple[tuple[str, int, int], ...]
 
     @property
     def name(self) -> str:
@@ -66,11 +65,11 @@ class Staged:
 
     @property
     def rows(self) -> int:
-        return sum(rows for *_, rows in self.files)
+        return sum(rows for _, _, rows in self.files)
 
     @property
     def batches(self) -> int:
-        return sum(-(-rows // self.batch) for *_, rows in self.files)
+        return sum(batches for _, batches, _ in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ class Plans:
 
     def staged(self, number: int) -> Staged | None:
         found = self._read(number, "staged")
-        return found and Staged(found["folder"], tuple(map(tuple, found["files"])), found["batch"])
+        return found and Staged(found["folder"], tuple(map(tuple, found["files"])))
 
     def done(self, number: int) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._read(number, "done")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -58,3 +59,16 @@ def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
         builder = builder.config(key, value)
     started: SparkSession = builder.getOrCreate()
     return started
+
+
+@contextmanager
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Generator[None, None, None]:
+    """Set what Spark's SQL is to be told for the queries within, and put back what was there."""
+    before = {name: spark.conf.get(name, None) for name in conf}
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

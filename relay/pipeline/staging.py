@@ -1,34 +1,62 @@
 """A plan's rows on their way to Redis: of each timer the latest intent, in the order of due times, in
 batches.
 
-A batch is a pinned set of rows, known by its number: the ledger in Redis knows no more of it. So each row
-carries its batch's number, and whoever loads a batch makes sure that it has all of it.
+A staged row is a batch, packed as it goes over the wire (see `wire`). So a batch is a pinned set of timers
+that comes whole or not at all, and the ledger in Redis needs to know no more of it than its number. And a
+load, for which Redis and its relays have to make room, does nothing but send.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.plans import Plan, Plans, Staged, folder_name
+from relay.pipeline.session import configured
+from relay.pipeline.wire import pack_rows
+from relay.store.loading import PackedRows
 
-STAGED = "timer_id string, version long, due_us long, expires_us long, envelope binary, batch long"
-QUICK = {"compression": "none", "parquet.enable.dictionary": "false"}
-"""Staged rows are read once, and soon."""
+if TYPE_CHECKING:
+    from pyspark.sql.pandas._typing import ArrowMapIterFunction
+
+_ARROW = (pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.string(), pa.string())
+STAGED = "batch long, size long, timers binary, stored binary, versions string, expires string"
+"""The columns of `PackedRows`."""
+
+QUICK = {
+    "compression": "none",  # staged rows are read once, and soon
+    "parquet.enable.dictionary": "false",
+    # Rows of a MiB: a writer must not gather a hundred of them before it looks at their size.
+    "parquet.block.size": str(16 << 20),
+    "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "16",
+}
+ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
+"""Rows that a worker packs at a time."""
 
 FILE_BITS = 24
-"""A batch's number is the file's, shifted by so much, plus its place in the file."""
+"""A batch's number is its partition's, shifted by so much, plus its place there."""
+
+FILE_ROWS, LEAST_ROWS = 250_000, 20_000
+"""Rows of a file: so many, or fewer where there are more cores; but not too few."""
 
 
 def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     """Write the plan's rows, and say where; or what somebody else has said of this plan before."""
     folder = f"{folder_of(plan.topic)}/{plan.number:08d}-{uuid.uuid4().hex}"
-    rows = _numbered(latest(cold, plan).orderBy("due_us", "timer_id"), plan.batch)
-    rows.write.options(**QUICK).parquet(cold.files.at(folder))
-    staged = Staged(folder, _files(cold, folder), plan.batch)
+    keys = "due_us", "timer_id"
+    rows = latest(cold, plan).repartitionByRange(_files(cold, plan), *keys).sortWithinPartitions(*keys)
+    with configured(cold.spark, ARROW):
+        packed = rows.mapInArrow(_packing(plan.batch), STAGED)
+        packed.write.options(**QUICK).parquet(cold.files.at(folder))
+    staged = Staged(folder, _written(cold, folder))
     if plans.stage(plan.number, staged):
         return staged
     cold.files.remove(folder)
@@ -40,6 +68,12 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
 def folder_of(topic: str) -> str:
     """Where a topic's rows are staged."""
     return f"staged/{folder_name(topic)}"
+
+
+def _files(cold: ColdStore, plan: Plan) -> int:
+    """In how many files the rows are put, and so how many workers may load them."""
+    cores = cold.spark.sparkContext.defaultParallelism
+    return max(1, -(-plan.rows // FILE_ROWS), min(cores, -(-plan.rows // LEAST_ROWS)))
 
 
 def latest(cold: ColdStore, plan: Plan) -> DataFrame:
@@ -78,30 +112,29 @@ def _key() -> Column:
     return f.xxhash64("timer_id")
 
 
-def _numbered(rows: DataFrame, batch: int) -> DataFrame:
-    """With their batch: `monotonically_increasing_id` counts the rows of each partition, which is a file."""
-    place = f.monotonically_increasing_id()
-    file = f.shiftright(place, 33)
-    within = f.floor(place.bitwiseAND(f.lit((1 << 33) - 1)) / batch).cast("long")
-    return rows.select(
-        *(name.split()[0] for name in STAGED.split(", ")[:-1]),
-        (f.shiftleft(file, FILE_BITS) + within).alias("batch"),
-    )
+def _packing(size: int) -> ArrowMapIterFunction:
+    """What a task does with its rows: one row for each batch."""
+
+    def packing(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None  # there is one in a task
+        number = context.partitionId() << FILE_BITS
+        for part in parts:
+            batches = [each._replace(batch=number + n) for n, each in enumerate(pack_rows(part, size))]
+            number += len(batches)
+            if batches:
+                columns = map(pa.array, zip(*batches, strict=True), _ARROW)
+                yield pa.RecordBatch.from_arrays(list(columns), list(PackedRows._fields))
+
+    return packing
 
 
-def _files(cold: ColdStore, folder: str) -> tuple[tuple[int, str, int], ...]:
-    """Number, name and rows of each file; a row a file."""
+def _written(cold: ColdStore, folder: str) -> tuple[tuple[str, int, int], ...]:
+    """Name, batches and rows of each file, in order; a row a file."""
     table = cold.spark.read.schema(STAGED).parquet(cold.files.at(folder))
     found = (
-        table.groupBy(
-            f.shiftright("batch", FILE_BITS).alias("file"), f.col("_metadata.file_name").alias("name")
-        )
-        .agg(f.count("*").alias("rows"))
-        .sort("file")
+        table.groupBy(f.col("_metadata.file_name").alias("name"))
+        .agg(f.min("batch").alias("first"), f.count("*").alias("batches"), f.sum("size").alias("rows"))
+        .sort("first")
     )
-    told = [(row.file, row.name, row.rows) for row in found.toLocalIterator()]
-    if len({file for file, *_ in told}) != len(told):
-        raise RuntimeError(
-            f"a partition of {folder} was written to more than one file; unset maxRecordsPerFile"
-        )
-    return tuple(told)
+    return tuple((row.name, row.batches, row.rows) for row in found.toLocalIterator())

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
 from relay.store.bulk import BATCH, BATCH_BYTES, Batch, Packed
+from relay.store.loading import PackedRows, expiries_text, versions_text
 
 _END = pa.scalar(b"\r\n", pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
@@ -66,10 +67,10 @@ class Group:
 
 def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
     """A plain group in batches of at most `most` timers, and as many bytes as `relay.store.bulk` allows."""
-    ids = _said(group.timer_ids.cast(pa.large_binary()))
-    timers = _Flat(_joined(_said(_scores(group.due)), ids))
-    stored = _Flat(_joined(ids, _said(group.envelopes.cast(pa.large_binary()))))
-    named = _Flat(ids)
+    ids = _said(group.timer_ids)
+    timers = _Flat(_joined(*_said(_scores(group.due)), *ids))
+    stored = _Flat(_joined(*ids, *_said(group.envelopes)))
+    named = _Flat(_joined(*ids))
     start = 0
     while start < len(group):
         end = stored.end(start, min(start + most, len(group)), BATCH_BYTES)
@@ -80,8 +81,32 @@ def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
         start = end
 
 
+def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
+    """Rows of the cold store in batches of at most `most` timers, and as many bytes as one call takes;
+    numbered from 0."""
+    ids = _said(rows.column("timer_id"))
+    timers = _Flat(_joined(*_said(_scores(rows.column("due_us").to_numpy())), *ids))
+    stored = _Flat(_joined(*ids, *_said(rows.column("envelope"))))
+    versions, expires = rows.column("version").to_pylist(), rows.column("expires_us")
+    ending = expires.to_pylist() if expires.null_count < len(expires) else []
+    start = number = 0
+    while start < rows.num_rows:
+        end = stored.end(start, min(start + most, rows.num_rows), BATCH_BYTES)
+        yield PackedRows(
+            number,
+            end - start,
+            timers.cut(start, end),
+            stored.cut(start, end),
+            versions_text(versions[start:end]),
+            expiries_text(ending[start:end]),
+        )
+        start, number = end, number + 1
+
+
 def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
-    """As `relay.store.bulk` writes them: seconds with six digits behind the point."""
+    """As `relay.store.bulk` writes them: seconds with six digits behind the point; far ahead doubles."""
+    if len(due) and int(due.max()) >= EXACT:
+        return pa.array([repr(to_score(each)).encode() for each in due.tolist()], pa.large_binary())
     seconds, micros = np.divmod(due, SECOND)
     digits = pc.utf8_lpad(pa.array(micros).cast(pa.string()), 6, "0")
     return pc.binary_join_element_wise(pa.array(seconds).cast(pa.string()), digits, ".").cast(
@@ -89,11 +114,12 @@ def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
     )
 
 
-def _said(column: pa.Array) -> pa.Array:
-    """Each as one argument: its length, itself, line ends. Lengths are few."""
-    sizes = pc.binary_length(column).dictionary_encode()
+def _said(column: pa.Array) -> tuple[Any, ...]:
+    """Each as one argument: its length, itself, line ends; still to be joined. Lengths are few."""
+    raw = column.cast(pa.large_binary())
+    sizes = pc.binary_length(raw).dictionary_encode()
     heads = pa.array([b"$%d\r\n" % size for size in sizes.dictionary.to_pylist()], pa.large_binary())
-    return _joined(heads.take(sizes.indices), column, _END)
+    return heads.take(sizes.indices), raw, _END
 
 
 def _joined(*parts: Any) -> pa.Array:

@@ -93,6 +93,11 @@ def checked(reply: Any) -> Any:
     return reply
 
 
+def said(*arguments: Argument) -> bytes:
+    """Arguments as they go over the wire, without the number of them that stands before a command."""
+    return _pack(arguments).partition(b"\r\n")[2]
+
+
 def _pack(command: Sequence[Argument]) -> bytes:
     pack: Any = hiredis.pack_command  # typed for a single argument
     try:

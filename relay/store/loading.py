@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from redis.exceptions import NoScriptError
 
 from relay.core.errors import StoreRefused
 from relay.core.instants import to_score
-from relay.store.blocking import Argument, checked
-from relay.store.bulk import KEEP_ALL, BulkStore
+from relay.store.blocking import Argument, checked, said
+from relay.store.bulk import KEEP_ALL, Buffer, BulkStore
 from relay.store.scripts import Script
 
 VERBS = ("load", "retire", "marks")
@@ -85,13 +85,66 @@ def version_text(version: int) -> str:
     return f"{version:0{VERSION_DIGITS}d}"
 
 
+def versions_text(versions: Sequence[int]) -> str:
+    """Of a batch's rows: one behind the other, or once if all have the same."""
+    return "".join(map(version_text, versions if len(set(versions)) > 1 else versions[:1]))
+
+
+def expiries_text(expires: Sequence[int | None]) -> str:
+    """Of each row the score at which it expires, or nothing, and a semicolon; '' where none is given."""
+    if all(each is None for each in expires):
+        return ""
+    return "".join(f"{'' if each is None else max(to_score(each), 1e-6)!r};" for each in expires)
+
+
+class PackedRows(NamedTuple):
+    """One batch whose timers are as they go over the wire: score and id of each, then id and envelope of
+    each.
+
+    `versions` and `expires` are texts as `lua/load.lua` takes them: see `versions_text`, `expiries_text`.
+    """
+
+    batch: int | str
+    size: int
+    timers: Buffer
+    stored: Buffer
+    versions: str
+    expires: str = ""
+
+    @classmethod
+    def of(cls, rows: Rows) -> Self:
+        """The same rows, packed one by one."""
+        pairs = load_pairs([repr(to_score(due)) for due in rows.due], rows.timer_ids, rows.envelopes)
+        size = len(rows.timer_ids)
+        timers, stored = said(*pairs[: 2 * size]), said(*pairs[2 * size :])
+        return cls(
+            rows.batch, size, timers, stored, versions_text(rows.versions), expiries_text(rows.expires)
+        )
+
+
+class _Call(NamedTuple):
+    """A call of `lua/load.lua`: what stands before and behind the batch's timers."""
+
+    script: Script
+    head: Sequence[Argument]
+    rows: PackedRows
+    last: Sequence[Argument]
+
+    def said(self, *, known: bool) -> bytes:
+        """As it goes over the wire; by the script's text where the server does not know it."""
+        how = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.text)
+        count = len(how) + len(self.head) + 4 * self.rows.size + len(self.last)
+        before, behind = said(*how, *self.head), said(*self.last) if self.last else b""
+        return b"".join((b"*%d\r\n" % count, before, self.rows.timers, self.rows.stored, behind))
+
+
 class Loading:
     """The sweep's part of a `BulkStore`: the same connection, and the topic's journal if it has one."""
 
     def __init__(self, store: BulkStore) -> None:
         self._store = store
         self._kept: dict[str, int] = {}
-        self._under_way: deque[tuple[Sequence[Argument], Script]] = deque()
+        self._under_way: deque[_Call] = deque()
         self.done = Loaded()
         """What all batches came to whose replies have come."""
 
@@ -113,20 +166,19 @@ class Loading:
 
     # --------------------------------------------------------------------- load
 
-    def load(self, marks: Marks, rows: Rows) -> None:
+    def load(self, marks: Marks, rows: PackedRows) -> None:
         """Insert the batch, once; `flush` tells that it is. Raises `StalePlan`, `StoreError`."""
         while len(self._under_way) >= AHEAD:
             self._settle()
-        args: list[Argument] = [self._store.keys.channel(marks.topic), marks.epoch, marks.plan]
-        args.append(marks.name_of(rows.batch))
-        args.append("".join(map(version_text, rows.versions)))
-        args += (_expiries(rows), *load_pairs(_scores(rows.due), rows.timer_ids, rows.envelopes))
-        script, command = self._command("load", marks.topic, args)
-        self._send(command, script)
+        script, keys, last = self._scripted("load", marks.topic)
+        channel, name = self._store.keys.channel(marks.topic), marks.name_of(rows.batch)
+        head: list[Argument] = [len(keys), *keys, channel, marks.epoch, marks.plan, name]
+        head += rows.versions, rows.expires
+        self._send(_Call(script, head, rows, last))
 
-    def _send(self, command: Sequence[Argument], script: Script) -> None:
-        self._store.line.send(command)
-        self._under_way.append((command, script))
+    def _send(self, call: _Call, *, known: bool = True) -> None:
+        self._store.line.send_packed(call.said(known=known), 1)
+        self._under_way.append(call)
 
     def skip(self, marks: Marks, batch: int | str) -> bool:
         """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""
@@ -146,10 +198,10 @@ class Loading:
             self._settle()
 
     def _settle(self) -> None:
-        command, script = self._under_way.popleft()
+        call = self._under_way.popleft()
         (reply,) = self._store.line.receive(1)
         if isinstance(reply, NoScriptError):  # it comes behind what is under way; the ledger minds no order
-            self._send(("EVAL", script.text, *command[2:]), script)
+            self._send(call, known=False)
             return
         self._count(reply)
 
@@ -189,23 +241,22 @@ class Loading:
     # ------------------------------------------------------------------ scripts
 
     def _run(self, verb: str, topic: str, *args: Argument) -> Any:
-        script, command = self._command(verb, topic, args)
-        self._store.line.send(command)
+        script, keys, last = self._scripted(verb, topic)
+        command = (len(keys), *keys, *args, *last)
+        self._store.line.send(("EVALSHA", script.sha, *command))
         (reply,) = self._store.line.receive(1)
         if isinstance(reply, NoScriptError):
-            self._store.line.send(("EVAL", script.text, *command[2:]))
+            self._store.line.send(("EVAL", script.text, *command))
             (reply,) = self._store.line.receive(1)
         answer = checked(reply)
         return answer[0] if script.journal else answer
 
-    def _command(self, verb: str, topic: str, args: Sequence[Argument]) -> tuple[Script, Sequence[Argument]]:
+    def _scripted(self, verb: str, topic: str) -> tuple[Script, Sequence[str], Sequence[Argument]]:
+        """The verb's script for the topic, its keys, and what it takes behind its other arguments."""
         keep = 0 if verb == "marks" else self._keep(topic)
         script = self._store.known(f"{verb}+journal" if keep else verb)
         keys = self._keys(verb, topic)
-        if keep:
-            keys = (*keys, self._store.keys.of(topic)[-1])
-            args = (*args, keep)
-        return script, ("EVALSHA", script.sha, len(keys), *keys, *args)
+        return (script, (*keys, self._store.keys.of(topic)[-1]), (keep,)) if keep else (script, keys, ())
 
     def _keys(self, verb: str, topic: str) -> tuple[str, ...]:
         keys, marks = self._store.keys, self._store.keys.marks_of(topic)
@@ -235,15 +286,3 @@ def load_pairs(
     pairs[0:size:2], pairs[1:size:2] = scores, timer_ids
     pairs[size::2], pairs[size + 1 :: 2] = timer_ids, envelopes
     return pairs
-
-
-def _scores(due: Sequence[int]) -> Sequence[float]:
-    return [each / 1e6 if each < _LOSSLESS else to_score(each) for each in due]
-
-
-def _expiries(rows: Rows) -> str:
-    return "".join(f"{'' if each is None else max(to_score(each), 1e-6)!r};" for each in rows.expires)
-
-
-_LOSSLESS = 2**33 * 1_000_000
-"""Microseconds before which the nearest double is the score; see `relay.core.instants`."""

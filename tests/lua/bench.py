@@ -14,7 +14,7 @@ from relay.store.bulk import BulkStore
 from relay.store.connect import connect
 from relay.store.journal import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.loading import Loaded, Loading, Marks, Rows
+from relay.store.loading import Loaded, Loading, Marks, PackedRows, Rows
 from relay.store.records import NO_NONCE, Record
 from relay.store.redis import VERBS, RedisStore
 from relay.store.scripts import READING, Script, source
@@ -174,7 +174,8 @@ class Bench:
         due = self.now + SECOND if due is None else due
         before = self.loading.done
         size = len(timer_ids)
-        self.loading.load(marks, Rows(batch, timer_ids, [due] * size, [ENVELOPE] * size, [version]))
+        rows = Rows(batch, timer_ids, [due] * size, [ENVELOPE] * size, [version])
+        self.loading.load(marks, PackedRows.of(rows))
         self.loading.flush()
         return Loaded(*(new - old for new, old in zip(self.loading.done, before, strict=True)))
 

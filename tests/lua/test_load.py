@@ -12,7 +12,7 @@ from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
 from relay.store import records
-from relay.store.loading import Fenced, Loaded, Rows, StalePlan
+from relay.store.loading import Fenced, Loaded, PackedRows, Rows, StalePlan
 from relay.store.records import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
@@ -36,7 +36,7 @@ async def test_a_part_of_a_batch(bench: Bench) -> None:
     marks = bench.open()
     bench.put("b", score(NOW), stored=b"newer")
     bench.put_record("c", records._RECORD.pack(*HELD))
-    rows = Rows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10])
+    rows = PackedRows.of(Rows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     timeline = {"a": score(DUE), "b": score(NOW), "c": score(DUE + 2)}
@@ -94,7 +94,7 @@ async def test_an_unknown_script_is_sent(bench: Bench) -> None:
     marks = bench.open()
     bench.raw.script_flush()
     for batch in range(5):
-        bench.loading.load(marks, Rows(batch, [f"t{batch}"], [DUE], [ENVELOPE], [10]))
+        bench.loading.load(marks, PackedRows.of(Rows(batch, [f"t{batch}"], [DUE], [ENVELOPE], [10])))
     bench.loading.flush()
     assert bench.loading.done == Loaded(batches=5, loaded=5)
     assert len(bench.state().timeline) == 5
@@ -103,7 +103,7 @@ async def test_an_unknown_script_is_sent(bench: Bench) -> None:
 async def test_rows_that_expire(bench: Bench) -> None:
     """They have a record from the start, and the score that explains it, as if scheduled."""
     marks = bench.open()
-    rows = Rows(0, ["a", "b"], [DUE, DUE], [ENVELOPE] * 2, [10], [DUE + SECOND, None])
+    rows = PackedRows.of(Rows(0, ["a", "b"], [DUE, DUE], [ENVELOPE] * 2, [10], [DUE + SECOND, None]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     loaded = bench.state()
@@ -272,7 +272,7 @@ async def test_versions_of_each_row(bench: Bench) -> None:
     """A batch may hold rows of several writes."""
     marks = bench.open()
     bench.retire("a", "b", "c", version=20)
-    rows = Rows(0, ["a", "b", "c"], [DUE] * 3, [ENVELOPE] * 3, [19, 20, 3])
+    rows = PackedRows.of(Rows(0, ["a", "b", "c"], [DUE] * 3, [ENVELOPE] * 3, [19, 20, 3]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     assert list(bench.state().timeline) == ["b"]

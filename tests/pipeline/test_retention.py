@@ -7,18 +7,16 @@ import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
 from relay.core.errors import StoreUnavailable, WrongKeyType
-from relay.pipeline import guarded, plans, staging, sweep_job, upkeep
+from relay.pipeline import plans, staging, sweep_job, upkeep
 from relay.pipeline.cold import CANCELLED, VERSION_BITS, ColdStore, DataFile, Write
 from relay.pipeline.plans import COMPACTION, Plan, Plans
 from relay.pipeline.sweep import Options, SweepBusy, Swept
 from relay.pipeline.sweep_job import SweepJob
 from relay.pipeline.target import Target
-from relay.store.bulk import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -291,13 +289,3 @@ def test_a_topic_that_fails_keeps_nobody(
     failure = StoreUnavailable("gone")
     with pytest.raises(StoreUnavailable):
         sweep_job.sweep(cast("SparkSession", None), cast("Bar", Steps()), job)
-
-
-def test_large_payloads_come_in_parts() -> None:
-    """No call has more than a MiB or one timer, whatever a batch holds, and each has a name of its own."""
-    sizes = [BATCH_BYTES // 2, BATCH_BYTES // 2, 1, 0, BATCH_BYTES + 1, 5]
-    columns = {"batch": [7] * 6, "envelope": [b"x" * size for size in sizes], "timer_id": list("abcdef")}
-    batch = pa.RecordBatch.from_pydict(columns)
-    found = [(name, "".join(part.column("timer_id").to_pylist())) for name, part in guarded._parts(batch)]
-    assert found == [("7/0-2", "ab"), ("7/2-4", "cd"), ("7/4-5", "e"), ("7/5-6", "f")]
-    assert [name for name, _ in guarded._parts(batch.slice(0, 2))] == ["7"]

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
-from relay.pipeline.wire import Group, pack
+from relay.pipeline.wire import Group, pack, pack_rows
 from relay.store.bulk import BATCH, BATCH_BYTES, Batch, BulkStore, _scores
 from relay.store.keys import KeyNames
+from relay.store.loading import PackedRows, Rows
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -73,6 +74,65 @@ def test_batches_are_bounded_by_bytes() -> None:
     huge = [(f"t-{n}", n, bytes(2 * BATCH_BYTES)) for n in range(2)]
     assert [part.size for part in pack(group(huge))] == [1, 1]
     assert [part.size for part in pack(group([("t", 1, b"")] * (BATCH + 1)))] == [BATCH, 1]
+
+
+STAGED = st.lists(
+    st.tuples(
+        TEXTS,
+        st.integers(0, EXACT - 1) | st.integers(EXACT - 2, LATEST),
+        st.binary(max_size=120),
+        st.sampled_from([7, 8, 2**60]),
+        st.none() | st.integers(1, LATEST),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def cold(rows: list[tuple[str, int, bytes, int, int | None]]) -> pa.RecordBatch:
+    """Rows as the cold store has them."""
+    kinds = (pa.string(), pa.int64(), pa.binary(), pa.int64(), pa.int64())
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(
+        columns, names=["timer_id", "due_us", "envelope", "version", "expires_us"]
+    )
+
+
+@given(rows=STAGED, most=st.integers(1, 5), cut=st.integers(0, 3))
+def test_staged_batches_are_as_packed_singly(
+    rows: list[tuple[str, int, bytes, int, int | None]], most: int, cut: int
+) -> None:
+    """A staged row holds what the store would say of its timers; numbers count up, and nothing is lost."""
+    found = list(pack_rows(cold([("before", 1, b"x", 1, 5)] * cut + rows).slice(cut), most))
+    assert [part.batch for part in found] == list(range(len(found)))
+    assert [part.size for part in found[:-1]] == [most] * (len(found) - 1)
+    done = 0
+    for part in found:
+        ids, due, envelopes, versions, expires = zip(*rows[done : done + part.size], strict=True)
+        done += part.size
+        singly = PackedRows.of(Rows(part.batch, ids, due, envelopes, versions, expires))
+        assert _numbers(bytes(part.timers)) == _numbers(bytes(singly.timers))
+        assert (bytes(part.stored), *part[4:]) == (bytes(singly.stored), *singly[4:])
+    assert done == len(rows)
+
+
+def _numbers(said: bytes) -> list[float | bytes]:
+    """Scores as the doubles that Redis reads, since their texts may differ, and ids."""
+    reader = hiredis.Reader()
+    count = said.count(b"$")  # at least as many as there are arguments
+    parts: list[bytes] = []
+    reader.feed(said)
+    while len(parts) < count and isinstance(part := reader.gets(), bytes):
+        parts.append(part)
+    return [float(part) if n % 2 == 0 else part for n, part in enumerate(parts)]
+
+
+def test_staged_batches_are_bounded_by_bytes() -> None:
+    """A call has no more than a MiB or one timer: claims beside it wait so long."""
+    sizes = [BATCH_BYTES // 2 - 50, BATCH_BYTES // 2 - 50, 200, BATCH_BYTES + 1, 5]
+    rows = cold([(f"{n}", n, bytes(size), 1, None) for n, size in enumerate(sizes)])
+    assert [part.size for part in pack_rows(rows)] == [2, 1, 1, 1]
+    assert [part.versions for part in pack_rows(rows.slice(0, 2))] == [f"{1:019d}"]
 
 
 def test_what_is_not_plain() -> None:
