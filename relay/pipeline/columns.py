@@ -16,6 +16,8 @@ from relay.pipeline.reading import COLUMNS, REJECTS, Reading, read
 from relay.pipeline.rules import Topics
 from relay.pipeline.wire import Group
 
+_NOTHING = pa.RecordBatch.from_pylist([], REJECTS)
+
 
 @dataclass(slots=True)
 class Checked:
@@ -97,6 +99,8 @@ def _by_topic(
 
 
 def _rejected(columns: Mapping[str, pa.Array], bad: Mapping[int, str]) -> pa.RecordBatch:
+    if not bad:
+        return _NOTHING
     rows = pa.array(sorted(bad), pa.int64())
     parts = [columns[name].take(rows) for name in COLUMNS]
     reasons = pa.array([bad[n] for n in sorted(bad)], pa.string())

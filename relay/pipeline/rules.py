@@ -20,6 +20,8 @@ from relay.pipeline.reading import Reading
 NO_TIME = "due_time: is missing, or no time"
 
 _PLAIN = r"^[ -z|~]{1,256}$"
+_LONGEST = 256
+_PLAIN_BYTES = bytes(each for each in range(0x20, 0x7F) if each not in b"{}")
 _MOST = validate.MAX_HEADER_BYTES
 
 
@@ -130,14 +132,30 @@ def sizes(column: pa.Array, topics: Topics, reading: Reading, bad: dict[int, str
 def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[Any, Any]:
     """Which rows have none, and get one."""
     missing = column.is_null()
-    plain = pc.fill_null(pc.match_substring_regex(column, _PLAIN), True)
     if not reading.make_ids:
         for n in _rows(missing):
             bad.setdefault(n, "timer_id: is missing; give it 1 to 256 bytes")
-    for n in _rows(pc.invert(plain)):
+    odd = (
+        []
+        if _all_plain(column)
+        else _rows(pc.invert(pc.fill_null(pc.match_substring_regex(column, _PLAIN), True)))
+    )
+    for n in odd:
         try:
             validate.name("timer_id", column[n].as_py())
         except InvalidField as refusal:
             bad.setdefault(n, str(refusal))
     found: np.ndarray[Any, Any] = missing.to_numpy(zero_copy_only=False)
     return found
+
+
+def _all_plain(column: pa.Array) -> bool:
+    """Whether all that are there match `_PLAIN`: told from the column's bytes, in a tenth of the time."""
+    lengths = pc.min_max(pc.binary_length(column))
+    if lengths["min"].is_valid and not 1 <= lengths["min"].as_py() <= lengths["max"].as_py() <= _LONGEST:
+        return False
+    _, offsets, data = column.buffers()
+    if data is None:
+        return True
+    first, last = np.frombuffer(offsets, dtype=np.int32)[[column.offset, column.offset + len(column)]]
+    return not bytes(memoryview(data)[first:last]).translate(None, _PLAIN_BYTES)

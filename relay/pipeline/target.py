@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.journal import Journals
 from relay.core.policy import TopicPolicy
 from relay.core.redis_url import parse
-from relay.settings import Settings, load
-from relay.settings.keys import key_names
 from relay.store.bulk import TIMEOUT, BulkStore
 from relay.store.keys import KeyNames
+
+if TYPE_CHECKING:  # only a driver reads settings: a worker gets options, and starts a third sooner without
+    from relay.settings import Settings
 
 _PREFIXES = tuple(each.name for each in fields(KeyNames) if each.name != "hash_tags")
 
@@ -47,6 +48,8 @@ class Target:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """By the daemon's settings."""
+        from relay.settings.keys import key_names
+
         redis, policies = settings.redis, settings.policies()
         return cls(
             redis.location,
@@ -63,6 +66,8 @@ class Target:
         has. Raises `InvalidField`, and what `relay.settings.load` raises."""
         url = options.get("redis_url")
         if url is None:
+            from relay.settings import load
+
             return cls.of(load())
         try:
             parse(url)
