@@ -63,7 +63,7 @@ def load(
 
 
 def _in_order(spark: SparkSession, files: Files, staged: Staged) -> DataFrame:
-    """A partition for each file, in the order of due times."""
+    """A partition for each file; what is due first is first."""
     read = spark.read.schema(STAGED)
     return reduce(
         DataFrame.unionAll, [read.parquet(files.at(f"{staged.folder}/{name}")) for name, *_ in staged.files]
@@ -99,10 +99,11 @@ def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[PackedRows]:
     """The staged rows, without a copy of what is large in them."""
     for part in parts:
         for row in zip(*(part.column(name) for name in PackedRows._fields), strict=True):
-            batch, size, timers, stored, versions, expires = row
+            batch, size, first, timers, stored, versions, expires = row
             yield PackedRows(
                 batch.as_py(),
                 size.as_py(),
+                first.as_py(),
                 memoryview(timers.as_buffer()),
                 memoryview(stored.as_buffer()),
                 versions.as_py(),

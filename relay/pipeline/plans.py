@@ -52,8 +52,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Its rows as they go to Redis: `files` holds name, batches and rows of each, in the order of due
-    times."""
+    """Its rows as they go to Redis: `files` holds name, batches and rows of each."""
 
     folder: str
     files: tuple[tuple[str, int, int], ...]

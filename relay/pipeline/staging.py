@@ -1,5 +1,5 @@
-"""A plan's rows on their way to Redis: of each timer the latest intent, in the order of due times, in
-batches.
+"""A plan's rows on their way to Redis: of each timer the latest intent, in batches, and each file's in the
+order of due times.
 
 A staged row is a batch, packed as it goes over the wire (see `wire`). So a batch is a pinned set of timers
 that comes whole or not at all, and the ledger in Redis needs to know no more of it than its number. And a
@@ -26,8 +26,8 @@ from relay.store.loading import PackedRows
 if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction
 
-_ARROW = (pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.string(), pa.string())
-STAGED = "batch long, size long, timers binary, stored binary, versions string, expires string"
+_ARROW = (pa.int64(), pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.string(), pa.string())
+STAGED = "batch long, size long, first long, timers binary, stored binary, versions string, expires string"
 """The columns of `PackedRows`."""
 
 QUICK = {
@@ -44,17 +44,12 @@ ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
 FILE_BITS = 24
 """A batch's number is its partition's, shifted by so much, plus its place there."""
 
-FILE_ROWS, LEAST_ROWS = 250_000, 20_000
-"""Rows of a file: so many, or fewer where there are more cores; but not too few."""
-
 
 def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     """Write the plan's rows, and say where; or what somebody else has said of this plan before."""
     folder = f"{folder_of(plan.topic)}/{plan.number:08d}-{uuid.uuid4().hex}"
-    keys = "due_us", "timer_id"
-    rows = latest(cold, plan).repartitionByRange(_files(cold, plan), *keys).sortWithinPartitions(*keys)
     with configured(cold.spark, ARROW):
-        packed = rows.mapInArrow(_packing(plan.batch), STAGED)
+        packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch), STAGED)
         packed.write.options(**QUICK).parquet(cold.files.at(folder))
     staged = Staged(folder, _written(cold, folder))
     if plans.stage(plan.number, staged):
@@ -70,16 +65,28 @@ def folder_of(topic: str) -> str:
     return f"staged/{folder_name(topic)}"
 
 
-def _files(cold: ColdStore, plan: Plan) -> int:
-    """In how many files the rows are put, and so how many workers may load them."""
-    cores = cold.spark.sparkContext.defaultParallelism
-    return max(1, -(-plan.rows // FILE_ROWS), min(cores, -(-plan.rows // LEAST_ROWS)))
+def _in_order(cold: ColdStore, plan: Plan) -> DataFrame:
+    """The latest rows, each task's in the order of due times.
+
+    Redis likes timers that come in their order, and minds no second stream of them. So rows stay with the
+    task that reads them: a sort of all would send each to another, which takes as long as all the rest.
+    Rows that were compared have been sent about already, and once more brings them together.
+    """
+    compared = _compared(cold, plan)
+    rows = cold.read(plan.inputs) if compared is None else compared.repartitionByRange("due_us", "timer_id")
+    return rows.sortWithinPartitions("due_us")
 
 
 def latest(cold: ColdStore, plan: Plan) -> DataFrame:
-    """The plan's inputs without rows that have a newer one, or a cancel, in inputs or rivals.
+    """The plan's inputs without rows that have a newer one, or a cancel, in inputs or rivals."""
+    compared = _compared(cold, plan)
+    return cold.read(plan.inputs) if compared is None else compared
 
-    Few timers have more than one row, so these are found by a hash of their ids, and only they are compared.
+
+def _compared(cold: ColdStore, plan: Plan) -> DataFrame | None:
+    """The same where a timer has more than one row; None where none has.
+
+    Few timers have, so these are found by a hash of their ids, and only they are compared.
     """
     inputs = cold.read(plan.inputs)
     if (
@@ -87,14 +94,14 @@ def latest(cold: ColdStore, plan: Plan) -> DataFrame:
         and all(file.single for file in plan.inputs)
         and len({file.folder for file in plan.inputs}) == 1
     ):
-        return inputs
+        return None
     intents = inputs.select("timer_id", "version", "due_us").unionAll(
         cold.read(plan.rivals).select("timer_id", "version", "due_us")
     )
     contested = intents.groupBy(_key().alias("key")).count().where("count > 1").select("key").cache()
     try:
         if contested.isEmpty():
-            return inputs
+            return None
         rank = f.struct("version", f.coalesce("due_us", f.lit(-1)))
         winners = (
             intents.join(contested, _key() == f.col("key"), "left_semi")
@@ -130,11 +137,11 @@ def _packing(size: int) -> ArrowMapIterFunction:
 
 
 def _written(cold: ColdStore, folder: str) -> tuple[tuple[str, int, int], ...]:
-    """Name, batches and rows of each file, in order; a row a file."""
+    """Name, batches and rows of each file, that with the earliest timer first; a row a file."""
     table = cold.spark.read.schema(STAGED).parquet(cold.files.at(folder))
     found = (
         table.groupBy(f.col("_metadata.file_name").alias("name"))
-        .agg(f.min("batch").alias("first"), f.count("*").alias("batches"), f.sum("size").alias("rows"))
+        .agg(f.min("first").alias("first"), f.count("*").alias("batches"), f.sum("size").alias("rows"))
         .sort("first")
     )
     return tuple((row.name, row.batches, row.rows) for row in found.toLocalIterator())

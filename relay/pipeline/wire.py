@@ -85,7 +85,8 @@ def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
     """Rows of the cold store in batches of at most `most` timers, and as many bytes as one call takes;
     numbered from 0."""
     ids = _said(rows.column("timer_id"))
-    timers = _Flat(_joined(*_said(_scores(rows.column("due_us").to_numpy())), *ids))
+    due = rows.column("due_us").to_numpy()
+    timers = _Flat(_joined(*_said(_scores(due)), *ids))
     stored = _Flat(_joined(*ids, *_said(rows.column("envelope"))))
     versions, expires = rows.column("version").to_pylist(), rows.column("expires_us")
     ending = expires.to_pylist() if expires.null_count < len(expires) else []
@@ -95,6 +96,7 @@ def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
         yield PackedRows(
             number,
             end - start,
+            int(due[start]),
             timers.cut(start, end),
             stored.cut(start, end),
             versions_text(versions[start:end]),

@@ -101,11 +101,13 @@ class PackedRows(NamedTuple):
     """One batch whose timers are as they go over the wire: score and id of each, then id and envelope of
     each.
 
-    `versions` and `expires` are texts as `lua/load.lua` takes them: see `versions_text`, `expiries_text`.
+    `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
+    `lua/load.lua` takes them: see `versions_text`, `expiries_text`.
     """
 
     batch: int | str
     size: int
+    first: int
     timers: Buffer
     stored: Buffer
     versions: str
@@ -117,9 +119,8 @@ class PackedRows(NamedTuple):
         pairs = load_pairs([repr(to_score(due)) for due in rows.due], rows.timer_ids, rows.envelopes)
         size = len(rows.timer_ids)
         timers, stored = said(*pairs[: 2 * size]), said(*pairs[2 * size :])
-        return cls(
-            rows.batch, size, timers, stored, versions_text(rows.versions), expiries_text(rows.expires)
-        )
+        versions, expires = versions_text(rows.versions), expiries_text(rows.expires)
+        return cls(rows.batch, size, rows.due[0], timers, stored, versions, expires)
 
 
 class _Call(NamedTuple):
