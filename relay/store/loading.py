@@ -23,8 +23,8 @@ VERBS = ("load", "retire", "marks")
 VERSION_DIGITS = 19
 """Of a version as the scripts compare it: they know no whole numbers of that size."""
 
-AHEAD = 2
-"""Batches that are under way while the next one is made."""
+AHEAD = 1
+"""Batches that are under way on one connection. The next lies ready, so more would only keep claims waiting."""
 
 RETIRING = 7 * 86_400
 """Seconds for which Redis remembers who retires; who comes later asks anew."""
