@@ -24,7 +24,7 @@ VERSION_DIGITS = 19
 """Of a version as the scripts compare it: they know no whole numbers of that size."""
 
 AHEAD = 1
-"""Batches that are under way on one connection. The next lies ready, so more would only keep claims waiting."""
+"""Batches under way on one connection. The next lies ready, so more would only keep claims waiting."""
 
 RETIRING = 7 * 86_400
 """Seconds for which Redis remembers who retires; who comes later asks anew."""
