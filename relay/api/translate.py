@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -226,10 +226,28 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
     )
 
 
-def deliveries(leases: list[Lease]) -> delivery.DeliverResponse:
-    """A frame of deliveries. One message is filled again and again, and copied: most of it stays the same."""
+def deliveries(leases: Iterable[Lease]) -> delivery.DeliverResponse:
+    """A frame of deliveries."""
     response = delivery.DeliverResponse()
-    messages = response.deliveries.deliveries
+    _fill(response.deliveries.deliveries, leases)
+    return response
+
+
+def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:
+    """A call to the application's `TimerHandler`."""
+    (delivered,) = deliveries([lease]).deliveries.deliveries
+    return handler.TimerHandlerDeliverRequest(delivery=delivered)
+
+
+def pushed_batch(leases: Iterable[Lease]) -> handler.TimerHandlerDeliverBatchRequest:
+    """The same with many."""
+    request = handler.TimerHandlerDeliverBatchRequest()
+    _fill(request.deliveries, leases)
+    return request
+
+
+def _fill(messages: Any, leases: Iterable[Lease]) -> None:
+    """Add deliveries. One message is filled again and again, and copied: most of it stays the same."""
     message = delivery.Delivery()
     due_time, deadline_time = message.due_time, None
     for lease in leases:
@@ -252,13 +270,6 @@ def deliveries(leases: list[Lease]) -> delivery.DeliverResponse:
             messages[-1].content_type = item.content_type
         if item.approximate:
             messages[-1].due_time_approximate = True
-    return response
-
-
-def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:
-    """A call to the application's `TimerHandler`."""
-    (delivered,) = deliveries([lease]).deliveries.deliveries
-    return handler.TimerHandlerDeliverRequest(delivery=delivered)
 
 
 def shortened(text: str, limit: int) -> str:

@@ -1,4 +1,5 @@
-"""What the application says on a stream, gathered into few messages and written by one task.
+"""What the application says on a stream, or in answer to a batch, gathered into few messages and written by
+one task.
 
 gRPC allows one write at a time. While one is under way, receipts and outcomes gather in the
 next frame; so batches grow by themselves as the load does, and an idle stream adds no delay.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import grpc.aio
 
@@ -17,26 +18,39 @@ from relay.client import outcomes
 from relay.client.lease import Lease
 from relay.v1 import delivery_service_pb2 as pb
 
-if TYPE_CHECKING:
-    from relay.client.wire import DeliverCall
-
 MAX_FRAME = 500
 """How many receipts, and how many outcomes, one message may hold."""
 
 
+class Far(Protocol):
+    """What frames are written to."""
+
+    async def write(self, message: Any) -> Any:
+        """Write one; returns when it has left."""
+        ...
+
+    async def done_writing(self) -> Any:
+        """End this side."""
+        ...
+
+
 class Frame:
-    """One message in the making, and who waits for its being written."""
+    """One message in the making, and who waits for its being written.
 
-    __slots__ = ("_received", "_settlements", "_waiters", "full", "request", "starts")
+    `said` is the part of it that takes receipts and outcomes, as `received` and `settlements`; without one
+    it takes none.
+    """
 
-    def __init__(self, request: pb.DeliverRequest, *, full: bool) -> None:
-        self.request = request
-        self.full = full
+    __slots__ = ("_received", "_settlements", "_waiters", "full", "message", "starts")
+
+    def __init__(self, message: Any, said: Any = None) -> None:
+        self.message = message
+        self.full = said is None
         self.starts: list[Lease] = []
         self._waiters: list[asyncio.Future[bool]] = []
         # Reading an attribute of a protobuf message costs more than all else that is done here.
-        self._received = None if full else request.settle.received
-        self._settlements = None if full else request.settle.settlements
+        self._received = None if said is None else said.received
+        self._settlements = None if said is None else said.settlements
 
     def add_receipt(self, lease: Lease) -> None:
         """Say that a handler starts; it does start once the frame is written."""
@@ -69,8 +83,13 @@ class Frame:
                 waiter.set_result(written)
 
 
+def _of_a_stream() -> Frame:
+    request = pb.DeliverRequest()
+    return Frame(request, request.settle)
+
+
 class Outbox:
-    """The frames that wait to be written.
+    """The frames that wait to be written; `blank` makes an empty one.
 
     `on_started` is called with the leases whose receipts were just written, and `on_unstarted`
     with those whose receipts never will be, so that their handlers must not run.
@@ -80,9 +99,11 @@ class Outbox:
         self,
         on_started: Callable[[list[Lease]], None],
         on_unstarted: Callable[[list[Lease]], None],
+        blank: Callable[[], Frame] = _of_a_stream,
     ) -> None:
         self._on_started = on_started
         self._on_unstarted = on_unstarted
+        self._blank = blank
         self._frames: deque[Frame] = deque()
         self._wake = asyncio.Event()
         self.closed = False
@@ -90,25 +111,25 @@ class Outbox:
 
     def put(self, request: pb.DeliverRequest) -> None:
         """Add a message of its own: Open or Drain."""
-        self._append(Frame(request, full=True))
+        self._append(Frame(request))
 
     def gather(self) -> Frame:
         """Return the frame that takes receipts and outcomes now."""
         if self._frames and not self._frames[-1].full:
             return self._frames[-1]
-        return self._append(Frame(pb.DeliverRequest(), full=False))
+        return self._append(self._blank())
 
     def finish(self) -> None:
         """Take nothing more in; after the last frame the application's side ends."""
         self.closed = True
         self._wake.set()
 
-    async def run(self, call: DeliverCall) -> None:
+    async def run(self, call: Far) -> None:
         """Write frames until `finish`, or until the stream breaks; its reader learns why."""
         try:
             while frame := await self._next():
                 try:
-                    await call.write(frame.request)
+                    await call.write(frame.message)
                 except BaseException:
                     self._frames.appendleft(frame)
                     raise

@@ -6,19 +6,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import grpc
 import grpc.aio
 
-from relay.client import outcomes
 from relay.client.errors import UsageError
-from relay.client.handlers import Handlers, Registration
-from relay.client.handling import Handling
+from relay.client.handlers import Handlers
 from relay.client.health import Health
-from relay.client.lease import Lease
+from relay.client.push_calls import BatchCall, Context, SingleCall
+from relay.client.pushed import Call, Place
 from relay.client.signals import stop_signals
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
@@ -26,10 +24,12 @@ from relay.v1 import timer_handler_pb2_grpc as base
 
 _log = logging.getLogger("relay.client")
 _SERVICE = "relay.v1.TimerHandler"
-RECEIPT = (("relay-receipt", "1"),)
-"""Initial metadata, sent as a handler starts: from here on the attempt counts."""
+_WRONG = grpc.StatusCode.INVALID_ARGUMENT
+_C = TypeVar("_C", bound=Call)
 _END_PATIENCE = 5.0
 """Seconds for handlers that were cancelled to end."""
+_LAST_WORDS = 1.0
+"""Seconds for their calls to end, then."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),  # the relay bounds payloads, not gRPC's 4 MiB
     ("grpc.so_reuseport", 0),  # two applications on one port would share the calls by chance
@@ -67,7 +67,7 @@ class PushHandlers(Handlers):
         if self._servicer is not None:
             raise UsageError("the handlers are served already")
         self._stop = asyncio.Event()
-        self._servicer = _Servicer([_Place(each) for each in self.registrations.values()])
+        self._servicer = _Servicer([Place(each) for each in self.registrations.values()])
         base.add_TimerHandlerServicer_to_server(self._servicer, server)
 
     async def aclose(self) -> None:
@@ -121,129 +121,75 @@ class PushHandlers(Handlers):
         return self._servicer is not None
 
 
-class _Place:
-    """One topic's handler, and room for as many calls as it may have at a time."""
-
-    def __init__(self, registration: Registration) -> None:
-        self.topic = registration.topic
-        self.is_async = registration.is_async
-        self.handling = Handling(registration)
-        self.room = asyncio.Semaphore(registration.concurrency)
-
-
-class _Call:
-    """A call, as its lease sees it: the outcome is its answer."""
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[pb.TimerHandlerDeliverResponse | None] = (
-            asyncio.get_running_loop().create_future()
-        )
-        """None: the handler ended without an outcome."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether outcomes are void by now."""
-        return self.answer.done()
-
-    def settle(self, token: bytes, settlement: delivery_pb.Settlement) -> _Call | None:
-        """Answer; None if nobody waits for it any more."""
-        if settlement is outcomes.EXTEND:
-            raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout, all of it")
-        if self.closed:
-            return None
-        said = {field.name: value for field, value in settlement.ListFields()}
-        self.answer.set_result(pb.TimerHandlerDeliverResponse(**said))
-        return self
-
-    def finished(self, lease: Lease) -> None:
-        """Nothing: whoever runs the handler knows."""
-
-    async def wait(self) -> bool:
-        """The answer leaves as soon as the loop turns."""
-        return True
-
-
 class _Servicer(base.TimerHandlerServicer):
     """See `proto/relay/v1/timer_handler.proto`."""
 
-    def __init__(self, places: list[_Place]) -> None:
+    def __init__(self, places: list[Place]) -> None:
         self._places = {place.topic: place for place in places}
-        self._running: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self._calls: set[Call] = set()
 
     async def Deliver(  # noqa: N802 (gRPC methods carry their names from the proto)
-        self, request: pb.TimerHandlerDeliverRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.TimerHandlerDeliverRequest, context: Context
     ) -> pb.TimerHandlerDeliverResponse:
         """Call the handler; its outcome is the answer."""
         message = request.delivery
-        place = self._places.get(message.topic)
+        place = self._place(message)
         if place is None:
             # Released, no attempt: an application that is rolled out may learn the topic later.
-            _log.warning("there is no handler: topic=%s timer_id=%s", message.topic, message.timer_id)
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"topic {message.topic!r} has no handler here")
             raise AssertionError("abort returned")
-        call = _Call()
-        lease = Lease(message, call)
-        handling = await self._start(place, lease, call, context)
-        try:
-            answer = await call.answer
-        except asyncio.CancelledError:
-            # The deadline passed, or the connection broke. A thread can't be cancelled: it keeps
-            # its place, so that no receipt is sent for a handler that would only queue for it.
-            if place.is_async:
-                handling.cancel()
-            _log.warning("call ended before its handler: %s", lease)
-            raise
-        if answer is None:
-            await context.abort(grpc.StatusCode.ABORTED, "the application stopped before its handler ended")
-            raise AssertionError("abort returned")
-        return answer
+        return await self._kept(SingleCall(place, message)).run(context)
+
+    async def DeliverBatch(  # noqa: N802
+        self, request: pb.TimerHandlerDeliverBatchRequest, context: Context
+    ) -> None:
+        """Call the handler with each; receipts and outcomes are the answers."""
+        messages = request.deliveries
+        tokens = {message.token for message in messages}
+        if len(tokens) < len(messages):
+            await context.abort(_WRONG, "deliveries: two have the same token; give each its own")
+        if len({message.topic for message in messages}) > 1:
+            await context.abort(_WRONG, "deliveries: are of several topics; make a call for each")
+        if not messages:
+            return
+        place = self._place(messages[0])
+        if place is None:
+            await context.write(pb.TimerHandlerDeliverBatchResponse(refused=tokens))
+        else:
+            await self._kept(BatchCall(place, messages)).run(context)
 
     async def close(self, timeout: float) -> None:
         """Refuse what is not running, wait for what is, cancel what takes too long."""
-        self._closing = True
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=timeout)
-            for task in late:
-                task.cancel()
-            if late:
-                _log.warning("%d handlers did not end within %g s and were cancelled", len(late), timeout)
-                await asyncio.wait(late, timeout=_END_PATIENCE)
+        for place in self._places.values():
+            place.close()
+        if self._calls:
+            await asyncio.wait([call.over for call in self._calls], timeout=timeout)
+        if self._calls:
+            await self._cut_off(timeout)
         for place in self._places.values():
             place.handling.close()
 
-    async def _start(
-        self, place: _Place, lease: Lease, call: _Call, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> asyncio.Task[None]:
-        """Wait for room, then start the handler; from then on `close` waits for it."""
-        await place.room.acquire()
-        if self._closing:
-            place.room.release()
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the application stops")
-        task = asyncio.create_task(_handle(place, lease, call, context))
-        self._running.add(task)
-        task.add_done_callback(partial(self._ended, call))
-        return task
+    async def _cut_off(self, timeout: float) -> None:
+        late = list(self._calls)
+        count = sum(call.pending for call in late)
+        _log.warning("%d handlers did not end within %g s and were cancelled", count, timeout)
+        await asyncio.gather(*(place.workers.cancel(_END_PATIENCE) for place in self._places.values()))
+        for call in late:
+            for lease in list(call.open.values()):
+                call.cut_off(lease)
+        await asyncio.wait([call.over for call in late], timeout=_LAST_WORDS)
 
-    def _ended(self, call: _Call, task: asyncio.Task[None]) -> None:
-        """A handler that was cut off, or died of a BaseException, gives no outcome."""
-        self._running.discard(task)
-        if (task.cancelled() or task.exception() is not None) and not call.closed:
-            call.answer.set_result(None)
+    def _place(self, message: delivery_pb.Delivery) -> Place | None:
+        place = self._places.get(message.topic)
+        if place is None:
+            _log.warning("there is no handler: topic=%s timer_id=%s", message.topic, message.timer_id)
+        return place
 
-
-async def _handle(
-    place: _Place, lease: Lease, call: _Call, context: grpc.aio.ServicerContext[Any, Any]
-) -> None:
-    """Send the receipt, and only then call the handler."""
-    try:
-        await context.send_initial_metadata(RECEIPT)
-        if not call.closed:  # else the call ended meanwhile, and a thread could not be cancelled
-            await place.handling.handle(lease)
-    finally:
-        place.room.release()
-    if not call.closed:
-        await asyncio.wait([call.answer])  # under MANUAL somebody else may settle it yet
+    def _kept(self, call: _C) -> _C:
+        """`close` waits for it."""
+        self._calls.add(call)
+        call.over.add_done_callback(lambda _: self._calls.discard(call))
+        return call
 
 
 def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 
 from relay.client.lease import Lease
 
@@ -31,7 +31,8 @@ class Workers:
         self._context = contextvars.copy_context()
         self._taken = 0
         self._ready: deque[Lease] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Lease | None] = {}
+        """What each worker has in hand, or had last."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -76,17 +77,29 @@ class Workers:
             await asyncio.wait(tasks, timeout=patience)
         return cut_off
 
+    def cut(self, leases: Container[Lease]) -> None:
+        """Cancel these handlers, wherever they are."""
+        for task, lease in self._tasks.items():
+            if lease in leases:
+                task.cancel()
+        unstarted = [lease for lease in self._ready if lease in leases]
+        for lease in unstarted:
+            self._ready.remove(lease)
+            self._finish(lease)
+
     def _spawn(self, count: int) -> None:
         for _ in range(count):
             task = asyncio.create_task(self._work(), context=self._context.copy())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.__delitem__)
 
     async def _work(self) -> None:
-        ready, handle = self._ready, self._handle
+        ready, handle, at_work = self._ready, self._handle, self._tasks
         helped = False
+        task = asyncio.current_task()
+        assert task is not None
         while ready:
-            lease = ready.popleft()
+            lease = at_work[task] = ready.popleft()
             if ready and not helped:
                 helped = True
                 self._spawn(min(2, len(ready)))

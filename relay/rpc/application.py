@@ -14,7 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from relay.v1 import timer_handler_pb2 as pb
 
-METHOD = f"/{pb.DESCRIPTOR.services_by_name['TimerHandler'].full_name}/Deliver"
+SERVICE = pb.DESCRIPTOR.services_by_name["TimerHandler"].full_name
+DELIVER, DELIVER_BATCH = f"/{SERVICE}/Deliver", f"/{SERVICE}/DeliverBatch"
 
 # gRPC's own client-side health checking: the channel is ready only while it is connected and the
 # server's grpc.health.v1 says SERVING; a server without that service counts as serving. It works
@@ -50,12 +51,20 @@ class Application:
         self.sends_receipts = False
         """Whether its handlers send receipts, by the last call that told; see `timer_handler.proto`. It
         holds over connections: a call that breaks at the beginning of one has told nothing."""
+        self.one_by_one: set[str] = set()
+        """Topics that are called by `Deliver`: on this connection `DeliverBatch` was UNIMPLEMENTED. By topic,
+        since an application may mean that it has no handler for one."""
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         # As a stream of one answer: only so gRPC gives the initial metadata before the end.
         self._deliver: Any = self._channel.unary_stream(
-            METHOD,
+            DELIVER,
             request_serializer=pb.TimerHandlerDeliverRequest.SerializeToString,
             response_deserializer=pb.TimerHandlerDeliverResponse.FromString,
+        )
+        self._deliver_batch: Any = self._channel.unary_stream(
+            DELIVER_BATCH,
+            request_serializer=pb.TimerHandlerDeliverBatchRequest.SerializeToString,
+            response_deserializer=pb.TimerHandlerDeliverBatchResponse.FromString,
         )
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
         self.ready = False
@@ -89,6 +98,7 @@ class Application:
     def _turn(self, *, ready: bool) -> None:
         if ready:
             self.connection += 1
+            self.one_by_one.clear()
         self.ready = ready
         for tell in self.changed:
             tell()
@@ -110,6 +120,10 @@ class Application:
     def call(self, request: pb.TimerHandlerDeliverRequest, *, timeout: float, metadata: Any) -> Any:
         """Begin a call; it fails at once where the application can't be reached."""
         return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
+
+    def call_batch(self, request: pb.TimerHandlerDeliverBatchRequest, *, timeout: float) -> Any:
+        """The same with many."""
+        return self._deliver_batch(request, timeout=max(timeout, 0.001))
 
     def never_began(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
         """Whether a call failed for want of a connection, and no handler passes on words of its own call."""

@@ -1,10 +1,12 @@
 """Push: for topics that say so, the relay dials the application's `TimerHandler`.
 
 One `Pusher` a topic has a session with the engine, as a stream has, and turns its deliveries into
-calls. It holds no timers while the application can't take them: the session's capacity is 0 while
-the channel is not ready, 1 until the first sign of life on a new connection, then `max_concurrent`.
+calls: a batch a call, or one by one where the application has no `DeliverBatch`. It holds no timers
+while the application can't take them: the session's capacity is 0 while the channel is not ready, 1
+until the first sign of life on a new connection, then `max_concurrent`.
 
-What a call's end says about the attempt is in `proto/relay/v1/timer_handler.proto`.
+What a call's end says about the attempts is in `proto/relay/v1/timer_handler.proto`, and in
+`relay/rpc/push_ends.py`.
 """
 
 from __future__ import annotations
@@ -12,39 +14,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
 from random import random
 
 import anyio
-import grpc
 
-from relay.api import translate
-from relay.core import validate
-from relay.core.errors import InvalidField
-from relay.core.outcomes import Ending, Verb
 from relay.core.pacing import Backoff, Jitter
 from relay.core.wakeup import Wakeup
 from relay.engine.engine import Engine
 from relay.engine.lease import Lease
 from relay.rpc.application import Application
-from relay.v1 import delivery_service_pb2 as delivery
-from relay.v1 import timer_handler_pb2 as pb
-
-RECEIPT = "relay-receipt"
-"""Key of the initial metadata by which an application says that its handler has started."""
-
-RECEIPT_AFTER = 0.5
-"""Seconds after which a call that is still open on a ready channel counts as received."""
-
-STATE_LAG = 0.05
-"""Seconds by which a channel's state may come after the end of the calls on it."""
-
-BREAKS = (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
-"""What gRPC itself says of calls that lost their connection, or found none."""
-
-MAX_TRACE = 2048
-"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
-8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
+from relay.rpc.push_calls import Batch, deliver
+from relay.rpc.push_ends import Ends
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
@@ -81,11 +61,11 @@ class Pusher:
         self._backoff = Backoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
         self._session = engine.open([topic], 0)
         self._capacity = engine.pushed()[topic].max_concurrent
-        self._queue: deque[Lease] = deque()
-        """Deliveries that wait for a place among the calls under way; one whose lease is lost keeps its place
-        there, though not in the session."""
-        self._calls = 0
-        """How many tasks make calls, one after the other."""
+        self._ends = Ends(engine, self._session, topic, application, self._lives, self._bar)
+        self._frames: deque[list[Lease]] = deque()
+        """Deliveries that wait for places in the application."""
+        self._taken = 0
+        """How many places are: one whose lease is lost keeps its place there, though not in the session."""
         self._barred = False
         """Whether the application has turned out to have no handler for the topic."""
         self._look = Wakeup()
@@ -98,13 +78,14 @@ class Pusher:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow)
                 async with asyncio.TaskGroup() as calls:  # anyio's costs three times as much for each task
-                    while not self._session.draining:
-                        outgoing = await self._session.next()
-                        for lease in outgoing.leases if outgoing else ():
-                            self._queue.append(lease)
-                            if self._calls < self._capacity:
-                                self._calls += 1
-                                calls.create_task(self._deliver_in_turn())
+                    try:
+                        while not self._session.draining:
+                            outgoing = await self._session.next()
+                            if outgoing and outgoing.leases:
+                                self._frames.append(outgoing.leases)
+                                self._send(calls)
+                    finally:
+                        self._frames.clear()  # what is still here makes no more calls
                 tasks.cancel_scope.cancel()
         finally:
             self._engine.detach(self._session, broken=False)
@@ -116,66 +97,43 @@ class Pusher:
                 await anyio.sleep(self._backoff.failed())
                 self._barred = False
             if self._application.ready:
-                # One call, beside those that may still be under way, shows whether a handler lives.
+                # One delivery, beside those that may still be under way, shows whether a handler lives.
                 self._engine.resize(self._session, min(self._session.in_flight + 1, self._capacity))
             else:
                 self._engine.resize(self._session, 0)
             await self._look.wait()
 
-    async def _deliver_in_turn(self) -> None:
-        try:
-            while self._queue:
-                lease = self._queue.popleft()
-                if lease.token in self._session.leases and not self._session.draining:
-                    await self._deliver(lease)
-        finally:
-            self._calls -= 1
+    def _send(self, calls: asyncio.TaskGroup) -> None:
+        """Call with as much of what waits as there are places for."""
+        while self._frames and self._taken < self._capacity and not self._session.draining:
+            frame = self._frames.popleft()
+            count = self._capacity - self._taken
+            if frame[count:]:
+                self._frames.appendleft(frame[count:])
+            leases = [lease for lease in frame[:count] if self._holds(lease)]
+            if leases:
+                self._taken += len(leases)
+                calls.create_task(self._deliver(leases, calls))
 
-    async def _deliver(self, lease: Lease) -> None:
-        """One call, to its end."""
-        connection = self._application.connection
-        try:
-            request = translate.pushed(lease)
-        except ValueError as failure:  # of one odd timer the topic's other calls must not hear
-            log.error("a delivery can't be put into a message", extra={"topic": self._topic})
-            self._nack(lease, f"it can't be put into a message: {type(failure).__name__}")
-            return
-        call = self._application.call(
-            request, timeout=self._engine.time_left(lease), metadata=_metadata(lease)
-        )
-        presumed = asyncio.get_running_loop().call_later(RECEIPT_AFTER, self._presume, lease, connection)
-        receipted = False
-        try:
-            receipted = RECEIPT in {key for key, _ in await call.initial_metadata()}
-            if receipted:
-                self._application.sends_receipts = True
-                self._received(lease, connection)
-            answer = await call.read()
-            await call.read()  # the status: to cancel what ends by itself looks to the server like an attack
-            if isinstance(answer, pb.TimerHandlerDeliverResponse):
-                self._application.sends_receipts = receipted
-                self._answered(lease, answer)
-                self._lives(connection)
-            else:
-                self._nack(lease, "the answer was empty")
-        except grpc.aio.AioRpcError as failure:
-            await self._failed(lease, failure, connection, receipted=receipted)
-        except Exception as failure:
-            log.exception("a call to the application failed", extra={"topic": self._topic})
-            self._nack(lease, repr(failure))
-        finally:
-            presumed.cancel()
-            call.cancel()
+    async def _deliver(self, leases: list[Lease], calls: asyncio.TaskGroup) -> None:
+        """One call, to its end; or one for each, if that is what the application can do."""
 
-    def _presume(self, lease: Lease, connection: int) -> None:
-        """A call that went out and stays open has come to the application."""
-        if not self._application.sends_receipts:  # else it may wait there for its handler
-            self._received(lease, connection)
+        def ended(count: int) -> None:
+            self._taken -= count
+            self._send(calls)
 
-    def _received(self, lease: Lease, connection: int) -> None:
-        if lease.token in self._session.leases:
-            self._engine.received(self._session, (lease.token,))
-            self._lives(connection)
+        if self._topic not in self._application.one_by_one:
+            leases = await Batch(self._ends, leases, ended).run()
+        wanted = [lease for lease in leases if not self._session.draining and self._holds(lease)]
+        ended(len(leases) - len(wanted))
+        for lease in wanted[1:]:
+            calls.create_task(deliver(self._ends, lease, ended))
+        if wanted:
+            await deliver(self._ends, wanted[0], ended)
+
+    def _holds(self, lease: Lease) -> bool:
+        """Whether its lease has not been lost meanwhile."""
+        return lease.token in self._session.leases
 
     def _lives(self, connection: int) -> None:
         """A handler answers on this connection: no more caution."""
@@ -185,72 +143,15 @@ class Pusher:
         if self._session.max_outstanding < self._capacity:
             self._engine.resize(self._session, self._capacity)
 
-    def _answered(self, lease: Lease, answer: pb.TimerHandlerDeliverResponse) -> None:
-        if answer.outcome == delivery.OUTCOME_UNSPECIFIED:
-            answer.outcome = delivery.OUTCOME_ACK
-        try:
-            ending = translate.ending(answer, self._engine.max_payload_bytes(self._topic))
-        except InvalidField as failure:
-            log.warning("an answer is wrong", extra={"topic": self._topic, "reason": str(failure)})
-            ending = Ending(Verb.NACK, error=str(failure))
-        self._engine.end(self._session, lease.token, ending)
-
-    async def _failed(
-        self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
-    ) -> None:
-        code, words = failure.code(), failure.details() or ""
-        application = self._application
-        if code in BREAKS:
-            await anyio.sleep(STATE_LAG)
-        if code is grpc.StatusCode.INVALID_ARGUMENT:
-            error = translate.shortened(words, validate.MAX_REASON_BYTES)
-            self._engine.end(self._session, lease.token, Ending(Verb.REJECT, error=error))
-        elif code is grpc.StatusCode.UNIMPLEMENTED:
-            self._bar(lease, words)
-        elif application.never_began(failure, connection) or application.stopped(failure, connection):
-            # It counts if there was a receipt: the engine knows.
-            self._give_back(lease)
-        elif application.broke(failure, connection):
-            # The handler may have been what broke it; unless it is known not to have started.
-            received = receipted or not application.sends_receipts
-            self._engine.give_back(self._session, lease.token, received=received, suspect=received)
-        elif code in BREAKS and application.sends_receipts and not receipted:
-            # It may have been the connection all the same: a channel's state may come later than STATE_LAG.
-            self._give_back(lease)
-        else:
-            self._nack(lease, f"{code.name}: {words}")
-
-    def _bar(self, lease: Lease, words: str) -> None:
-        self._give_back(lease)
+    def _bar(self, reason: str) -> None:
+        """The application refuses deliveries: it has no handler for them."""
         # One that is not ready stops or starts, and says nothing of the next one behind the address.
         if self._application.ready and not self._barred:
             self._engine.resize(self._session, 0)
             log.error(
                 "the application has no handler for the topic; its timers wait",
-                extra={"topic": self._topic, "target": self._application.target, "reason": words},
+                extra={"topic": self._topic, "target": self._application.target, "reason": reason},
             )
             self._barred = True
+            self._application.one_by_one.discard(self._topic)
             self._look.set()
-
-    def _give_back(self, lease: Lease) -> None:
-        """The call did not come to a handler."""
-        suspect = lease.timer.suspect
-        self._engine.give_back(self._session, lease.token, received=False, suspect=suspect, began=False)
-
-    def _nack(self, lease: Lease, error: str) -> None:
-        error = translate.shortened(error, validate.MAX_REASON_BYTES)
-        self._engine.end(self._session, lease.token, Ending(Verb.NACK, error=error))
-
-
-def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:
-    """The trace context, where gRPC's own instrumentation looks for it."""
-    headers: Mapping[str, str] = lease.timer.headers
-    return tuple(
-        (name, headers[name])
-        for name in ("traceparent", "tracestate")
-        if name in headers and _fits(headers[name])
-    )
-
-
-def _fits(text: str) -> bool:
-    return len(text) <= MAX_TRACE and text.isascii() and text.isprintable()

@@ -51,6 +51,11 @@ class TimerHandlerStub(object):
                 request_serializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverResponse.FromString,
                 _registered_method=True)
+        self.DeliverBatch = channel.unary_stream(
+                '/relay.v1.TimerHandler/DeliverBatch',
+                request_serializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverBatchRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverBatchResponse.FromString,
+                _registered_method=True)
 
 
 class TimerHandlerServicer(object):
@@ -92,6 +97,35 @@ class TimerHandlerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeliverBatch(self, request, context):
+        """DeliverBatch hands over many timers of one topic, and hears of each by itself: an application that
+        has this method gets no other calls, and one that answers UNIMPLEMENTED before anything else is
+        called by Deliver, with the same timers at once, until the connection is made anew. Of a batch
+        and of calls by Deliver together, up to `max_concurrent` deliveries of a topic are under way.
+
+        The application streams receipts as its handlers start, each before the handler's first line,
+        and outcomes as they end, many in one message and in any order; then it ends the call with OK.
+        So a slow handler holds up no other. The call's deadline is `delivery_timeout`, and the leases are
+        renewed until then.
+
+        What has neither outcome nor refusal at the end of the call: after OK it counts as NACK. When the
+        connection breaks, a stopping server cuts the call off (CANCELLED), or the deadline passes, what
+        its receipt came of counts as an attempt, and the rest is released without one. After any other
+        status the same holds, but all of it is delivered again alone, timer by timer, since
+        nobody knows which of them the status is about; where the call carried a single timer, the status
+        means what it means after Deliver.
+
+        Receipts may be left out here too; then a timer counts as received by being sent. From the first
+        receipt on, only those with one do, until an outcome comes without.
+
+        There are no `traceparent` and `tracestate` in the call's metadata: each delivery has its own in its
+        headers. A request has at most 500 deliveries, with about 2 MiB of payloads and headers, or else
+        a single one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TimerHandlerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -99,6 +133,11 @@ def add_TimerHandlerServicer_to_server(servicer, server):
                     servicer.Deliver,
                     request_deserializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverRequest.FromString,
                     response_serializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverResponse.SerializeToString,
+            ),
+            'DeliverBatch': grpc.unary_stream_rpc_method_handler(
+                    servicer.DeliverBatch,
+                    request_deserializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverBatchRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverBatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -140,6 +179,33 @@ class TimerHandler(object):
             '/relay.v1.TimerHandler/Deliver',
             relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverRequest.SerializeToString,
             relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeliverBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/relay.v1.TimerHandler/DeliverBatch',
+            relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverBatchRequest.SerializeToString,
+            relay_dot_v1_dot_timer__handler__pb2.TimerHandlerDeliverBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

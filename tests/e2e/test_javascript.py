@@ -13,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from relay.rpc.application import METHOD
+from relay.rpc.application import DELIVER
 from relay.store import records
 from relay.v1 import delivery_service_pb2, timer_handler_pb2, timer_pb2
 from tests.e2e import node
@@ -208,7 +208,7 @@ def test_push_from_the_relays_side(stage: Stage) -> None:
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         # As a stream of one answer, of which gRPC gives the initial metadata before the end.
         call = channel.unary_stream(
-            METHOD,
+            DELIVER,
             request_serializer=timer_handler_pb2.TimerHandlerDeliverRequest.SerializeToString,
             response_deserializer=timer_handler_pb2.TimerHandlerDeliverResponse.FromString,
         )(timer_handler_pb2.TimerHandlerDeliverRequest(delivery=message), timeout=30.0)

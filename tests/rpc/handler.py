@@ -75,6 +75,64 @@ class Handler(base.TimerHandlerServicer):
 
 
 @dataclass(eq=False)
+class Batcher(Handler):
+    """One that takes batches, too: does with each timer what it would do with a call."""
+
+    batches: list[list[str]] = field(default_factory=list)
+    """The timers of each call."""
+
+    async def DeliverBatch(self, request: pb.TimerHandlerDeliverBatchRequest, context: Context) -> None:
+        """Many timers."""
+        self.batches.append([each.timer_id for each in request.deliveries])
+        writing = asyncio.Lock()
+
+        async def write(**said: Any) -> None:
+            async with writing:
+                await context.write(pb.TimerHandlerDeliverBatchResponse(**said))
+
+        async def one(each: delivery.Delivery) -> None:
+            call = InBatch(context, each.token, write)
+            try:
+                done = await self.Deliver(pb.TimerHandlerDeliverRequest(delivery=each), call)
+            except Refused:
+                return
+            said = {descriptor.name: value for descriptor, value in done.ListFields()}
+            outcome = said.pop("outcome", delivery.OUTCOME_ACK)
+            await write(settlements=[delivery.Settlement(token=each.token, outcome=outcome, **said)])
+
+        async with asyncio.TaskGroup() as tasks:
+            for each in request.deliveries:
+                tasks.create_task(one(each))
+
+
+class Refused(Exception):
+    """No handler will have a timer of a batch."""
+
+
+@dataclass(eq=False)
+class InBatch:
+    """The context of a call of `Deliver`, for one of a batch; UNIMPLEMENTED becomes a refusal."""
+
+    context: Context
+    token: bytes
+    write: Callable[..., Awaitable[None]]
+
+    async def send_initial_metadata(self, _: object) -> None:
+        """A receipt."""
+        await self.write(received=[self.token])
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        """Of all that is still open in the batch."""
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            await self.write(refused=[self.token])
+            raise Refused
+        await self.context.abort(code, details)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.context, name)
+
+
+@dataclass(eq=False)
 class Server:
     """A running application. `health` is None where it has no such service."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import anyio
@@ -14,14 +15,15 @@ from relay.core.pacing import Backoff
 from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
-from tests.rpc.handler import Handler, Server, Wire, eventually, pushing
+from tests.rpc.handler import Batcher, Handler, Server, Wire, eventually, pushing
 from tests.rpc.rig import LATER, Relay
 from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
 
 
-@pytest.fixture
-async def handler() -> Handler:
-    return Handler(receipts=True)
+@pytest.fixture(params=[Handler, Batcher])
+async def handler(request: pytest.FixtureRequest) -> Handler:
+    made: Handler = request.param(receipts=True)
+    return made
 
 
 async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
@@ -107,14 +109,16 @@ async def test_a_timer_that_no_message_can_carry_fails_alone(
     relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one whose occurrence somebody else has named in no UTF-8."""
-    pushed = translate.pushed
+    fill = translate._fill
 
-    def picky(lease: Lease) -> handler_pb.TimerHandlerDeliverRequest:
-        if lease.timer.timer_id == "odd":
-            lease.timer.occurrence_id = "\udcff"
-        return pushed(lease)
+    def picky(messages: Any, leases: Iterable[Lease]) -> None:
+        leases = list(leases)
+        for lease in leases:
+            if lease.timer.timer_id == "odd":
+                lease.timer.occurrence_id = "\udcff"
+        fill(messages, leases)
 
-    monkeypatch.setattr(translate, "pushed", picky)
+    monkeypatch.setattr(translate, "_fill", picky)
     relay.tune(retry=LATER)
     async with pushing(relay, application.address):
         await schedule(relay, "odd", "a", "b")
@@ -214,8 +218,9 @@ async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
         await schedule(relay, "a", headers=headers)
         await gone(relay)
     assert dict(handler.seen[0].headers) == headers
-    assert handler.metadata[0]["traceparent"] == TRACEPARENT
-    assert "tracestate" not in handler.metadata[0]
+    if not isinstance(handler, Batcher):
+        assert handler.metadata[0]["traceparent"] == TRACEPARENT
+        assert "tracestate" not in handler.metadata[0]
 
 
 async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
@@ -273,7 +278,7 @@ async def test_what_an_earlier_connection_has_told_of_receipts_holds_for_the_nex
     relay: Relay, handler: Handler, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first call on a connection breaks before its handler has started, however long it was open."""
-    monkeypatch.setattr("relay.rpc.push.RECEIPT_AFTER", 0.0)
+    monkeypatch.setattr("relay.rpc.push_calls.RECEIPT_AFTER", 0.0)
     async with pushing(relay, wire.address):
         await schedule(relay, "first")
         await gone(relay)

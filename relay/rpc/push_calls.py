@@ -1,0 +1,217 @@
+"""One call to the application, to its end: with a batch of deliveries, or with one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import grpc
+
+from relay.api import translate
+from relay.engine.lease import Lease
+from relay.rpc.push_ends import Ends
+from relay.v1 import delivery_service_pb2 as delivery
+from relay.v1 import timer_handler_pb2 as pb
+
+RECEIPT = "relay-receipt"
+"""Key of the initial metadata by which an application says that its handler has started."""
+
+RECEIPT_AFTER = 0.5
+"""Seconds after which a call that is still open on a ready channel counts as received."""
+
+MAX_TRACE = 2048
+"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
+8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
+
+ACK = delivery.OUTCOME_ACK
+
+log = logging.getLogger(__name__)
+
+
+class Batch:
+    """A call of `DeliverBatch`. `ended` is told how many places are free again, as outcomes come."""
+
+    def __init__(self, ends: Ends, leases: Sequence[Lease], ended: Callable[[int], None]) -> None:
+        self._ends = ends
+        self._ended = ended
+        self._application = ends.application
+        self._connection = ends.application.connection
+        self._open = {lease.token: lease for lease in leases}
+        """Those without an outcome yet."""
+        self._carried = len(leases)
+        self._receipts: set[bytes] = set()
+        self._heard = False
+        """Whether the application has said anything."""
+
+    async def run(self) -> list[Lease]:
+        """Make the call, to its end. Answers what is to go by `Deliver` instead, and keeps its places."""
+        request = self._request()
+        if not self._open:
+            return []
+        call = self._application.call_batch(request, timeout=self._ends.time_left(self._open.values()))
+        presumed = asyncio.get_running_loop().call_later(RECEIPT_AFTER, self._presume)
+        try:
+            while isinstance(said := await call.read(), pb.TimerHandlerDeliverBatchResponse):
+                self._hear(said)
+            self._ends.nack(self._open.values(), "the call ended without an outcome")
+        except grpc.aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.UNIMPLEMENTED and not self._heard:
+                self._application.one_by_one.add(self._ends.topic)
+                return self._take(list(self._open))
+            await self._failed(failure)
+        except Exception as failure:
+            log.exception("a call to the application failed", extra={"topic": self._ends.topic})
+            if self._carried == 1:
+                self._ends.nack(self._open.values(), repr(failure))
+            else:
+                self._ends.isolate(self._open.values(), self._receipts)
+        finally:
+            presumed.cancel()
+            call.cancel()
+            self._ended(len(self._open))
+        return []
+
+    def _request(self) -> pb.TimerHandlerDeliverBatchRequest:
+        try:
+            return translate.pushed_batch(self._open.values())
+        except ValueError:  # of one odd timer the others must not hear
+            odd = [lease.token for lease in self._open.values() if _request(self._ends, lease) is None]
+            self._ended(len(self._take(odd)))
+            self._carried = len(self._open)
+            return translate.pushed_batch(self._open.values())
+
+    def _hear(self, said: pb.TimerHandlerDeliverBatchResponse) -> None:
+        """Take a message."""
+        self._heard = True
+        before = len(self._open)
+        odd = self._hear_receipts(said.received) + self._hear_outcomes(said.settlements)
+        refused = self._take(said.refused)
+        odd += len(said.refused) - len(refused)
+        if refused:
+            self._ends.refused(refused, "the application refuses them")
+        else:
+            self._ends.lives(self._connection)
+        if odd:
+            log.warning(
+                "an answer names deliveries that its call doesn't have, or has no more",
+                extra={"topic": self._ends.topic, "count": odd},
+            )
+        self._ended(before - len(self._open))
+
+    def _hear_receipts(self, tokens: Sequence[bytes]) -> int:
+        """Answers how many were of no use."""
+        known = [token for token in tokens if token in self._open]
+        if known:
+            self._receipts.update(known)
+            self._application.sends_receipts = True
+            self._ends.received(known, self._connection)
+        return len(tokens) - len(known)
+
+    def _hear_outcomes(self, settlements: Sequence[delivery.Settlement]) -> int:
+        """Answers how many were of no use."""
+        acknowledged: list[bytes] = []
+        odd = 0
+        for settlement in settlements:
+            token = settlement.token
+            lease = self._open.pop(token, None)
+            if lease is None:
+                odd += 1
+                continue
+            if token not in self._receipts:
+                self._application.sends_receipts = False
+            if settlement.outcome == ACK and not settlement.HasField("reschedule"):
+                acknowledged.append(token)
+            else:
+                self._ends.settled(lease, settlement)
+        if acknowledged:
+            self._ends.acknowledged(acknowledged)
+        return odd
+
+    def _take(self, tokens: Sequence[bytes]) -> list[Lease]:
+        """Those of them that had no outcome yet; now they have one."""
+        return [self._open.pop(token) for token in tokens if token in self._open]
+
+    def _presume(self) -> None:
+        """A call that went out and stays open has come to the application."""
+        if not self._application.sends_receipts:  # else they may wait there for their handlers
+            self._ends.received(list(self._open), self._connection)
+
+    async def _failed(self, failure: grpc.aio.AioRpcError) -> None:
+        leases = list(self._open.values())
+        if not leases:
+            return
+        if self._carried == 1 and failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            receipted = bool(self._receipts)
+            await self._ends.failed(leases[0], failure, self._connection, receipted=receipted)
+        else:
+            await self._ends.batch_failed(leases, failure, self._connection, self._receipts)
+
+
+async def deliver(ends: Ends, lease: Lease, ended: Callable[[int], None]) -> None:
+    """A call of `Deliver`. `ended` is told at its end that a place is free again."""
+    try:
+        request = _request(ends, lease)
+        if request is not None:
+            await _deliver(ends, lease, request)
+    finally:
+        ended(1)
+
+
+async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequest) -> None:
+    application, connection = ends.application, ends.application.connection
+
+    def presume() -> None:
+        if not application.sends_receipts:  # else it may wait there for its handler
+            ends.received([lease.token], connection)
+
+    call = application.call(request, timeout=ends.time_left([lease]), metadata=_metadata(lease))
+    presumed = asyncio.get_running_loop().call_later(RECEIPT_AFTER, presume)
+    receipted = False
+    try:
+        receipted = RECEIPT in {key for key, _ in await call.initial_metadata()}
+        if receipted:
+            application.sends_receipts = True
+            ends.received([lease.token], connection)
+        answer = await call.read()
+        await call.read()  # the status: to cancel what ends by itself looks to the server like an attack
+        if isinstance(answer, pb.TimerHandlerDeliverResponse):
+            application.sends_receipts = receipted
+            if answer.outcome == delivery.OUTCOME_UNSPECIFIED:
+                answer.outcome = ACK
+            ends.settled(lease, answer)
+            ends.lives(connection)
+        else:
+            ends.nack([lease], "the answer was empty")
+    except grpc.aio.AioRpcError as failure:
+        await ends.failed(lease, failure, connection, receipted=receipted)
+    except Exception as failure:
+        log.exception("a call to the application failed", extra={"topic": ends.topic})
+        ends.nack([lease], repr(failure))
+    finally:
+        presumed.cancel()
+        call.cancel()
+
+
+def _request(ends: Ends, lease: Lease) -> pb.TimerHandlerDeliverRequest | None:
+    """None for a timer that no message can carry: that was its attempt."""
+    try:
+        return translate.pushed(lease)
+    except ValueError as failure:
+        log.error("a delivery can't be put into a message", extra={"topic": ends.topic})
+        ends.nack([lease], f"it can't be put into a message: {type(failure).__name__}")
+        return None
+
+
+def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:
+    """The trace context, where gRPC's own instrumentation looks for it."""
+    headers: Mapping[str, str] = lease.timer.headers
+    return tuple(
+        (name, headers[name])
+        for name in ("traceparent", "tracestate")
+        if name in headers and _fits(headers[name])
+    )
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= MAX_TRACE and text.isascii() and text.isprintable()
