@@ -4,7 +4,7 @@
 
 With `--listen unix:/path` it does not dial for deliveries but is pushed to. SIGUSR1 then holds every
 further call back before its handler, and notes `held` once all that came before have started theirs;
-SIGUSR2 lets them go.
+SIGUSR2 lets them go. With `--one-by-one` it has no `DeliverBatch`.
 
 A payload that is no JSON object means {}: be handled at once. What an object may hold:
 
@@ -148,31 +148,40 @@ async def tell_stopping(client: RelayClient, journal: Journal) -> None:
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """Holds calls back before their handlers."""
+    """Holds calls back before their handlers; with `one_by_one` there are no batches."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, *, one_by_one: bool) -> None:
         self._journal = journal
+        self._one_by_one = one_by_one
         self._open = asyncio.Event()
         self._open.set()
         self._inside: Counter[Start] = Counter()
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        service, _, method = details.method.rpartition("/")
+        if not service.endswith("TimerHandler"):
+            return await continuation(details)
+        if method == "DeliverBatch" and self._one_by_one:
+            return None
         inner = await continuation(details)
-        if not details.method.endswith("TimerHandler/Deliver"):
-            return inner
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if inner.unary_stream
+            else grpc.unary_unary_rpc_method_handler
+        )
+        behaviour = inner.unary_stream or inner.unary_unary
 
         async def deliver(request: Any, context: Any) -> Any:
             await self._open.wait()
-            start = request.delivery.timer_id, request.delivery.attempt
-            self._inside[start] += 1
+            deliveries = request.deliveries if inner.unary_stream else [request.delivery]
+            starts = [(each.timer_id, each.attempt) for each in deliveries]
+            self._inside.update(starts)
             try:
-                return await inner.unary_unary(request, context)
+                return await behaviour(request, context)
             finally:
-                self._inside[start] -= 1
+                self._inside.subtract(starts)
 
-        return grpc.unary_unary_rpc_method_handler(
-            deliver, inner.request_deserializer, inner.response_serializer
-        )
+        return make(deliver, inner.request_deserializer, inner.response_serializer)
 
     def close(self) -> None:
         self._open.clear()
@@ -189,7 +198,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 async def serve_pushed(options: argparse.Namespace) -> None:
     journal = Journal(options.events)
-    gate = Gate(journal)
+    gate = Gate(journal, one_by_one=options.one_by_one)
     server = grpc.aio.server(interceptors=[gate], options=[("grpc.so_reuseport", 0)])
     push, healthy = PushHandlers(shutdown_timeout=options.shutdown_timeout), Health("relay.v1.TimerHandler")
     healthy.add_to(server)
@@ -233,6 +242,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--prefetch", type=int)
     parser.add_argument("--listen")
+    parser.add_argument("--one-by-one", action="store_true")
     parser.add_argument("--shutdown-timeout", type=float, default=30.0)
     logging.basicConfig(level=logging.INFO)
     options = parser.parse_args()

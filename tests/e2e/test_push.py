@@ -45,10 +45,16 @@ def attempts(stage: Stage, timer_id: str) -> list[int]:
     return [event.attempt for event in stage.journal.starts(timer_id)]
 
 
-def test_delivers(stage: Stage) -> None:
+BY_CALL = pytest.mark.parametrize(
+    "options", [(), ("--one-by-one",)], ids=["DeliverBatch", "an application with Deliver only"]
+)
+
+
+@BY_CALL
+def test_delivers(stage: Stage, options: tuple[str, ...]) -> None:
     """A pushed timer comes on time, with all that it carries, and is committed."""
     relay = stage.relay(settings=settings(stage, RELAY_DEFAULTS__MAX_POLLING_INTERVAL="60"))
-    pushed(stage, relay)
+    pushed(stage, relay, *options)
     stage.producer(relay).schedule(TOPIC, "one", {"sleep": 0.0}, delay=0.3)
     stage.wait_empty(TOPIC)
     (start,) = stage.journal.starts("one")
@@ -86,6 +92,29 @@ def test_a_killer_runs_up_attempts(stage: Stage) -> None:
     gate.touch()
     stage.wait_empty(TOPIC)
     assert attempts(stage, "killer") == [1, 2, 3, 4]
+
+
+@BY_CALL
+def test_a_death_under_many(stage: Stage, options: tuple[str, ...]) -> None:
+    """Of ten timers that an application has when it is killed, three have started: those count an attempt."""
+    relay = stage.relay(settings=settings(stage))
+    application = pushed(stage, relay, "--concurrency", "3", *options)
+    producer, gate = stage.producer(relay), stage.gate()
+    producer.schedule(TOPIC, "first")  # which shows that a handler lives
+    stage.wait_empty(TOPIC)
+    names = [f"t{n}" for n in range(10)]
+    producer.schedule_many(TOPIC, names, {"gate": str(gate)})
+    eventually(lambda: stage.left(TOPIC) == (10, 10, 10), "the application has all of them")
+    eventually(lambda: stage.received(TOPIC) == 3, "Redis knows which have started")
+    began = {name for name in names if attempts(stage, name)}
+    application.kill()
+    gate.touch()
+    application.revive()
+    stage.wait_empty(TOPIC)
+    assert len(began) == 3
+    assert {name: attempts(stage, name) for name in names} == {
+        name: [1, 2] if name in began else [1] for name in names
+    }
 
 
 def test_rolling_restarts(stage: Stage) -> None:

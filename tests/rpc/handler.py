@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,6 +80,8 @@ class Batcher(Handler):
 
     batches: list[list[str]] = field(default_factory=list)
     """The timers of each call."""
+    starts_now: Callable[[delivery.Delivery], Awaitable[bool]] | None = None
+    """Whether there is a place for it; else it waits in the application, and is not even started."""
 
     async def DeliverBatch(self, request: pb.TimerHandlerDeliverBatchRequest, context: Context) -> None:
         """Many timers."""
@@ -92,6 +94,8 @@ class Batcher(Handler):
 
         async def one(each: delivery.Delivery) -> None:
             call = InBatch(context, each.token, write)
+            if self.starts_now is not None and not await self.starts_now(each):
+                await anyio.sleep_forever()
             try:
                 done = await self.Deliver(pb.TimerHandlerDeliverRequest(delivery=each), call)
             except Refused:
@@ -151,10 +155,14 @@ class Server:
 
 
 async def serve(
-    handler: Handler | None, listen: str = "127.0.0.1:0", *, healthy: bool | None = None
+    handler: Handler | None,
+    listen: str = "127.0.0.1:0",
+    *,
+    healthy: bool | None = None,
+    interceptors: Sequence[Any] = (),
 ) -> Server:
     """Start an application; `healthy` is None: without a health service. No handler: nothing else."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)], interceptors=interceptors)
     if handler is not None:
         base.add_TimerHandlerServicer_to_server(handler, server)
     servicer = None
