@@ -124,8 +124,12 @@ TARGETS = (
         at_least=True,
     ),
     Target("drain by stream", of("drain", drain.STREAM), 60_000, "timers/s", at_least=True),
+    Target("drain by push, of bare grpc.aio", ratio("drain", drain.PUSH, drain.BARE), 0.8, at_least=True),
     Target(
-        "drain by unary push, of bare grpc.aio", ratio("drain", drain.PUSH, drain.BARE), 0.8, at_least=True
+        "drain by unary push, of bare grpc.aio",
+        ratio("drain", drain.UNARY_PUSH, drain.BARE),
+        0.8,
+        at_least=True,
     ),
     Target(
         "drain with tracing 1 %, of the same without",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bench.harness.processes import application, ask, free_port, running
+from bench.harness.processes import application, ask, cpu_seconds, free_port, running
 from bench.harness.rows import Drain, Row
 from bench.harness.scripts import claims
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
@@ -26,7 +26,8 @@ CONTEXTS = "relay, by stream, timers with trace contexts, tracing off"
 TRACED = "relay, by stream, timers with trace contexts, tracing 1 %"
 PUSHED_METRICS = "relay, by stream, metrics pushed each second"
 JOURNALED = "relay, by stream, with a journal"
-PUSH = "relay, by unary push"
+PUSH = "relay, by push"
+UNARY_PUSH = "relay, by unary push"
 BARE = "bare grpc.aio unary, same messages"
 CEILING = "ceiling: claim and settle in a bare loop"
 CEILING_WIDE = "ceiling: claim and settle in a bare loop, 300 a call"
@@ -104,20 +105,17 @@ async def journal(world: World) -> list[Row]:
 
 
 async def push(world: World) -> list[Row]:
-    """By a call a timer."""
-    timers, port = world.plan.push, free_port()
-    delivery = f"RELAY_TOPICS__{TOPIC}__DELIVERY__"
-    env = {f"{delivery}MODE": "push", f"{delivery}TARGET": f"127.0.0.1:{port}"}
-    await load_due(world.server.url, timers, world.plan.payload)
-    async with (
-        running(
-            "pushed application", application("relay_push", port=port, topic=TOPIC, timers=timers)
-        ) as child,
-        world.relay(**env),
-    ):
-        await child.hear()
-        drain = await world.drained(child, timers)
-    return [Row(MEASURE, PUSH, drain.rate, UNIT, note=f"{timers:,} timers")]
+    """To relay's own client, which takes batches."""
+    timers = world.plan.drain_beside
+    drain, _ = await pushed(world, timers)
+    return [Row(MEASURE, PUSH, drain.rate, UNIT, note="`DeliverBatch`, as relay's client has it")]
+
+
+async def unary_push(world: World) -> list[Row]:
+    """To an application that has no `DeliverBatch`: a call a timer."""
+    timers = world.plan.push
+    drain, _ = await pushed(world, timers, batches=False)
+    return [Row(MEASURE, UNARY_PUSH, drain.rate, UNIT, note=f"{timers:,} timers, `Deliver` for each")]
 
 
 async def bare_push(world: World) -> list[Row]:
@@ -126,7 +124,7 @@ async def bare_push(world: World) -> list[Row]:
     return [Row(MEASURE, BARE, said, "calls/s", note=f"concurrency {PUSH_CONCURRENCY}")]
 
 
-SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, metrics, journal, push, bare_push)
+SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, metrics, journal, push, unary_push, bare_push)
 """A variant of relay is one more function here, which passes `drained` its settings."""
 
 
@@ -149,6 +147,23 @@ async def drained(
     await load_due(world.server.url, timers, world.plan.payload, headers=headers)
     async with world.relay(**(env or {})) as relay:
         return await world.by_stream([relay], timers, **options)
+
+
+async def pushed(world: World, timers: int, *, batches: bool = True, **policy: str) -> tuple[Drain, float]:
+    """Load due timers and let relay push them; answers how it went, and the seconds of CPU that relay took.
+
+    `policy` is settings of the topic by their names, such as `MAX_CONCURRENT`.
+    """
+    port = free_port()
+    own = {"DELIVERY__MODE": "push", "DELIVERY__TARGET": f"127.0.0.1:{port}", **policy}
+    env = {f"RELAY_TOPICS__{TOPIC}__{name}": value for name, value in own.items()}
+    await load_due(world.server.url, timers, world.plan.payload)
+    command = application("relay_push", port=port, topic=TOPIC, timers=timers, batches=batches)
+    async with world.relay(**env) as relay, running("pushed application", command) as child:
+        await child.hear()
+        began = cpu_seconds(relay.pid)
+        drain = await world.drained(child, timers)
+        return drain, cpu_seconds(relay.pid) - began
 
 
 async def bare_loop(world: World, batch: int, verb: str = "drain") -> float:

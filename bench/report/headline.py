@@ -14,7 +14,8 @@ FIGURES = {
     "faststream-redis-timers, best tuning": ("peers", peers.best("faststream-redis-timers"), ""),
     "arq, best tuning": ("peers", peers.best("arq"), ""),
     "rq, best tuning": ("peers", peers.best("rq"), ""),
-    "relay, by unary push": ("drain", drain.PUSH, ""),
+    "relay, by push": ("drain", drain.PUSH, ""),
+    "relay, by unary push": ("drain", drain.UNARY_PUSH, ""),
     "relay, scheduling by `ScheduleBatch`": ("schedule", schedule.BATCH, ""),
 }
 LATENESS = {

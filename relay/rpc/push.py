@@ -29,6 +29,10 @@ from relay.rpc.push_ends import Ends
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
 
+SHORTLY = 0.005
+"""Seconds that a receipt waits for its outcome before it counts as a sign of life. If the others were claimed
+before the first one ends, then batches of one and of all the others would follow each other for ever."""
+
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +65,7 @@ class Pusher:
         self._backoff = Backoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
         self._session = engine.open([topic], 0)
         self._capacity = engine.pushed()[topic].max_concurrent
-        self._ends = Ends(engine, self._session, topic, application, self._lives, self._bar)
+        self._ends = Ends(engine, self._session, topic, application, self._starts, self._lives, self._bar)
         self._frames: deque[list[Lease]] = deque()
         """Deliveries that wait for places in the application."""
         self._taken = 0
@@ -134,6 +138,11 @@ class Pusher:
     def _holds(self, lease: Lease) -> bool:
         """Whether its lease has not been lost meanwhile."""
         return lease.token in self._session.leases
+
+    def _starts(self, connection: int) -> None:
+        """A handler has started on this connection."""
+        if self._session.max_outstanding < self._capacity:
+            asyncio.get_running_loop().call_later(SHORTLY, self._lives, connection)
 
     def _lives(self, connection: int) -> None:
         """A handler answers on this connection: no more caution."""

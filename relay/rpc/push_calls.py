@@ -90,7 +90,7 @@ class Batch:
         odd += len(said.refused) - len(refused)
         if refused:
             self._ends.refused(refused, "the application refuses them")
-        else:
+        elif len(self._open) < before:
             self._ends.lives(self._connection)
         if odd:
             log.warning(

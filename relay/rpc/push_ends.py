@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 class Ends:
     """Tells the engine of the deliveries of one topic.
 
-    `lives` is called with the number of the connection on which a handler has shown a sign of life,
-    `bar` with a reason where the application has no handler.
+    `starts` and `lives` are called with the number of the connection on which a handler has started, or
+    has shown that it lives, `bar` with a reason where the application has no handler.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class Ends:
         session: Session,
         topic: str,
         application: Application,
+        starts: Callable[[int], None],
         lives: Callable[[int], None],
         bar: Callable[[str], None],
     ) -> None:
         self.topic = topic
         self.application = application
+        self._starts = starts
         self.lives = lives
         self._engine = engine
         self._session = session
@@ -63,7 +65,7 @@ class Ends:
         held = [token for token in tokens if token in self._session.leases]
         if held:
             self._engine.received(self._session, held)
-            self.lives(connection)
+            self._starts(connection)
 
     def acknowledged(self, tokens: Sequence[bytes]) -> None:
         """Handlers are done, and nothing is to be said of it."""

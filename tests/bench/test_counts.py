@@ -1,12 +1,16 @@
 """What a timer may cost, in calls, frames and spans: these don't depend on how busy the machine is.
 
-One engine on a real server, without gRPC, so that batches form the same way each time.
+One engine on a real server, without gRPC but for push, so that batches form the same way each time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,10 +22,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from bench.harness import scripts
 from bench.harness.server import Server, server
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
+from relay.client import Delivery, PushHandlers
 from relay.core.outcomes import ACKED, Extension, Settlement, Verb
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
+from relay.rpc.application import Application
+from relay.rpc.push import push
+from relay.rpc.push_calls import Batch
 from relay.store.connect import connect
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
@@ -51,34 +59,41 @@ async def redis() -> AsyncIterator[Server]:
         yield running
 
 
-async def drained(redis: Server, tracing: Tracing, headers: Headers) -> Cost:
-    """Drain `TIMERS` due timers through an engine, acknowledging each frame as it comes."""
-    await load_due(redis.url, TIMERS, 200, headers=headers)
-    frames = spans = left = 0
+@asynccontextmanager
+async def engine_on(redis: Server, tracing: Tracing, policies: Policies) -> AsyncIterator[Engine]:
+    """A running engine."""
     async with connect(redis.url, connections=2, timeout=30) as own:
         store = RedisStore(own)
         hints = RedisHints(own)  # not run: nobody else schedules here
-        policies, instruments = Policies(TopicPolicy()), Instruments(MeterProvider())
+        instruments = Instruments(MeterProvider())
         topics = RedisTopics(own)
         engine = Engine(store, topics, hints, store.ping, policies, instruments, tracing=tracing)
         async with anyio.create_task_group() as tasks:
             await tasks.start(engine.run)
-            session = engine.open([TOPIC], CAPACITY)
-            before = await redis.calls()
-            engine.attach(session)
-            left = TIMERS
-            while left:
-                outgoing = await session.next()
-                assert outgoing is not None
-                frames += 1
-                for lease in outgoing.leases:
-                    spans += lease.trace is not None
-                    engine.end(session, lease.token, ACKED)
-                left -= len(outgoing.leases)
-            await engine.flush(session)
-            after = await redis.calls()
-            engine.detach(session, broken=False)
+            yield engine
             tasks.cancel_scope.cancel()
+
+
+async def drained(redis: Server, tracing: Tracing, headers: Headers) -> Cost:
+    """Drain `TIMERS` due timers through an engine, acknowledging each frame as it comes."""
+    await load_due(redis.url, TIMERS, 200, headers=headers)
+    frames = spans = 0
+    async with engine_on(redis, tracing, Policies(TopicPolicy())) as engine:
+        session = engine.open([TOPIC], CAPACITY)
+        before = await redis.calls()
+        engine.attach(session)
+        left = TIMERS
+        while left:
+            outgoing = await session.next()
+            assert outgoing is not None
+            frames += 1
+            for lease in outgoing.leases:
+                spans += lease.trace is not None
+                engine.end(session, lease.token, ACKED)
+            left -= len(outgoing.leases)
+        await engine.flush(session)
+        after = await redis.calls()
+        engine.detach(session, broken=False)
     assert await redis.left() == 0
     calls = scripts.since(after, before)
     return Cost(calls, scripts.claims(after, before), scripts.sent(after, before), frames, spans)
@@ -101,6 +116,50 @@ async def test_frames_for_a_drain(redis: Server) -> None:
     """Timers reach the stream in the batches in which they were claimed."""
     cost = await drained(redis, Tracing(), no_headers)
     assert cost.frames <= cost.claims.useful
+
+
+async def test_calls_for_a_push(redis: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A call a batch, and two messages in answer: all receipts, and all outcomes."""
+    counts: Counter[str] = Counter()
+
+    def counting(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return real(*args, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    counting(Application, "call")
+    counting(Application, "call_batch")
+    counting(Batch, "_hear")
+    monkeypatch.setattr("relay.rpc.push.SHORTLY", 60.0)  # the first timer goes alone to its end
+    listen, handlers, done = f"unix:{tmp_path}/push.sock", PushHandlers(), anyio.Event()
+    handled: set[str] = set()
+
+    @handlers.on(TOPIC)
+    async def handle(delivery: Delivery) -> None:
+        handled.add(delivery.timer_id)
+        if len(handled) == TIMERS:
+            done.set()
+
+    policy = TopicPolicy(target=listen)
+    await load_due(redis.url, TIMERS, 200)
+    async with (
+        handlers.serve(listen),
+        engine_on(redis, Tracing(), Policies(own={TOPIC: policy})) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(push, engine)
+        with anyio.fail_after(60):
+            await done.wait()
+        await engine.drain(60)
+    assert await redis.left() == 0
+    batches = TIMERS // policy.max_concurrent
+    assert counts["call_batch"] <= batches + 3, "the first one alone, full ones, and the rest"
+    assert counts["_hear"] <= 2 * counts["call_batch"]
+    assert counts["call"] == 0
 
 
 async def test_no_span_is_built_while_tracing_is_off(redis: Server) -> None:
