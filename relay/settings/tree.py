@@ -428,7 +428,7 @@ class PolicySettings(Section):
     max_concurrent: Whole = field(
         100,
         "deliveries",
-        "At most so many calls to a pushed application are under way. A stream says its own limit.",
+        "At most so many deliveries to a pushed application are under way. A stream says its own limit.",
         ge=1,
         le=10_000,
     )
