@@ -73,7 +73,7 @@ def shown(value: Any, indent: int = 0, before: int = 0) -> str:
 
 
 @asynccontextmanager
-async def relay(push_target: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def relay(push_target: str, batch_target: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A relay on a Valkey of its own, and its address."""
     settings = {
         "RELAY_GRPC__LISTEN": "127.0.0.1:0",
@@ -83,6 +83,8 @@ async def relay(push_target: str) -> AsyncIterator[tuple[asyncio.subprocess.Proc
         "RELAY_DEFAULTS__RETRY__INITIAL": "0",  # no dice: what fails comes again at once
         "RELAY_TOPICS__mails__DELIVERY__MODE": "push",
         "RELAY_TOPICS__mails__DELIVERY__TARGET": push_target,
+        "RELAY_TOPICS__letters__DELIVERY__MODE": "push",
+        "RELAY_TOPICS__letters__DELIVERY__TARGET": batch_target,
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
     process = await asyncio.create_subprocess_exec(
@@ -251,6 +253,15 @@ class Play:
         await self.schedule("mail-2", topic="mails")
         await served.ended(3)
 
+    async def push_batch(self, served: Batcher) -> None:
+        self._tape.part("off the page")
+        await self.schedule("letter-1", topic="letters")  # goes alone, as the first one of a connection
+        await served.ended()
+        self._tape.part("push-batch")
+        await self.schedule("letter-2", "letter-3", topic="letters")
+        await served.ended()
+        del self._tape.parts["off the page"]
+
     async def relay_drains(self, process: asyncio.subprocess.Process) -> None:
         await self.schedule("inv-7")
         self._tape.part("relay-drains")
@@ -304,22 +315,59 @@ class Handler(handler_grpc.TimerHandlerServicer):
             self._count += 1
 
 
+class Batcher(handler_grpc.TimerHandlerServicer):
+    """An application that takes batches."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._ended = asyncio.Semaphore(0)
+
+    async def DeliverBatch(  # noqa: N802  (gRPC's name)
+        self, request: handler.TimerHandlerDeliverBatchRequest, context: Any
+    ) -> None:
+        """Begins all; the last one has its outcome first, and is acknowledged like letter-1; the other is
+        refused."""
+
+        async def say(**said: Any) -> None:
+            response = handler.TimerHandlerDeliverBatchResponse(**said)
+            self._tape.sent(response)
+            await context.write(response)
+
+        self._tape.got(request, "DeliverBatch")
+        tokens = [each.token for each in request.deliveries]
+        await say(received=tokens)
+        *others, last = tokens
+        await say(settlements=[settlement(last, ACK)])
+        if others:
+            await say(settlements=[settlement(token, REJECT, reason="no such address") for token in others])
+        self._tape.sent("(status OK)")
+        self._ended.release()
+
+    async def ended(self) -> None:
+        """Until one more call has ended."""
+        await self._ended.acquire()
+
+
 async def record() -> dict[str, list[str]]:
     """Play it all."""
     tape = Tape()
-    served = Handler(tape)
-    server = grpc.aio.server()
-    handler_grpc.add_TimerHandlerServicer_to_server(served, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with asyncio.timeout(TIMEOUT), relay(f"127.0.0.1:{port}") as (process, address):
+    served, batched = Handler(tape), Batcher(tape)
+    servers, targets = [], []
+    for application in (served, batched):
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        handler_grpc.add_TimerHandlerServicer_to_server(application, server)
+        targets.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        await server.start()
+        servers.append(server)
+    async with asyncio.timeout(TIMEOUT), relay(*targets) as (process, address):
         async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
             play = Play(tape, channel)
             await play.producer()
             await play.stream()
             await play.broken()
             await play.push(served)
-            await server.stop(None)
+            await play.push_batch(batched)
+            await asyncio.gather(*(server.stop(None) for server in servers))
             await play.relay_drains(process)
         await process.wait()
     return tape.parts

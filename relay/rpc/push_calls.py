@@ -52,7 +52,9 @@ class Batch:
         call = self._application.call_batch(request, timeout=self._ends.time_left(self._open.values()))
         presumed = asyncio.get_running_loop().call_later(RECEIPT_AFTER, self._presume)
         try:
-            while isinstance(said := await call.read(), pb.TimerHandlerDeliverBatchResponse):
+            while (said := await call.read()) is not grpc.aio.EOF:
+                if said is None:  # so gRPC gives what it can't parse
+                    raise ValueError("an answer to a batch can't be read")
                 self._hear(said)
             self._ends.nack(self._open.values(), "the call ended without an outcome")
         except grpc.aio.AioRpcError as failure:

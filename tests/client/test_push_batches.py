@@ -93,6 +93,15 @@ async def served(push: PushHandlers, listen: str) -> AsyncIterator[Caller]:
         yield caller
 
 
+async def waiting(push: PushHandlers, count: int) -> None:
+    """Until so many deliveries wait for a place."""
+    servicer = push._servicer
+    assert servicer is not None
+    async with asyncio.timeout(PATIENCE):
+        while len(servicer._places["t"]._waiting) != count:  # noqa: ASYNC110  (nobody gives an event for it)
+            await asyncio.sleep(0.001)
+
+
 class Named(Gate):
     """A gate at which each handler waits for its own name."""
 
@@ -156,14 +165,17 @@ async def test_receipts_come_as_handlers_start(push: PushHandlers, listen: str) 
     async with served(push, listen) as caller:
         batch = Batch(caller, "a", "b", "c", "d")
         await gate.until(lambda: gate.started == ["a", "b"])
+        await waiting(push, 2)
         single = caller.begin("single")
+        await waiting(push, 3)
         late = Batch(caller, "late")
+        await waiting(push, 4)
         await batch.until(lambda each: each.received == ["a", "b"])
         for done, started in (("b", "c"), ("a", "d"), ("d", "single"), ("c", "late")):
             assert started not in gate.started
             gate.let(done)
             await gate.until(lambda: started in gate.started)  # noqa: B023
-        assert batch.received == ["a", "b", "c", "d"]
+        await batch.until(lambda each: each.received == ["a", "b", "c", "d"])
         assert await batch.end() is CODES.OK
         assert late.outcomes == {}
         gate.let("single")
@@ -303,7 +315,8 @@ async def test_a_call_that_is_cut_off_cancels_what_has_no_outcome(
 
 
 async def test_a_plain_handler_keeps_its_place_until_its_thread_ends(push: PushHandlers, listen: str) -> None:
-    """A thread can't be cancelled: no receipt for what would only queue behind it."""
+    """A thread can't be cancelled: no receipt for what would only queue behind it. When it ends, what waited
+    for its place and was cut off is not even looked at."""
     go, running = threading.Event(), threading.Event()
     lost: list[bool] = []
 
@@ -314,7 +327,7 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_ends(push: PushH
         lost.append(delivery.lost)
 
     async with served(push, listen) as caller:
-        cut = Batch(caller, "first", "second")
+        cut = Batch(caller, "first", *(f"n{i}" for i in range(1_000)))
         assert await asyncio.to_thread(running.wait, PATIENCE)
         cut.call.cancel()
         await asyncio.wait([cut.reading])
