@@ -6,6 +6,7 @@ due time, its expiry and its envelope are those of the snapshot, byte for byte, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -15,9 +16,9 @@ from pyspark.sql import functions as f
 from relay.core.errors import InvalidField
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.plans import topics
 from relay.pipeline.snapshot_job import digest_of, read
-from relay.pipeline.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now
+from relay.pipeline.sweep import Options, Sweep, Swept, now
+from relay.pipeline.sweep_job import one_by_one
 from relay.pipeline.target import Target
 
 WORK = "_relay_restore"
@@ -38,16 +39,23 @@ class Restore:
 
 
 def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
-    """Compare the snapshot with its manifest, and load what is not alive. Raises `InvalidField`."""
+    """Compare the snapshot with its manifest, and load what is not alive, one topic after the other: one that
+    is busy, or fails, keeps nobody else. Raises `InvalidField`, and `StoreUnavailable` or what Spark makes of
+    it."""
     summary = Summary("restore", job.dry_run)
     rows, about = read(spark, job.snapshot)
+    chosen = list(dict.fromkeys(job.topics)) or about["topics"]
+    unknown = sorted(set(chosen) - set(about["topics"]))
+    if unknown:
+        raise InvalidField("topic", f"{unknown[0]!r} is not in {job.snapshot}")
     bar.step("comparing the snapshot with its manifest")
     found = digest_of(rows)
     if (found["timers"], found["digest"]) != (about["timers"], about["digest"]):
         raise InvalidField("snapshot", f"{job.snapshot} is not what its manifest says: nothing was restored")
     summary.facts["digest"] = found["digest"]
-    chosen = rows.where(f.col("topic").isin([*job.topics])) if job.topics else rows
-    whole = chosen.where(f.col("envelope").isNotNull() & (f.col("state") != "unreadable"))
+    whole = rows.where(
+        f.col("topic").isin(chosen) & f.col("envelope").isNotNull() & (f.col("state") != "unreadable")
+    )
     summary.counts["without_payload"] = found["without_payload"]
     summary.counts["unreadable"] = found["unreadable"]
     if job.dry_run:
@@ -55,15 +63,13 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
         return summary
     cold = ColdStore(spark, job.work or f"{job.snapshot}/{WORK}")
     bar.step("preparing")
-    _prepare(cold, job.target, whole)
-    total = Swept()
-    for topic in topics(cold, cold.writes()):
+    _prepare(cold, job.target, whole, chosen)
+
+    def sweep(topic: str) -> Swept:
         options = Options(horizon=None, rate=job.rate)
-        sweep = Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic))
-        try:
-            total = total.plus(sweep.run())
-        except (SweepBusy, SweepLost) as busy:
-            summary.problems.append(str(busy))
+        return Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic)).run()
+
+    total = one_by_one(summary, "restored", chosen, sweep)
     kept = ("loaded", "live", "marked", "again", "batches")
     summary.counts |= {"timers": total.planned, **{name: asdict(total)[name] for name in kept}}
     if total.loaded + total.live + total.marked != total.staged:
@@ -75,12 +81,15 @@ def _step(bar: Bar, topic: str, name: str) -> None:
     bar.step(f"{topic}: {name}")
 
 
-def _prepare(cold: ColdStore, target: Target, rows: DataFrame) -> None:
-    """The rows as a settled write, once: nothing is retired, since what lives in Redis is newer."""
+def _prepare(cold: ColdStore, target: Target, rows: DataFrame, chosen: Sequence[str]) -> None:
+    """The rows as settled writes, each topic's once, though the first run was asked for others. Nothing is
+    retired, since what lives in Redis is newer."""
     writes = cold.writes()
-    if not writes:
-        write = cold.write(_rows(rows), cold.version(now(target)))
-        writes = [write] if write else []
+    missing = set(chosen).difference(*(write.topics for write in writes))
+    if missing:
+        wanted = rows.where(f.col("topic").isin(sorted(missing)))
+        write = cold.write(_rows(wanted), cold.version(now(target)))
+        writes += [write] if write else []
     for write in writes:
         cold.settle(write)
 

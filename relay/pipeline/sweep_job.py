@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -50,20 +50,12 @@ def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
     cold, summary = ColdStore(spark, job.cold), Summary("sweep", job.dry_run)
     bar.step("looking at the cold store")
     chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold, cold.writes())
-    total = Swept()
-    for topic in chosen:
-        try:
-            swept = _dry(cold, job, topic) if job.dry_run else _sweep(spark, bar, cold, job, topic)
-        except (SweepBusy, SweepLost) as busy:
-            summary.problems.append(str(busy))
-            continue
-        except (PySparkException, Py4JError, RelayError) as failure:
-            told = failure if isinstance(failure, RelayError) else translated(failure)
-            if isinstance(told, StoreUnavailable) or (isinstance(told, JobFailed) and told.unavailable):
-                raise
-            summary.problems.append(f"{topic!r} was not swept: {told}")
-            continue
-        total = total.plus(swept)
+    total = one_by_one(
+        summary,
+        "swept",
+        chosen,
+        lambda topic: _dry(cold, job, topic) if job.dry_run else _sweep(spark, bar, cold, job, topic),
+    )
     summary.counts = {"topics": len(chosen), **asdict(total), "superseded": total.planned - total.staged}
     if job.dry_run:
         summary.counts = {name: summary.counts[name] for name in ("topics", "planned")}
@@ -74,6 +66,24 @@ def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
     writes = cold.writes()
     summary.counts["unfinished_writes"] = len(writes) - len(cold.settled(writes))
     return summary
+
+
+def one_by_one(summary: Summary, done: str, chosen: Sequence[str], work: Callable[[str], Swept]) -> Swept:
+    """Work on one topic after the other. One that is busy, or fails, is a problem that names it (it was not
+    `done`), and keeps nobody else. Raises `StoreUnavailable`, or what Spark makes of it: that is so for
+    all."""
+    total = Swept()
+    for topic in chosen:
+        try:
+            total = total.plus(work(topic))
+        except (SweepBusy, SweepLost) as busy:
+            summary.problems.append(str(busy))
+        except (PySparkException, Py4JError, RelayError) as failure:
+            told = failure if isinstance(failure, RelayError) else translated(failure)
+            if isinstance(told, StoreUnavailable) or (isinstance(told, JobFailed) and told.unavailable):
+                raise
+            summary.problems.append(f"{topic!r} was not {done}: {told}")
+    return total
 
 
 def _sweep(spark: SparkSession, bar: Bar, cold: ColdStore, job: SweepJob, topic: str) -> Swept:

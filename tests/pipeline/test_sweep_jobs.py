@@ -13,6 +13,8 @@ from relay.pipeline import sweep_job
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
@@ -117,10 +119,17 @@ def test_rows_that_went_to_redis_directly(world: ColdWorld, monkeypatch: pytest.
     assert world.live() == {"b": LATER}
 
 
-def test_a_snapshot_comes_back(world: ColdWorld, keyspace: Keyspace) -> None:
+@pytest.fixture
+def other(world: ColdWorld, keyspace: Keyspace) -> Iterator[ColdWorld]:
+    """A second topic, in a store of its own."""
+    other = ColdWorld(world.spark, world.server, world.path.parent / "other", keyspace.topic())
+    yield other
+    other.close()
+
+
+def test_a_snapshot_comes_back(world: ColdWorld, other: ColdWorld) -> None:
     """Byte for byte; what lives is newer, and stays; leases and attempts are no more; a second run adds
     nothing."""
-    other = ColdWorld(world.spark, world.server, world.path.parent / "other", keyspace.topic())
     for each in (world, other):
         each.write([("a", SOON), ("b", SOON + 1), ("c", LATER)], f"ü\0{each.topic}")
         each.sweep(horizon=None)
@@ -139,4 +148,40 @@ def test_a_snapshot_comes_back(world: ColdWorld, keyspace: Keyspace) -> None:
     world.touch("a")
     assert relay("restore", place)["loaded"] == 0, "a restore that is run again"
     assert "a" not in world.live()
-    other.close()
+
+
+def snapshot_of(*worlds: ColdWorld) -> str:
+    """A snapshot of two timers in each topic, which Redis has lost since."""
+    place = str(worlds[0].path.parent / "snapshot")
+    for each in worlds:
+        each.write([("a", SOON), ("b", LATER)])
+        each.sweep(horizon=None)
+    relay("snapshot", place, *(part for each in worlds for part in ("--topic", each.topic)))
+    for each in worlds:
+        each.raw.delete(each.timeline, each.payloads)
+    return place
+
+
+def test_a_topic_that_can_not_be_restored(world: ColdWorld, other: ColdWorld) -> None:
+    """It keeps nobody else; the exit code and a problem tell; a later run restores it."""
+    place = snapshot_of(world, other)
+    world.raw.set(world.payloads, "no hash")
+    told = relay("restore", place, code=1)
+    assert (told["ok"], told["loaded"], len(told["problems"])) == (False, 2, 1)
+    assert f"'{world.topic}' was not restored" in told["problems"][0]
+    assert (world.live(), other.live()) == ({}, {"a": SOON, "b": LATER})
+    world.raw.delete(world.payloads)
+    assert relay("restore", place)["loaded"] == 2
+    assert world.live() == {"a": SOON, "b": LATER}
+    assert world.whole()
+
+
+def test_topics_restored_one_by_one(world: ColdWorld, other: ColdWorld) -> None:
+    """Each run restores what it was asked for, also where one before it prepared another topic; a name that
+    the snapshot has not is refused."""
+    place = snapshot_of(world, other)
+    assert relay("restore", place, "--topic", world.topic)["loaded"] == 2
+    assert (set(world.live()), set(other.live())) == ({"a", "b"}, set())
+    assert "topic: 'nobody' is not in" in relay("restore", place, "--topic", "nobody", code=2)
+    assert relay("restore", place, "--topic", other.topic)["loaded"] == 2
+    assert set(other.live()) == {"a", "b"}
