@@ -35,9 +35,9 @@ COLD = "topic string, timer_id string, due_us long, expires_us long, envelope bi
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What to do. `horizon` in microseconds from now: what is due later goes to the cold store, by `chill`,
-    which answers how many rows it took; None: all goes to Redis. What rested there for timers that are in
-    Redis now (`topic, timer_id`) is over by `supersede`. `rejects` is where refused rows go; None: the first
-    one ends the job."""
+    which answers how many rows it took; None: all goes to Redis. What rests there by then of timers that come
+    to Redis (`topic, timer_id`) is over by what `superseding` answers. `rejects` is where refused rows go;
+    None: the first one ends the job."""
 
     target: Target
     source: Source
@@ -45,7 +45,7 @@ class Schedule:
     rejects: str | None = None
     horizon: int | None = None
     chill: Callable[[DataFrame], int] | None = None
-    supersede: Callable[[DataFrame], int] | None = None
+    superseding: Callable[[], Callable[[DataFrame], int]] | None = None
     dry_run: bool = False
 
 
@@ -64,11 +64,13 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     if load.until is not None and job.chill is not None and not job.dry_run:
         bar.step("storing what is due later")
         summary.counts["cold"] = job.chill(later(rows, replace(load, strict=False)))
+    # Behind the rows that were just stored: a timer with rows on both sides of the horizon comes once.
+    supersede = job.superseding() if job.superseding is not None and not job.dry_run else None
     bar.step("counting" if job.dry_run else "loading")
     summary.counts.update(_load(rows, load, None if job.dry_run else job.rejects))
-    if job.supersede is not None and not job.dry_run:
+    if supersede is not None:
         bar.step("superseding what rests of them")
-        summary.counts["superseded"] = job.supersede(sooner(rows, replace(load, strict=False)))
+        summary.counts["superseded"] = supersede(sooner(rows, replace(load, strict=False)))
     if summary.counts["rejected"] and job.rejects and not job.dry_run:
         summary.facts["rejects"] = job.rejects
     return summary

@@ -102,7 +102,8 @@ def _compared(cold: ColdStore, plan: Plan) -> DataFrame | None:
     try:
         if contested.isEmpty():
             return None
-        rank = f.struct("version", f.coalesce("due_us", f.lit(-1)))
+        # Of one write's rows the soonest counts.
+        rank = f.struct("version", f.coalesce(-f.col("due_us"), f.lit(-1 << 62)))
         winners = (
             intents.join(contested, _key() == f.col("key"), "left_semi")
             .groupBy(f.col("timer_id").alias("id"))

@@ -114,12 +114,16 @@ def chill(cold: ColdStore, target: Target, rows: DataFrame) -> int:
 def ways(spark: SparkSession, target: Target, path: str, horizon: int) -> dict[str, Any]:
     """What the job `schedule` needs to divide its rows between Redis and a cold store."""
     cold = ColdStore(spark, path)
-    version = cold.version(now(target))  # of before anything of them is in Redis
     return {
         "horizon": horizon,
         "chill": partial(chill, cold, target),
-        "supersede": partial(supersede, cold, version=version),
+        "superseding": partial(superseding, cold, target),
     }
+
+
+def superseding(cold: ColdStore, target: Target) -> Callable[[DataFrame], int]:
+    """`supersede` with a version of now: behind all that rests now, and before what comes to Redis next."""
+    return partial(supersede, cold, version=cold.version(now(target)))
 
 
 def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:

@@ -74,6 +74,20 @@ def test_a_table_that_is_divided(world: ColdWorld) -> None:
     assert world.live() == {"late": LATER, "other": LATER}
 
 
+def test_an_id_on_both_sides_of_the_horizon(world: ColdWorld) -> None:
+    """A table has no order: of a timer's rows the soonest counts, it comes once, and the others never do."""
+    dues = [("both", LATER), ("both", SOON), ("rests", LATER), ("rests", LATER + HOUR), ("alone", LATER)]
+    rows = [(world.topic, name, world.at + due) for name, due in dues]
+    table = str(world.path.parent / "table")
+    world.spark.createDataFrame(rows, "topic string, timer_id string, due_time long").write.parquet(table)
+    told = relay("schedule", table, "--format", "parquet", "--due-unit", "us", "--cold", str(world.path))
+    assert (told["written"], told["cold"]) == (1, 4)
+    assert world.live() == {"both": SOON}
+    world.touch("both")
+    assert relay("sweep", "--cold", str(world.path), "--horizon", "40h")["loaded"] == 2
+    assert world.live() == {"rests": LATER, "alone": LATER}
+
+
 def test_names_that_are_none(world: ColdWorld) -> None:
     """Nothing is written down for a table with a bad name in it, and the field is named."""
     for name in ("", "a{b}", "x" * 257, "a\nb", "\x85"):
