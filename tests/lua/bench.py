@@ -60,7 +60,7 @@ def replaced(text: str, old: str, new: str) -> str:
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     verbs = (*VERBS, *topics.VERBS, *loading.VERBS)
-    names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+    names = (*verbs, "pace", *(f"{verb}+journal" for verb in verbs if verb not in READING))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
     for name in ("pause", "pause+journal"):
         scripts[name] = replaced(scripts[name], EXPIRY, "")
@@ -131,6 +131,7 @@ class Bench:
         self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
         self.keep, self.trimmed = 0, 0
         self.marks = KeyNames().marks_of(topic)
+        self.pace = f"{KeyNames().pace}:{topic}"
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
         self.texts = texts(*breaks)
@@ -152,6 +153,7 @@ class Bench:
         self._now = instant
         self.raw.set(f"{self.timeline}:now", instant)
         self.raw.set(f"{self.marks}:now", instant)
+        self.raw.set(f"{self.pace}:now", instant)
 
     def _trimmed(self, topic: str, count: int) -> None:
         assert topic == self.topic
@@ -186,6 +188,10 @@ class Bench:
 
     async def close(self) -> None:
         self.bulk.close()
+    def turn(self, lasts: int) -> int:
+        """Take a turn of so many microseconds; in how many it begins."""
+        return int(self.bulk.run(self.bulk.known("pace"), [self.pace], lasts))
+
         await self.redis.aclose()
         self.raw.close()
 

@@ -1,4 +1,4 @@
-"""One-line breaks of what a sweep relies on: the ledger, the marks, the fence of retirements."""
+"""One-line breaks of what sweeps and loads rely on: the ledger, marks, the fence of retirements, turns."""
 
 from __future__ import annotations
 
@@ -76,4 +76,13 @@ THE_RETIREMENT = {
     "retirement leaves the payload": Break("retire", "redis.call('HDEL', KEYS[2], unpack(ids))\n", ""),
     "retirements not in the journal": Break("retire", "    if r then\n", "    if false then\n"),
 }
-OF_LOAD = {**THE_LOAD, **THE_MARKS, **THE_RETIREMENT}
+THE_PACE = {
+    "turns at the same time": Break("pace", "local ends = till +", "local ends = now_us +"),
+    "a turn is not kept": Break("pace", "redis.call('SET', KEYS[1],", "redis.call('SET', KEYS[1] .. ':x',"),
+    "time of a rest is caught up on": Break("pace", "if till < now_us or till >", "if till == 0 or till >"),
+    "held up by a clock of old": Break("pace", " or till > now_us + LONGEST then", " then"),
+    "turns stay for ever": Break(
+        "pace", ", 'PX', string.format('%.0f', math.ceil((ends - now_us) / 1000))", ""
+    ),
+}
+OF_LOAD = {**THE_LOAD, **THE_MARKS, **THE_RETIREMENT, **THE_PACE}

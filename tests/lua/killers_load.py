@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.lua import test_load as load
+from tests.lua import test_pace as pace
 from tests.lua.killers_failure import Scenario
 
 acked: Scenario = partial(load.test_what_ended_stays_away, end=load.end_by_ack)
@@ -51,3 +52,8 @@ OF_LOAD: dict[str, tuple[Scenario, ...]] = {
     "retirement leaves the payload": (load.test_retired_timers_are_gone,),
     "retirements not in the journal": (load.test_the_journal_has_what_is_loaded_and_retired,),
 }
+    "turns at the same time": (pace.test_turns_lie_one_behind_the_other,),
+    "a turn is not kept": (pace.test_turns_lie_one_behind_the_other, pace.test_a_clock_that_steps_back),
+    "time of a rest is caught up on": (pace.test_time_that_nobody_used_is_gone,),
+    "held up by a clock of old": (pace.test_a_clock_that_steps_back,),
+    "turns stay for ever": (pace.test_nothing_stays_when_all_turns_are_over,),
