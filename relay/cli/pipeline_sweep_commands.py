@@ -32,6 +32,14 @@ Topics = Annotated[
     Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
     typer.Option("--topic", help="A topic; may be repeated. Default: all that are there."),
 ]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Give up a sweep over another store that nobody will finish: if somebody does, what was "
+        "delivered since may come again.",
+    ),
+]
 
 
 @group.command()
@@ -47,6 +55,7 @@ def sweep(
     keep: Annotated[
         str, typer.Option("--keep", help="Taken rows are removed so long after they were written.")
     ] = "7d",
+    take_over: TakeOver = False,
     max_rate: MaxRate = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -64,7 +73,8 @@ def sweep(
         from relay.pipeline.sweep import Options
         from relay.pipeline.target import Target
     ahead, kept = (micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
-    options = Options(horizon=ahead, rate=max_rate, wait=length(wait, "--wait").total_seconds())
+    seconds = length(wait, "--wait").total_seconds()
+    options = Options(horizon=ahead, rate=max_rate, wait=seconds, take_over=take_over)
     job = sweep_job.SweepJob(Target.of(settings(config)), cold, options, tuple(topics or ()), kept, dry_run)
 
     def work(spark: Any, bar: Any) -> Any:
@@ -153,6 +163,7 @@ def restore(
             "--work", metavar="PATH", help="Where it keeps how far it is. Default: in the snapshot."
         ),
     ] = None,
+    take_over: TakeOver = False,
     max_rate: MaxRate = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -169,7 +180,13 @@ def restore(
         from relay.pipeline import restore_job
         from relay.pipeline.target import Target
     job = restore_job.Restore(
-        Target.of(settings(config)), snapshot, tuple(topics or ()), work_folder, max_rate, dry_run
+        Target.of(settings(config)),
+        snapshot,
+        tuple(topics or ()),
+        work_folder,
+        max_rate,
+        take_over,
+        dry_run,
     )
 
     def work(spark: Any, bar: Any) -> Any:

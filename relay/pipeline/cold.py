@@ -3,6 +3,7 @@
     COLD/data/<write>/topic=orders/due_hour=2026-12-01-09/*.parquet     what one attempt wrote
     COLD/commits/<version>-<write>.json     its manifest: before there is one, nobody sees the files
     COLD/settled/<version>-<write>.json     what it replaces is out of Redis: from now on sweeps take it
+    COLD/store.json                         its name, by which Redis knows whose sweep it is
     COLD/plans/topic=orders/00000007/…      what sweeps do with it; see `plans`
     COLD/staged/…                           rows on their way to Redis; see `staging`
 
@@ -21,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -30,6 +31,7 @@ from relay.pipeline.files import Files
 from relay.pipeline.hours import hour_of
 
 SCHEMA = "timer_id string, version long, due_us long, expires_us long, envelope binary"
+STORE = "store.json"
 CANCELLED = "cancelled"
 """Where cancels lie: whoever cancels a timer does not know its due time."""
 
@@ -104,6 +106,20 @@ class ColdStore:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
         self.files = Files(spark, path)
+
+    @property
+    def name(self) -> str:
+        """The store's own, whoever looks at it, and by whatever path; it is made at the first look."""
+        if self.files.read(STORE) is None:
+            self.files.publish(STORE, json.dumps({"name": secrets.token_hex(8)}))
+        told = json.loads(self.files.read(STORE) or "{}")
+        return str(told["name"])
+
+    @property
+    def place(self) -> str:
+        """Where it lies, for people: without a password."""
+        user, _, _ = urlsplit(self.files.root).netloc.rpartition("@")
+        return self.files.root.replace(f"{user}@", "", 1) if ":" in user else self.files.root
 
     # ------------------------------------------------------------------------------ writing
 

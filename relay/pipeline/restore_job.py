@@ -28,13 +28,14 @@ WORK = "_relay_restore"
 @dataclass(frozen=True, slots=True)
 class Restore:
     """What to restore. No topics: all of the snapshot. `work` is where the restore keeps how far it is;
-    another one restores the same snapshot once more."""
+    another one restores the same snapshot once more. `take_over` as a sweep's."""
 
     target: Target
     snapshot: str
     topics: tuple[str, ...] = ()
     work: str | None = None
     rate: float | None = None
+    take_over: bool = False
     dry_run: bool = False
 
 
@@ -66,7 +67,7 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     _prepare(cold, job.target, whole, chosen)
 
     def sweep(topic: str) -> Swept:
-        options = Options(horizon=None, rate=job.rate)
+        options = Options(horizon=None, rate=job.rate, take_over=job.take_over)
         return Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic)).run()
 
     total = one_by_one(summary, "restored", chosen, sweep)

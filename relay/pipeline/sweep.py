@@ -42,7 +42,7 @@ ABANDONED = 5
 
 
 class SweepBusy(RelayError):
-    """Another sweep of this topic is under way."""
+    """Another sweep of this topic is under way, or, over another store, was never finished."""
 
 
 class SweepLost(RelayError):
@@ -51,8 +51,8 @@ class SweepLost(RelayError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to sweep. Times in microseconds; `horizon` None is everything; `wait` seconds for another's
-    marks."""
+    """How to sweep. Times in microseconds; `horizon` None is everything; `wait` seconds for another's marks.
+    `take_over`: give up a plan of another store that nobody has finished."""
 
     horizon: int | None
     batch: int = BATCH
@@ -61,6 +61,7 @@ class Options:
     lock: int = LOCK
     marks_ttl: int = MARKS_TTL
     silent: int = SILENT
+    take_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +201,22 @@ class Sweep:
                     lock=self._options.lock,
                     ttl=self._options.marks_ttl,
                     epoch=secrets.token_hex(8),
+                    store=self._cold.name,
+                    place=self._cold.place,
+                    take_over=self._options.take_over,
                 )
             if isinstance(told, str):
                 return Marks(self._topic, told, str(number))
-            if time.monotonic() + told / SECOND > deadline:
-                raise SweepBusy(f"another sweep of {self._topic!r} is under way; run this one later")
-            time.sleep(told / SECOND)
+            if not told.micros:
+                raise SweepBusy(
+                    f"a sweep of {self._topic!r} over {told.place} was not finished (plan {told.plan}): run "
+                    "that one again first, or, if nobody ever will, this one with --take-over"
+                )
+            if time.monotonic() + told.micros / SECOND > deadline:
+                raise SweepBusy(
+                    f"another sweep of {self._topic!r} is under way, over {told.place}; run this one later"
+                )
+            time.sleep(told.micros / SECOND)
 
     def _close(self, number: int) -> None:
         with self._target.open() as store:

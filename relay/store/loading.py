@@ -38,11 +38,20 @@ class Fenced(StoreRefused):
     """A sweep has finished this write in its writer's place."""
 
 
+class Held(NamedTuple):
+    """Marks that another has: its plan, where that one's cold store lies, and for how many microseconds it
+    keeps them. 0: a plan of another store that nobody keeps, and that is not done."""
+
+    micros: int
+    plan: str
+    place: str
+
+
 class Marks(NamedTuple):
     """What a load has to show: the marks' epoch, and the plan that has them.
 
-    `staging` goes before the batches' numbers in the ledger: plans of another store have the same numbers,
-    and may find what a sweep of this one has left that was killed.
+    `staging` goes before the batches' numbers in the ledger: plans of a store that was copied have the same
+    numbers, and may find what a sweep of this one has left that was killed.
     """
 
     topic: str
@@ -151,11 +160,28 @@ class Loading:
 
     # -------------------------------------------------------------------- marks
 
-    def open(self, topic: str, plan: str, driver: str, *, lock: int, ttl: int, epoch: str) -> str | int:
-        """The marks' epoch: `epoch` if there were none, and from now on there are. Or the microseconds for
-        which they are another driver's. `lock` in microseconds, `ttl` in seconds."""
-        word, value = self._run("marks", topic, "open", plan, driver, lock, ttl * 1000, epoch)
-        return int(value) if word == b"BUSY" else value.decode()
+    def open(
+        self,
+        topic: str,
+        plan: str,
+        driver: str,
+        *,
+        lock: int,
+        ttl: int,
+        epoch: str,
+        store: str,
+        place: str = "",
+        take_over: bool = False,
+    ) -> str | Held:
+        """The marks' epoch: `epoch` if there were none, and from now on there are. Or whose they are. `lock`
+        in microseconds, `ttl` in seconds; `store` is the cold store's name, `place` for people. `take_over`:
+        the plan of another store that nobody keeps is given up."""
+        args = (plan, driver, lock, ttl * 1000, epoch, store, place, "1" if take_over else "")
+        word, *told = self._run("marks", topic, "open", *args)
+        if word == b"OPEN":
+            return str(told[0].decode())
+        micros = int(told.pop(0)) if word == b"BUSY" else 0
+        return Held(micros, *(each.decode() for each in told))
 
     def keep(self, topic: str, plan: str, driver: str, *, lock: int, ttl: int) -> bool:
         """Whether they are this driver's still, and for another `lock`."""

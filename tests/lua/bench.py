@@ -163,9 +163,11 @@ class Bench:
         """The topic's whole journal."""
         return await JournalReader(self.redis).read(self.topic, count=1000)
 
-    def open(self, plan: str = "1", driver: str = "d", *, epoch: str = "e") -> Marks:
+    def open(self, plan: str = "1", driver: str = "d", *, epoch: str = "e", store: str = "s") -> Marks:
         """Open marks for a sweep's plan."""
-        told = self.loading.open(self.topic, plan, driver, lock=15 * SECOND, ttl=3600, epoch=epoch)
+        told = self.loading.open(
+            self.topic, plan, driver, lock=15 * SECOND, ttl=3600, epoch=epoch, store=store
+        )
         assert isinstance(told, str), told
         return Marks(self.topic, told, plan)
 
@@ -186,12 +188,12 @@ class Bench:
         self.loading.may_retire(self.topic, version, "w")
         return self.loading.retire(self.topic, version, "w", timer_ids)
 
-    async def close(self) -> None:
-        self.bulk.close()
     def turn(self, lasts: int) -> int:
         """Take a turn of so many microseconds; in how many it begins."""
         return int(self.bulk.run(self.bulk.known("pace"), [self.pace], lasts))
 
+    async def close(self) -> None:
+        self.bulk.close()
         await self.redis.aclose()
         self.raw.close()
 

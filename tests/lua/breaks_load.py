@@ -61,6 +61,14 @@ THE_MARKS = {
     "closed by whoever comes": Break(
         "marks", "  if not mine then return answer", "  if false then return answer"
     ),
+    "marks of another store": Break("marks", "and store and store ~= ARGV[7] then", "and false then"),
+    "taken over without a word": Break("marks", "if ARGV[9] == '' then", "if false then"),
+    "taken over with what was noted": Break(
+        "marks", "  redis.call('UNLINK', MARKS) -- with its", "  -- with its"
+    ),
+    "the store not written": Break(
+        "marks", "redis.call('HSET', MARKS, 'store', ARGV[7],", "redis.call('HSET', MARKS,"
+    ),
     "abandoned marks stay": Break("marks", "redis.call('PEXPIRE', MARKS, ARGV[5])", ""),
 }
 THE_RETIREMENT = {

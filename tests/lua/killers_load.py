@@ -43,6 +43,10 @@ OF_LOAD: dict[str, tuple[Scenario, ...]] = {
     "marks never taken over": (load.test_one_driver_at_a_time,),
     "kept by whoever comes": (load.test_one_driver_at_a_time,),
     "closed by whoever comes": (load.test_one_driver_at_a_time,),
+    "marks of another store": (load.test_one_store_at_a_time,),
+    "taken over without a word": (load.test_one_store_at_a_time,),
+    "taken over with what was noted": (load.test_a_plan_that_is_given_up,),
+    "the store not written": (load.test_one_store_at_a_time,),
     "abandoned marks stay": (load.test_abandoned_marks_go,),
     "retired by whoever comes": (load.test_a_fenced_writer_removes_nothing,),
     "retirement leaves no version": (load.test_older_rows_are_held_off,),
@@ -51,9 +55,9 @@ OF_LOAD: dict[str, tuple[Scenario, ...]] = {
     "retirement leaves the lease": (load.test_retired_timers_are_gone,),
     "retirement leaves the payload": (load.test_retired_timers_are_gone,),
     "retirements not in the journal": (load.test_the_journal_has_what_is_loaded_and_retired,),
-}
     "turns at the same time": (pace.test_turns_lie_one_behind_the_other,),
     "a turn is not kept": (pace.test_turns_lie_one_behind_the_other, pace.test_a_clock_that_steps_back),
     "time of a rest is caught up on": (pace.test_time_that_nobody_used_is_gone,),
     "held up by a clock of old": (pace.test_a_clock_that_steps_back,),
     "turns stay for ever": (pace.test_nothing_stays_when_all_turns_are_over,),
+}

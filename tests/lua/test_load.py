@@ -12,7 +12,7 @@ from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
 from relay.store import records
-from relay.store.loading import Fenced, Loaded, PackedRows, Rows, StalePlan
+from relay.store.loading import Fenced, Held, Loaded, PackedRows, Rows, StalePlan
 from relay.store.records import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
@@ -62,10 +62,10 @@ async def test_batches_and_plans_are_apart(bench: Bench) -> None:
 
 
 async def test_stagings_are_apart(bench: Bench) -> None:
-    """A restore, whose plan has the number of one that a killed sweep of a cold store has left open."""
+    """A copy of a store, whose plan has the number of one that a killed sweep of the other has left open."""
     left = bench.open(plan="1", driver="killed")._replace(staging="x")
     bench.load(left, "a")
-    bench.loading.open(bench.topic, "1", "killed", lock=0, ttl=3600, epoch="e")
+    bench.loading.open(bench.topic, "1", "killed", lock=0, ttl=3600, epoch="e", store="s")
     marks = bench.open(plan="1", driver="restore")._replace(staging="y")
     assert not bench.loading.skip(marks, 0)
     assert bench.load(marks, "b") == INSERTED
@@ -333,15 +333,17 @@ async def test_another_plan_has_the_marks(bench: Bench) -> None:
 async def test_one_driver_at_a_time(bench: Bench) -> None:
     """Another may take the marks over once the first has not kept them; then the first has lost them."""
 
-    def open_by(driver: str) -> str | int:
-        return bench.loading.open(bench.topic, "1", driver, lock=SECOND, ttl=60, epoch=driver)
+    def open_by(driver: str) -> str | Held:
+        return bench.loading.open(
+            bench.topic, "1", driver, lock=SECOND, ttl=60, epoch=driver, store="s", place="/cold"
+        )
 
     def keep_by(driver: str) -> bool:
         return bench.loading.keep(bench.topic, "1", driver, lock=SECOND, ttl=60)
 
     assert open_by("a") == "a"
     bench.now += SECOND // 4
-    assert open_by("b") == 750_000
+    assert open_by("b") == Held(750_000, "1", "/cold")
     assert keep_by("a")
     assert not keep_by("b")
     bench.now += SECOND
@@ -355,9 +357,42 @@ async def test_one_driver_at_a_time(bench: Bench) -> None:
     assert not bench.raw.exists(bench.marks)
 
 
+def open_other(bench: Bench, *, take_over: bool = False) -> str | Held:
+    """Open the topic's marks for a plan of another store, whose number is the same."""
+    return bench.loading.open(
+        bench.topic, "1", "o", lock=SECOND, ttl=60, epoch="theirs", store="other", take_over=take_over
+    )
+
+
+async def test_one_store_at_a_time(bench: Bench) -> None:
+    """A plan that nobody keeps is its store's still, whoever of that goes on with it; a sweep of another is
+    told of it, and has its turn when it is done."""
+    bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s", place="/cold")
+    await bench.store.cancel(bench.topic, ["a"])
+    assert open_other(bench, take_over=True) == Held(SECOND, "1", "/cold"), "it is kept"
+    bench.now += SECOND
+    assert open_other(bench) == Held(0, "1", "/cold")
+    marks = bench.open(plan="2", driver="e")
+    assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=1, marked=1), "what was noted stays noted"
+    assert bench.loading.close(bench.topic, "2", "e")
+    assert open_other(bench) == "theirs"
+
+
+async def test_a_plan_that_is_given_up(bench: Bench) -> None:
+    """Nothing is loaded by it any more, and what it noted was for its rows: the other begins with nothing."""
+    marks = bench.open()
+    await bench.store.cancel(bench.topic, ["a"])
+    bench.now += 15 * SECOND
+    assert open_other(bench, take_over=True) == "theirs"
+    with pytest.raises(StalePlan):
+        bench.load(marks, "b")
+    theirs = marks._replace(epoch="theirs")
+    assert bench.load(theirs, "a", "b") == Loaded(batches=1, loaded=2)
+
+
 async def test_abandoned_marks_go(bench: Bench) -> None:
     """Nobody pays for a sweep that is never run again: each look at them puts their end off."""
-    bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch="e")
+    bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
     assert 0 < bench.raw.ttl(bench.marks) <= 60
     bench.loading.keep(bench.topic, "1", "d", lock=SECOND, ttl=600)
     assert 60 < bench.raw.ttl(bench.marks) <= 600

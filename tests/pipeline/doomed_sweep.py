@@ -47,7 +47,7 @@ def behind(step: Callable[..., Any]) -> Callable[..., Any]:
 def die_while_loading(target: Target, topic: str) -> None:
     """Once some batches are in the ledger."""
     with target.open() as store:
-        while store.line.ask("HLEN", KeyNames().marks_of(topic)) < 5 + BATCHES:
+        while store.line.ask("HLEN", KeyNames().marks_of(topic)) < 7 + BATCHES:
             time.sleep(0.001)
     die()
 

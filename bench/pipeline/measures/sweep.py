@@ -86,7 +86,9 @@ def _sweep(world: World, cold: ColdStore) -> None:
 
 def _open(world: World, number: int) -> Marks:
     with world.target.open() as store:
-        epoch = Loading(store).open(TOPIC, str(number), "bench", lock=0, ttl=3600, epoch="bench")
+        epoch = Loading(store).open(
+            TOPIC, str(number), "bench", lock=0, ttl=3600, epoch="bench", store="bench"
+        )
     assert isinstance(epoch, str)
     return Marks(TOPIC, epoch, str(number))
 
