@@ -19,6 +19,15 @@ TABLE = f"{SCHEMA}, part string, hour string"
 """`part` is the folder that one attempt wrote. `hour`, as in `2026-01-01-09`, is UTC, and of the entry's id,
 which never steps back in a stream."""
 
+WHOLE_TOPIC = "whole_topic"
+"""A column of the files: the topic, where it is too long to be a folder's name (`folder_of`)."""
+
+LONGEST = 249
+"""Bytes behind `topic=` in a folder's name, as disks and HDFS take it; of what Spark escapes, three each."""
+
+_ESCAPED = r"[\x{01}-\x{1F}\x{7F}\"#%'*/:=?\\{\[\]^]"
+_SHORT = r"^.{0,16}\+[0-9a-f]{32}$"
+
 PER_FILE = 5_000_000
 FAN = 8
 """So many folders of one level are compacted into one of the next: each row is rewritten rarely."""
@@ -35,6 +44,16 @@ def milliseconds(entry: str = "entry") -> Column:
 def sequence(entry: str = "entry") -> Column:
     """The other half of the id."""
     return f.substring_index(entry, "-", -1).cast("bigint")
+
+
+def folder_of(topic: Column) -> Column:
+    """What a topic's folder is called behind `topic=`: the topic, or, if that is too long, its beginning and
+    a digest; and so also for a topic that looks like one of these."""
+    escaped = f.length(topic) - f.length(f.regexp_replace(topic, _ESCAPED, ""))
+    too_long = f.octet_length(topic) + 2 * escaped > LONGEST
+    digest = f.substring(f.sha2(topic, 256), 1, 32)
+    short = f.concat(f.substring(topic, 1, 16), f.lit("+"), digest)
+    return f.when(too_long | topic.rlike(_SHORT), short).otherwise(topic)
 
 
 class Lake:
@@ -56,16 +75,22 @@ class Lake:
             for part in state.parts
             if part.last_hour >= since and (not topics or set(topics) & set(part.topics))
         ]
-        rows = self._read(parts)
-        if topics:
-            rows = rows.where(f.col("topic").isin(*topics))
+        rows = self._read(parts, topics)
         return rows.where(f.col("hour") >= since) if since else rows
 
-    def _read(self, folders: Sequence[str]) -> DataFrame:
+    def _read(self, folders: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
+        """Their rows, of some topics or of all."""
         if not folders:
             return self.spark.createDataFrame([], TABLE)
-        table = self.spark.read.schema(TABLE).option("basePath", self.files.at(DATA))
-        return table.parquet(*map(self.files.at, folders))
+        table = self.spark.read.schema(f"{TABLE}, {WHOLE_TOPIC} string").option(
+            "basePath", self.files.at(DATA)
+        )
+        rows = table.parquet(*map(self.files.at, folders))
+        if topics:  # by the folders' names, so that no other folder is read
+            names = [*topics, *(folder_of(f.lit(topic)) for topic in topics)]
+            rows = rows.where(f.col("topic").isin(*names))
+        rows = rows.withColumn("topic", f.coalesce(WHOLE_TOPIC, "topic")).drop(WHOLE_TOPIC)
+        return rows.where(f.col("topic").isin(*topics)) if topics else rows
 
     # ------------------------------------------------------------------------------ writing
 
@@ -73,9 +98,11 @@ class Lake:
         """Rows of `timers_journal`, into a folder of their own, which is not a part of the lake yet."""
         folder = f"{DATA}/part={uuid.uuid4().hex}"
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        topic, place = f.col("topic"), folder_of(f.col("topic"))
         writer = (
             rows.drop("part")
             .withColumn("hour", hour_of(1000 * milliseconds()))
+            .withColumns({WHOLE_TOPIC: f.when(place != topic, topic), "topic": place})
             .write.partitionBy("topic", "hour")
         )
         writer.options(compression="zstd", maxRecordsPerFile=str(PER_FILE)).parquet(self.files.at(folder))

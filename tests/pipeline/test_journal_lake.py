@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
 from relay.core.journal import Kind, Record
-from relay.pipeline import journal_job
+from relay.pipeline import audit_job, journal_job
+from relay.pipeline.audit_job import Audit
 from relay.pipeline.files import Files
 from relay.pipeline.journal_job import Journal
-from relay.pipeline.lake import Lake
+from relay.pipeline.lake import Lake, folder_of
 from relay.pipeline.lake_log import Change, Log, Part, Share
 from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge
-from tests.pipeline.journals import count, long_history, put
+from tests.pipeline.journals import count, history, long_history, put
 from tests.pipeline.test_journal_source import batches_of
 
 if TYPE_CHECKING:
@@ -118,6 +120,36 @@ def test_a_new_checkpoint_goes_on_where_the_lake_ends(
     put(valkey, topic, journal[50:])
     ran(spark, job(tmp_path, valkey, topic))
     assert_holds(spark, tmp_path, topic, journal)
+
+
+LONG = ["/" * 90, "é" * 128, "x" * 250, "定时器" * 28]
+"""Names that no folder can have, at least with `topic=` before them."""
+
+
+def test_topics_that_no_folder_can_be_called(
+    spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    """They are stored like all others, keep nobody else, and are read back by an audit; also one whose name
+    is that of another's folder."""
+    named = spark.range(1).select(folder_of(f.lit(LONG[0])).alias("name")).collect()[0].name
+    journal = list(history(3))
+    topics = [keyspace.adopt(topic) for topic in [*LONG, named, "a/b c=d"]]
+    for topic in topics:
+        put(valkey, topic, journal)
+        with valkey.client() as client:
+            client.sadd(KeyNames().topics, topic)
+    done = ran(spark, job(tmp_path, valkey, "*", options={"maxRecordsPerTrigger": "10000"}))
+    assert set(done["topics"]) >= set(topics)
+    for topic in topics:
+        assert_holds(spark, tmp_path, topic, journal)
+    folders = {path.name for path in (tmp_path / "lake" / "data").glob("part=*/*")}
+    assert "topic=a%2Fb c%3Dd" in folders
+    assert f"topic={named.replace('/', '%2F')}" in folders
+    asked = (LONG[0], named)
+    audit_job.run(spark, None, Audit(str(tmp_path / "lake"), str(tmp_path / "out"), asked))
+    found = spark.read.parquet(str(tmp_path / "out" / "kinds")).groupBy("topic").sum("records").collect()
+    assert {row.topic for row in found} == set(asked)
+    assert len({row[1] for row in found}) == 1
 
 
 def test_files_and_streams_overlap(
