@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.pipeline import staging
-from relay.pipeline.audit_replay import FACTS
+from relay.pipeline.audit_facts import FACTS
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.journal_rows import id_of
 from relay.pipeline.lake import milliseconds

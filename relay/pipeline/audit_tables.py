@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 from relay.core.audit.lateness import PERCENTILES
 from relay.core.audit.report import Promise
-from relay.pipeline.audit_replay import HOUR
+from relay.pipeline.audit_facts import HOUR
 
 COUNTS = {
     "accepted": "intents",

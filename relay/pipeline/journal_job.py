@@ -15,7 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from relay.pipeline.files import Files
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.journal_source import JournalSource, Options, chosen, offsets, scanning
+from relay.pipeline.journal_offsets import Options, chosen, offsets, scanning
+from relay.pipeline.journal_source import JournalSource
 from relay.pipeline.lake import Lake
 from relay.pipeline.lake_log import Change, Part, State
 from relay.store.journal_scan import Mark, place

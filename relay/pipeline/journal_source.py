@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +15,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from relay.core import validate
 from relay.core.errors import InvalidField, StoreRefused
 from relay.pipeline import journal_rows
-from relay.pipeline.target import Target, flag, names_of, whole
+from relay.pipeline.journal_offsets import Options, chosen, heard, joined, scanning, started, told
 from relay.store import journal_file
-from relay.store.blocking import Line
 from relay.store.journal import decode
-from relay.store.journal_scan import Gap, JournalScan, Mark, place
+from relay.store.journal_scan import Gap, Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,47 +29,6 @@ if TYPE_CHECKING:
     from relay.core.journal import Batch
 
 _START = Mark()
-EARLIEST, LATEST = "earliest", "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to read, from where, and how much at once. See docs/pipeline-audit.md."""
-
-    target: Target
-    topics: tuple[str, ...]
-    files: tuple[str, ...]
-    start: str | Mapping[str, Mark]
-    most: int
-    size: int
-    fail: bool
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """Raises `InvalidField` with the option's name."""
-        files = names_of("files", given.get("files", ""))
-        topics = names_of("topics", given.get("topics", given.get("topic", "")))
-        for topic in topics:
-            if topic != "*":
-                validate.name("topics", topic)
-        if not files and not topics:
-            raise InvalidField("topics", "is missing; name topics, or * for all that have a journal")
-        return cls(
-            target=Target("") if files else Target.from_options(given),
-            topics=topics,
-            files=files,
-            start=_start(given.get("startingOffsets", EARLIEST)),
-            most=whole(given, "maxRecordsPerTrigger", 1_000_000, least=1),
-            size=whole(given, "recordsPerPartition", 100_000, least=1),
-            fail=flag(given, "failOnDataLoss", default=True),
-        )
-
-
-@contextmanager
-def scanning(options: Options) -> Iterator[JournalScan]:
-    """A reader with a connection of its own, while it is needed."""
-    with Line(options.target.url, timeout=options.target.timeout) as line:
-        yield JournalScan(line, options.target.keys)
 
 
 @dataclass(frozen=True)
@@ -134,7 +89,7 @@ def _lost(topic: str, gap: Gap) -> str:
     went = f"{gap.missing} records are missing" if gap.missing > 0 else "the journal went back"
     return (
         f"the journal of topic {topic!r} is not whole: {went} before entry {gap.entry}. Set "
-        "failOnDataLoss to false (--on-gap go-on) to go on, with a row of the kind GAP in its place"
+        "failOnDataLoss to false (--go-on) to go on, with a row of the kind GAP in its place"
     )
 
 
@@ -179,7 +134,7 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
     def initialOffset(self) -> dict[str, Any]:
         with scanning(self.options) as scan:
             topics = chosen(scan, self.options)
-            return _told({topic: started(scan, self.options, topic) for topic in topics})
+            return told({topic: started(scan, self.options, topic) for topic in topics})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.most)
@@ -190,7 +145,7 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The records that one trigger takes are shared evenly among the topics that have any."""
-        marks = _heard(start)
+        marks = heard(start)
         with scanning(self.options) as scan:
             if self._target is not None:
                 ends = self._target
@@ -209,14 +164,14 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
                 }
             elif not isinstance(limit, ReadAllAvailable | ReadMaxRows):
                 raise NotImplementedError(f"{limit} is not supported")
-        return _told({**marks, **waiting})
+        return told({**marks, **waiting})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A batch that was stored, and is planned again after a crash, may be gone from Redis by now: that is
         found out where it is read, if it is."""
-        before, found = _heard(start), []
+        before, found = heard(start), []
         with scanning(self.options) as scan:
-            for topic, until in _heard(end).items():
+            for topic, until in heard(end).items():
                 after = before.get(topic) or joined(scan, self.options, topic)
                 if until.place > after.place:
                     found += [
@@ -225,51 +180,9 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
         return found
 
 
-def chosen(scan: JournalScan, options: Options) -> list[str]:
-    """The topics; `*` stands for all that have a journal."""
-    return scan.topics() if "*" in options.topics else list(options.topics)
-
-
-def started(scan: JournalScan, options: Options, topic: str) -> Mark:
-    """Where reading begins."""
-    return scan.end(topic) if options.start == LATEST else joined(scan, options, topic)
-
-
-def joined(scan: JournalScan, options: Options, topic: str) -> Mark:
-    """The same for a topic that is met later: nothing of it is left out."""
-    known = {} if isinstance(options.start, str) else options.start
-    return known[topic] if topic in known else scan.begin(topic)
-
-
 def _forward(topic: str, after: Mark, end: Mark) -> None:
     if after.entry and end.place < after.place:
         raise StoreRefused(
             f"the journal of topic {topic!r} ends before {after.entry}, which was read already: its key was "
             "removed, or Redis went back. Go on with a new checkpoint, and keep the old lake"
         )
-
-
-def _told(marks: Mapping[str, Mark]) -> dict[str, Any]:
-    return {topic: {"entry": mark.entry, "last": mark.last} for topic, mark in marks.items()}
-
-
-def _heard(offset: Mapping[str, Any]) -> dict[str, Mark]:
-    return {topic: Mark(mark["entry"], mark["last"]) for topic, mark in offset.items()}
-
-
-def offsets(marks: Mapping[str, Mark]) -> str:
-    """Marks as the option `startingOffsets` takes them."""
-    return json.dumps(_told(marks))
-
-
-def _start(text: str) -> str | dict[str, Mark]:
-    if text in (EARLIEST, LATEST):
-        return text
-    try:
-        marks = _heard(json.loads(text))
-        for mark in marks.values():
-            place(mark.entry)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        problem = 'is neither earliest, latest, nor {"topic": {"entry": "1767225600000-0", "last": 1}}'
-        raise InvalidField("startingOffsets", problem) from None
-    return marks

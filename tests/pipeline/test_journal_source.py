@@ -11,7 +11,8 @@ from relay.core.errors import InvalidField
 from relay.core.journal import Batch, Kind, Record
 from relay.pipeline import journal_rows
 from relay.pipeline.journal_job import to_the_end
-from relay.pipeline.journal_source import JournalSource, Options, offsets
+from relay.pipeline.journal_offsets import Options, offsets
+from relay.pipeline.journal_source import JournalSource
 from relay.store.blocking import Line
 from relay.store.journal_scan import Gap, JournalScan, Mark
 from relay.store.keys import KeyNames
