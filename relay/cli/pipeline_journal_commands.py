@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -95,10 +96,19 @@ def journal(
         checkpoint=checkpoint or "",
         dry_run=dry_run,
     )
-    if seconds is not None:  # a pod's end is the stream's, and the summary is told
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop = threading.Event()
+
+    def end(*_: object) -> None:
+        """A pod's end, or Ctrl-C, is the stream's, and the summary is told. No exception: it would be raised
+        in the midst of what Spark is asked."""
+        stop.set()
+
+    if seconds is not None:
+        signal.signal(signal.SIGTERM, end)
 
     def work(spark: Any, bar: Any) -> Any:
-        return journal_job.run(spark, bar, job)
+        if seconds is not None:
+            signal.signal(signal.SIGINT, end)  # Spark has taken it meanwhile
+        return journal_job.run(spark, bar, job, stop)
 
     run_job("journal", work, as_json=as_json, master=master, conf=conf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from relay.store.journal_scan import Mark, place
 CHECKPOINT = "checkpoint"
 TOO_BUSY = "Python worker failed to connect back"
 CHANCES = 5
+LOOK = 1
+"""Seconds between two looks at whether a job is to stop."""
+
 UPKEEP = 64
 """Batches between two compactions of a job that goes on."""
 
@@ -47,8 +51,8 @@ class Journal:
     dry_run: bool = False
 
 
-def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
-    """Files first, then streams, then upkeep.
+def run(spark: SparkSession, bar: Bar | None, job: Journal, stop: threading.Event | None = None) -> Summary:
+    """Files first, then streams, then upkeep. A job with `every` ends once `stop` is set, or by Ctrl-C.
 
     Raises what Spark raises for a stream that fails; what was stored until then is stored.
     """
@@ -63,7 +67,7 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
     if job.source.get("topics"):
         step("streams")
         try:
-            to_the_end(lambda: start(spark, job, keeper))
+            to_the_end(lambda: start(spark, job, keeper), stop)
         except KeyboardInterrupt:
             if job.every is None:
                 raise
@@ -73,13 +77,16 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal) -> Summary:
     return keeper.summary()
 
 
-def to_the_end(begin: Callable[[], StreamingQuery]) -> None:
-    """Begin a query and wait until it ends. On a busy machine Spark gives up on its own planner's process
-    after ten seconds, and no setting says otherwise: then it is begun again, which harms nothing."""
+def to_the_end(begin: Callable[[], StreamingQuery], stop: threading.Event | None = None) -> None:
+    """Begin a query and wait until it ends, or is to stop. On a busy machine Spark gives up on its own
+    planner's process after ten seconds, and no setting says otherwise: then it is begun again, which harms
+    nothing."""
     for chance in range(CHANCES):
         query = begin()
         try:
-            query.awaitTermination()
+            while not query.awaitTermination(LOOK):
+                if stop is not None and stop.is_set():
+                    return
         except StreamingQueryException as failure:
             if TOO_BUSY not in str(failure) or chance == CHANCES - 1:
                 raise

@@ -357,11 +357,12 @@ def test_a_busy_machine_is_given_time() -> None:
     class Query:
         stopped = False
 
-        def awaitTermination(self) -> None:
+        def awaitTermination(self, timeout: int) -> bool:
             if len(begun) < 3:
                 raise StreamingQueryException(f"java.net.SocketTimeoutException: {journal_job.TOO_BUSY}")
             if len(begun) > 3:
                 raise StreamingQueryException("it broke")
+            return True
 
         def stop(self) -> None:
             self.stopped = True
