@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
@@ -17,6 +18,7 @@ from relay.pipeline import audit_job, audit_standing
 from relay.pipeline.job import Summary
 from relay.store.keys import KeyNames
 from tests.audit.forge import START, Forge
+from tests.pipeline.cold_world import HOUR, ColdWorld
 from tests.pipeline.journals import put
 
 if TYPE_CHECKING:
@@ -116,6 +118,42 @@ def test_lost_timers_are_told_and_come_back(
     assert (code, told.get("written")) == (0, 1), told
     with valkey.client() as client:
         assert client.zscore(NAMES.of(topic)[0], "t6") == (START / SECOND) + 66
+
+
+@pytest.mark.timeout(900)
+def test_a_snapshot_and_a_cold_store_answer(
+    relay: Relay, spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    """By the commands alone: of two timers that the snapshot has not, one rests and one is lost. What was
+    scheduled behind the snapshot is not judged by it."""
+    topic, forge = keyspace.topic(), journal()
+    lake, out, lost, taken, cold = (str(tmp_path / name) for name in ("lake", "out", "lost", "taken", "cold"))
+    hold(valkey, topic, *(f"t{n}" for n in (1, 2, 3, 4, 5, 8, 9)))
+    assert relay("snapshot", taken, "--topic", topic)[1]["timers"] == 7
+    world = ColdWorld(spark, valkey, tmp_path / "cold", topic)
+    world.write([("t7", HOUR)], retired=False)
+    forge.wait((world.at - START) / SECOND + 60).scheduled("young", 90.0)
+    world.close()
+    last = replace(forge.batches[-1], entry=f"{forge.now // 1000}-0")
+    put(valkey, topic, [*forge.batches[:-1], last])
+    assert relay("journal", "--lake", lake, "--topic", topic)[0] == 0
+    code, told = relay(
+        "audit", "--lake", lake, "--out", out, "--snapshot", taken, "--cold", cold, "--exclusive",
+        "--lost", lost,
+    )  # fmt: skip
+    assert (code, told["verdict"]) == (1, "refuted")
+    rows = spark.read.parquet(f"{out}/open").collect()
+    assert {row.timer_id: row.missed for row in rows if row.timer_id in ("t1", "t6", "t7", "young")} == {
+        "t1": False,
+        "t6": True,
+        "t7": False,
+        "young": None,
+    }
+    assert [row.timer_id for row in rows if row.cold] == ["t7"]
+    assert (told["open"], told["lost"], told["unknown"], told["lost_bare"]) == (10, 1, 0, 1)
+    breaks = spark.read.parquet(f"{out}/findings").where("reason = ''").collect()
+    assert [(row.promise, row.timer_id) for row in breaks] == [(2, "t6")]
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 def assert_safe(page: str, topic: str) -> None:
