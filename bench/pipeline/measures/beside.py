@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from bench.harness.rows import Row
 from bench.pipeline.world import FIRST, TOPIC, World
+from relay.core.timers import NewTimer
 from relay.pipeline.timers_source import TimersDataSource
-from relay.store.blocking import Line
-from relay.store.keys import KeyNames
-from relay.store.scripts import Script
+from relay.store.connect import connect
+from relay.store.redis import RedisStore
 
 OTHER = "beside"
 """The topic that is claimed from; the load writes to another one."""
 
 EVERY = 0.005
 """Seconds between two claims."""
+
+CLAIMED = 10
+HOUR = 3_600_000_000
 
 QUIET = "claim of 10 timers, nothing beside it"
 LOADED = "claim of 10 timers, beside a load"
@@ -45,8 +50,8 @@ def _claims(world: World, rate: int | None) -> list[float]:
     world.clear()
     over = threading.Event()
     found: list[float] = []
-    claiming = threading.Thread(target=_claim, args=(world, over, found))
-    claiming.start()
+    claiming = ThreadPoolExecutor(1)
+    claims = claiming.submit(asyncio.run, _claim(world, over, found))
     try:
         ends = time.monotonic() + world.plan.beside
         while time.monotonic() < ends:
@@ -56,7 +61,8 @@ def _claims(world: World, rate: int | None) -> list[float]:
                 _load(world, rate)
     finally:
         over.set()
-        claiming.join()
+        claiming.shutdown()
+    claims.result()
     return found
 
 
@@ -71,24 +77,22 @@ def _load(world: World, rate: int | None) -> None:
     rows.write.format("timers").options(**options).mode("append").save()
 
 
-def _claim(world: World, over: threading.Event, found: list[float]) -> None:
-    """What a relay does: claim what is due, under a lease; ten timers each time."""
-    script, keys = Script("claim"), KeyNames().of(OTHER)
-    with Line(world.server.url, timeout=60) as line:
+async def _claim(world: World, over: threading.Event, found: list[float]) -> None:
+    """What a relay does, by its own store: claim what is due, under a lease; ten timers each time."""
+    redis = connect(world.server.url, connections=1, timeout=60)
+    store = RedisStore(redis)
+    try:
         number = 0
         while not over.is_set():
-            ids = [f"due-{number}-{n}" for n in range(10)]
-            line.ask("ZADD", keys[0], *(part for name in ids for part in (1.0, name)))
-            line.ask("HSET", keys[1], *(part for name in ids for part in (name, bytes(100))))
+            ids = [f"due-{number}-{n}" for n in range(CLAIMED)]
+            await store.schedule(OTHER, [NewTimer(name, bytes(100), due=1) for name in ids])
             nonce = number.to_bytes(16, "big")
-            args = (10, 3_600_000_000, nonce, 1 << 20, 60_000_000, 0, 0, 0, "", "")
             began = time.perf_counter()
-            line.send(("EVALSHA", script.sha, script.keys, *keys[: script.keys], *args))
-            (reply,) = line.receive(1)
-            took = time.perf_counter() - began
-            if isinstance(reply, Exception):
-                line.ask("SCRIPT", "LOAD", script.text)
-            else:
-                found.append(1000 * took)
+            claim = await store.claim(OTHER, limit=CLAIMED, lease=HOUR, nonce=nonce, max_bytes=1 << 20)
+            found.append(1000 * (time.perf_counter() - began))
+            if len(claim.timers) != CLAIMED:
+                raise RuntimeError(f"a claim brought {len(claim.timers)} timers")
             number += 1
-            time.sleep(EVERY)
+            await asyncio.sleep(EVERY)
+    finally:
+        await redis.aclose()
