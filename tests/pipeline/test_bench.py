@@ -1,0 +1,39 @@
+"""The pipeline's bench measures what its targets ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+OF_AN_AUDIT = 1
+"""Its target is left to the bench: an audit takes half a minute at least, and has tests of its own."""
+
+
+@pytest.mark.checkout
+@pytest.mark.timeout(600)
+def test_small_measures_reach_a_figure_for_each_target(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server of their own, which they empty. How large the figures are is the bench's to say."""
+    from bench.pipeline import world
+    from bench.pipeline.measures import beside, load, sweep
+    from bench.pipeline.publish import TARGETS
+
+    monkeypatch.setattr(world, "CALM", 0.0)
+    plan = world.Plan(timers=3_000, payload=20, beside=0.5)
+    found = {}
+    with world.server() as server:
+        bench = world.World(plan, spark, server, tmp_path, {})
+        for measure in (load, sweep, beside):
+            for row in measure.measure(bench):
+                assert row.value, row
+                found[row.measure, row.name, row.stat] = row.value
+        assert bench.count() == 0
+    missing = [target.name for target in TARGETS if target.of(found) is None]
+    assert len(missing) == OF_AN_AUDIT, missing
