@@ -277,13 +277,14 @@ async def test_a_call_that_is_cut_off_cancels_what_has_no_outcome(
     push: PushHandlers, listen: str, how: str
 ) -> None:
     """Handlers that gave theirs early work on; what waits for a place never starts; the places are free."""
-    gate, early, done = Named(), asyncio.Event(), asyncio.Event()
+    gate, said, early, done = Named(), asyncio.Event(), asyncio.Event(), asyncio.Event()
     raised: list[str] = []
 
     @push.on("t", concurrency=3)
     async def handle(delivery: Delivery) -> None:
         if delivery.timer_id == "early":
             await delivery.ack()
+            said.set()
             await early.wait()
             done.set()
             return
@@ -300,6 +301,7 @@ async def test_a_call_that_is_cut_off_cancels_what_has_no_outcome(
             timeout = 1.0 if how == "deadline" else PATIENCE
             batch = Batch(caller, "early", "a", "b", "waits", timeout=timeout)
             await batch.until(lambda each: each.outcomes.keys() == {"early"} and len(each.received) == 3)
+            await said.wait()  # the outcome is here before the application knows that it has left
             if how == "deadline":
                 assert await batch.end() is CODES.DEADLINE_EXCEEDED
         await gate.until(lambda: sorted(gate.cancelled) == ["a", "b"])
