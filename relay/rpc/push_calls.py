@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import grpc
 
@@ -19,6 +21,10 @@ RECEIPT = "relay-receipt"
 
 RECEIPT_AFTER = 0.5
 """Seconds after which a call that is still open on a ready channel counts as received."""
+
+END_PATIENCE = 5.0
+"""Seconds that a batch may stay open behind its last outcome. It would hold up a drain, and many of them
+would gather: the deadline may be hours away."""
 
 MAX_TRACE = 2048
 """Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
@@ -52,10 +58,7 @@ class Batch:
         call = self._application.call_batch(request, timeout=self._ends.time_left(self._open.values()))
         presumed = asyncio.get_running_loop().call_later(RECEIPT_AFTER, self._presume)
         try:
-            while (said := await call.read()) is not grpc.aio.EOF:
-                if said is None:  # so gRPC gives what it can't parse
-                    raise ValueError("an answer to a batch can't be read")
-                self._hear(said)
+            await self._listen(call)
             self._ends.nack(self._open.values(), "the call ended without an outcome")
         except grpc.aio.AioRpcError as failure:
             if failure.code() is grpc.StatusCode.UNIMPLEMENTED and not self._heard:
@@ -73,6 +76,17 @@ class Batch:
             call.cancel()
             self._ended(len(self._open))
         return []
+
+    async def _listen(self, call: Any) -> None:
+        """Take messages until the call ends, or should have ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as last_words:
+                while (said := await call.read()) is not grpc.aio.EOF:
+                    if said is None:  # so gRPC gives what it can't parse
+                        raise ValueError("an answer to a batch can't be read")
+                    self._hear(said)
+                    if not self._open and last_words.when() is None:
+                        last_words.reschedule(asyncio.get_running_loop().time() + END_PATIENCE)
 
     def _request(self) -> pb.TimerHandlerDeliverBatchRequest:
         try:

@@ -16,10 +16,11 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from relay.core.outcomes import Settlement, Verb
+from relay.rpc import push_calls
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 from tests.rpc.handler import Batcher, Handler, InBatch, Server, Wire, eventually, pushing, serve
-from tests.rpc.rig import ACK, EXTEND, LATER, NACK, Relay, settlement
+from tests.rpc.rig import ACK, EXTEND, LATER, NACK, PATIENCE, Relay, settlement
 from tests.rpc.test_push import attempts, gone, left, schedule
 
 FROM_LATER: Any = 77
@@ -444,6 +445,31 @@ async def test_a_drain_waits_for_the_whole_batch(relay: Relay, handler: Batcher,
         ("first", "a", "b"), Verb.ACK
     )
     assert await left(relay) == 1
+
+
+async def test_a_call_that_goes_on_behind_its_last_outcome_is_cut_off(
+    relay: Relay, handler: Scripted, application: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It carries nothing any more, and must not hold up a drain until `delivery_timeout`."""
+    monkeypatch.setattr(push_calls, "END_PATIENCE", 0.05)
+    cut_off = asyncio.Event()
+
+    async def script(request: Any, context: Any) -> None:
+        tokens = [each.token for each in request.deliveries]
+        await context.write(said(received=tokens, settlements=[settlement(token) for token in tokens]))
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cut_off.set()
+
+    handler.script = script
+    async with pushing(relay, application.address):
+        await after_the_first(relay, *"abc")
+        await gone(relay)
+        await relay.engine.drain(PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            await cut_off.wait()
+    assert {each.verb for each in settlements(relay).values()} == {Verb.ACK}
 
 
 async def test_a_drain_that_times_out_gives_back_what_is_unsettled(
