@@ -65,13 +65,13 @@ class SingleCall(Call):
             raise AssertionError("abort returned")
         return answer
 
-    def begin(self, lease: Lease) -> None:
+    def begin(self, lease: Lease) -> bool:
         """See `Call`."""
         if self._place_found.done():  # the call was cut off, and has not heard of it yet
-            self._place.give_back()
-            return
+            return False
         self._begun.add(lease)
         self._place_found.set_result(True)
+        return True
 
     def refuse(self, leases: Sequence[Lease]) -> None:
         """See `Call`."""
@@ -115,13 +115,13 @@ class BatchCall(Call):
         finally:
             self._end()
 
-    def begin(self, lease: Lease) -> None:
+    def begin(self, lease: Lease) -> bool:
         """See `Call`."""
         if self.closed:
-            self._place.give_back()
-            return
+            return False
         self._begun.add(lease)
         self._outbox.gather().add_receipt(lease)
+        return True
 
     def refuse(self, leases: Sequence[Lease]) -> None:
         """See `Call`."""

@@ -59,7 +59,8 @@ class Place:
     def _begin_waiting(self) -> None:
         while self._waiting and self.workers.reserve(1):
             call, lease = self._waiting.popleft()
-            call.begin(lease)
+            if not call.begin(lease):  # here, not by `give_back`: any number may have been cut off at once
+                self.workers.give_back(1)
 
 
 class Call:
@@ -87,8 +88,9 @@ class Call:
         """Whether outcomes are void by now."""
         raise NotImplementedError
 
-    def begin(self, lease: Lease) -> None:
-        """There is a place for it: send the receipt, and only then start its handler."""
+    def begin(self, lease: Lease) -> bool:
+        """There is a place for it: send the receipt, and only then start its handler. False if the call was
+        cut off, and the place is of no use."""
         raise NotImplementedError
 
     def refuse(self, leases: Sequence[Lease]) -> None:

@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import grpc.aio
 import pytest
 
 from relay.client import AckPolicy, Delivery, DeliveryLost, Nack, PushHandlers, UsageError
+from relay.client.push_calls import SingleCall
+from relay.client.pushed import Place
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from tests.client.scripted_relay import PATIENCE
@@ -340,6 +343,31 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_ends(push: PushH
         batch = Batch(caller, "fourth")
         assert await batch.end() is CODES.OK
     assert lost == [True, False]
+
+
+async def test_a_place_that_is_freed_passes_over_all_calls_that_were_cut_off(push: PushHandlers) -> None:
+    """Any number of them, at once: with each, the search for one that can use it went a level deeper."""
+    gate = Named()
+    push.on("t", concurrency=1)(gate)
+    place = Place(push.registrations["t"])
+
+    def single(name: str) -> asyncio.Task[pb.TimerHandlerDeliverResponse]:
+        message = delivery_pb.Delivery(topic="t", timer_id=name, token=name.encode())
+        return asyncio.create_task(SingleCall(place, message).run(AsyncMock()))
+
+    first = single("first")
+    late = [single(f"n{i}") for i in range(1_000)]
+    behind = single("behind")
+    await gate.until(lambda: gate.started == ["first"])
+    gate.let("behind")
+    gate.let("first")  # its handler ends before the others have heard that their connection broke
+    for each in late:
+        each.cancel()
+    await asyncio.wait([first, *late], timeout=PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        assert (await behind).outcome == ACK
+    assert gate.started == ["first", "behind"]
+    assert place.workers.taken == 0
 
 
 # -------------------------------------------------------------------------------- the end
