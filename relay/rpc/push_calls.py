@@ -62,7 +62,8 @@ class Batch:
             self._ends.nack(self._open.values(), "the call ended without an outcome")
         except grpc.aio.AioRpcError as failure:
             if failure.code() is grpc.StatusCode.UNIMPLEMENTED and not self._heard:
-                self._application.one_by_one.add(self._ends.topic)
+                if self._connection == self._application.connection:  # another one may have the method
+                    self._application.one_by_one.add(self._ends.topic)
                 return self._take(list(self._open))
             await self._failed(failure)
         except Exception as failure:
