@@ -60,6 +60,12 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     return others
 
 
+def is_there(cold: ColdStore, staged: Staged) -> bool:
+    """Whether all of its files are, by the names that it tells: not where somebody has removed them, nor of
+    a staging by another release that tells them otherwise."""
+    return {name for name, *_ in staged.files} <= set(cold.files.names(staged.folder))
+
+
 def folder_of(topic: str) -> str:
     """Where a topic's rows are staged."""
     return f"staged/{folder_name(topic)}"

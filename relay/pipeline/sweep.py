@@ -142,7 +142,11 @@ class Sweep:
             self._abandon(number)
             return None
         self._step("stage")
-        staged = self._plans.staged(number) or staging.stage(self._cold, self._plans, plan)
+        staged = self._plans.staged(number)
+        if staged is not None and not staging.is_there(self._cold, staged):
+            self._abandon(number)
+            return None
+        staged = staged or staging.stage(self._cold, self._plans, plan)
         self._step("load")
         try:
             loaded = guarded.load(
@@ -170,8 +174,9 @@ class Sweep:
         return None if horizon is None else now(self._target) + horizon
 
     def _abandon(self, number: int) -> None:
-        """The marks of its time are gone: whatever it has read may be old. What it loaded is live, or was
-        delivered while nobody noted it, and may be delivered again."""
+        """Its staged rows are gone: the next plan keeps its marks, and brings back nothing. Or the marks of
+        its time are: whatever it has read may be old. What it loaded is live, or was delivered while nobody
+        noted it, and may be delivered again."""
         if self._abandoned >= ABANDONED:
             raise SweepLost(
                 f"Redis keeps losing the marks of {self._topic!r}; does it evict or restart without its data?"

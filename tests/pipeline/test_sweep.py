@@ -3,10 +3,12 @@ all."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from relay.pipeline.plans import Plans
 from relay.pipeline.sweep import SweepBusy, Swept
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
@@ -92,6 +94,33 @@ def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     with pytest.raises(SweepBusy):
         world.sweep(wait=0.1)
     assert first.run().loaded == 1
+
+
+@pytest.mark.parametrize("lost", ["removed", "told otherwise"])
+def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """A sweep was killed while it loaded. Somebody removed what it had staged, or another release had staged
+    it: the next one plans anew, and what was delivered meanwhile does not come back."""
+    world.write([("a", SOON), ("b", SOON)])
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Plans, "end", die)
+        with pytest.raises(KeyboardInterrupt):
+            world.sweep()
+    world.touch("a")
+    (said,) = (world.path / "plans").glob("*/00000001/staged.json")
+    document = json.loads(said.read_text())
+    if lost == "removed":
+        world.cold.files.remove(document["folder"])
+    else:
+        document["files"] = [[n, name, rows] for n, (name, _, rows) in enumerate(document["files"])]
+        said.write_text(json.dumps({**document, "batch": 500}))
+    swept = world.sweep()
+    assert (swept.abandoned, swept.loaded, swept.live, swept.marked) == (1, 0, 1, 1)
+    assert set(world.live()) == {"b"}
+    assert world.whole()
 
 
 def test_an_odd_topic_and_odd_ids(
