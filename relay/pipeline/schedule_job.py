@@ -28,6 +28,11 @@ _REJECTED = (
     "content_type string, expire_time timestamp, reason string"
 )
 _OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
+MOVED = (
+    "{stored:,} rows were beyond the horizon when these were stored, and {later:,} when the others were "
+    "loaded: some are in both places, or in neither. Due times must not change from one look to the next, as "
+    "by now(): make them a table first, and load that"
+)
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
 """What the cold store takes: rows that were checked."""
 
@@ -68,6 +73,9 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     supersede = job.superseding() if job.superseding is not None and not job.dry_run else None
     bar.step("counting" if job.dry_run else "loading")
     summary.counts.update(_load(rows, load, None if job.dry_run else job.rejects))
+    stored, due_later = summary.counts.get("cold", 0), summary.counts["later"]
+    if not job.dry_run and stored != due_later:
+        summary.problems.append(MOVED.format(stored=stored, later=due_later))
     if supersede is not None:
         bar.step("superseding what rests of them")
         summary.counts["superseded"] = supersede(sooner(rows, replace(load, strict=False)))

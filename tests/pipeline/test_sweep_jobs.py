@@ -88,6 +88,21 @@ def test_an_id_on_both_sides_of_the_horizon(world: ColdWorld) -> None:
     assert world.live() == {"rests": LATER, "alone": LATER}
 
 
+def test_due_times_that_change_from_look_to_look(world: ColdWorld) -> None:
+    """A row may be before the horizon when later ones are stored, and behind it when the others are loaded.
+    Then its timer is nowhere, and the job does not say that all is well."""
+    table = str(world.path.parent / "table")
+    world.spark.range(6000).selectExpr(
+        f"'{world.topic}' as topic", "'t' || id as timer_id", "id"
+    ).write.parquet(table)
+    due = "due_time=now() + interval 110 minutes + make_dt_interval(0, 0, 0, id / 10.0)"
+    told = relay("schedule", table, "--format", "parquet", "--map", due, "--cold", str(world.path), code=1)
+    assert told["cold"] + told["written"] == told["cold"] + len(world.live()) < 6000
+    (problem,) = told["problems"]
+    assert f"{told['cold']:,} rows" in problem
+    assert f"{told['later']:,} when" in problem
+
+
 def test_names_that_are_none(world: ColdWorld) -> None:
     """Nothing is written down for a table with a bad name in it, and the field is named."""
     for name in ("", "a{b}", "x" * 257, "a\nb", "\x85"):
