@@ -35,6 +35,9 @@ STORE = "store.json"
 CANCELLED = "cancelled"
 """Where cancels lie: whoever cancels a timer does not know its due time."""
 
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""How Spark calls the folder of what is null. A topic may be called so, and none is null."""
+
 VERSION_BITS = 10
 """Random ones behind the microseconds, so that two writes do not share a version."""
 
@@ -175,9 +178,10 @@ class ColdStore:
     def describe(self, folder: str) -> list[DataFile]:
         """The files of a folder; a row each."""
         table = self.spark.read.schema(f"{SCHEMA}, topic string, due_hour string")
+        topic = f.coalesce("topic", f.lit(NULL_FOLDER)).alias("topic")
         found = (
             table.parquet(self.files.at(folder))
-            .groupBy("topic", "due_hour", f.col("_metadata.file_path").alias("path"))
+            .groupBy(topic, "due_hour", f.col("_metadata.file_path").alias("path"))
             .agg(
                 f.count("*").alias("rows"), f.min("version").alias("oldest"), f.max("version").alias("newest")
             )

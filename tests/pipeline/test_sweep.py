@@ -123,11 +123,12 @@ def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyP
     assert world.whole()
 
 
+@pytest.mark.parametrize("name", ["a/b c=d%20:é*?#", "__HIVE_DEFAULT_PARTITION__"])
 def test_an_odd_topic_and_odd_ids(
-    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
+    spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace, name: str
 ) -> None:
-    """Whatever a name may hold, in paths and in Redis."""
-    topic = keyspace.topic("a/b c=d%20:é*?#")
+    """Whatever a name may hold, in paths and in Redis; also what Spark calls the folder of nulls."""
+    topic = keyspace.topic(name) if "/" in name else keyspace.adopt(name)
     world = ColdWorld(spark, valkey, tmp_path / "é %41", topic)
     ids = ["a/b", "ü", "x;y", "%", " ", "日本", "t", "f", "b1:0", "plan"]
     world.write([(name, SOON) for name in ids])
