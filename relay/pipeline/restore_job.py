@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from relay.core.errors import InvalidField
 from relay.pipeline.cold import ColdStore
 from relay.pipeline.job import Bar, Summary
+from relay.pipeline.plans import Plans
 from relay.pipeline.snapshot_job import digest_of, read
 from relay.pipeline.sweep import Options, Sweep, Swept, now
 from relay.pipeline.sweep_job import one_by_one
@@ -23,6 +24,11 @@ from relay.pipeline.target import Target
 
 WORK = "_relay_restore"
 """Beside the snapshot: the rows as a cold store, with the plans that make a restore restartable."""
+
+BEFORE = (
+    "earlier runs have restored what `before` counts, and this one left it alone, whether it lives or not; "
+    "to restore it once more, or to another Redis, name another --work than {work}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     cold = ColdStore(spark, job.work or f"{job.snapshot}/{WORK}")
     bar.step("preparing")
     _prepare(cold, job.target, whole, chosen)
+    before = _taken(cold, chosen)
 
     def sweep(topic: str) -> Swept:
         options = Options(horizon=None, rate=job.rate, take_over=job.take_over)
@@ -73,9 +80,19 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     total = one_by_one(summary, "restored", chosen, sweep)
     kept = ("loaded", "live", "marked", "again", "batches")
     summary.counts |= {"timers": total.planned, **{name: asdict(total)[name] for name in kept}}
+    summary.counts["before"] = before
+    if before:
+        summary.facts["told"] = BEFORE.format(work=cold.place)
     if total.loaded + total.live + total.marked != total.staged:
         summary.problems.append("not every timer of the snapshot is accounted for: run the restore again")
     return summary
+
+
+def _taken(cold: ColdStore, chosen: Sequence[str]) -> int:
+    """Rows that earlier runs have taken to their end, whichever Redis that was."""
+    writes = cold.writes()
+    held = [Plans(cold.files, topic).holdings(writes) for topic in chosen]
+    return sum(file.rows for each in held for file in each.files if file.name in each.consumed)
 
 
 def _step(bar: Bar, topic: str, name: str) -> None:

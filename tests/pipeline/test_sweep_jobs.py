@@ -175,7 +175,10 @@ def test_a_snapshot_comes_back(world: ColdWorld, other: ColdWorld) -> None:
     assert world.live() == {"a": SOON, "b": SOON + 1, "c": LATER}
     assert world.whole()
     world.touch("a")
-    assert relay("restore", place)["loaded"] == 0, "a restore that is run again"
+    told = relay("restore", place)
+    assert told["loaded"] == 0, "a restore that is run again"
+    assert (told["timers"], told["before"]) == (0, 6)
+    assert f"another --work than file:{place}/_relay_restore" in told["told"]
     assert "a" not in world.live()
 
 
