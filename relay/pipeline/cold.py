@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from relay.core.instants import LATEST
 from relay.pipeline.files import Files
 from relay.pipeline.hours import hour_of
 
@@ -98,8 +99,8 @@ class ColdTable(Protocol):
 
 
 def hour_text(instant: int) -> str:
-    """The hour of an instant in microseconds, as in the files."""
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=instant)
+    """The hour of an instant in microseconds, as in the files; behind 9999, which no timer is, its last."""
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=min(instant, LATEST))
     return moment.strftime("%Y-%m-%d-%H").rjust(13, "0")
 
 

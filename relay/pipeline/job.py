@@ -7,16 +7,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, TextIO
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from relay.core import errors
 from relay.core.errors import RelayError, StoreUnavailable
 from relay.pipeline.session import session
+
+GONE = (ConnectionError, Py4JNetworkError)
+"""What calls of a JVM raise that has ended. Redis' absence is a `StoreUnavailable` here."""
 
 
 @dataclass(slots=True)
@@ -81,13 +85,14 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
             spark.conf.set("spark.sql.session.timeZone", running.time_zone)
         with Bar(spark, name, sys.stderr if running.bar else None) as bar:
             summary = work(spark, bar)
-    except (PySparkException, Py4JError) as failure:
+    except (PySparkException, Py4JError, ConnectionError) as failure:
         raise translated(failure) from failure
     finally:
-        if mine:
-            spark.stop()
-        elif before is not None:
-            spark.conf.set("spark.sql.session.timeZone", before)
+        with suppress(*GONE):  # what it died of has been said
+            if mine:
+                spark.stop()
+            elif before is not None:
+                spark.conf.set("spark.sql.session.timeZone", before)
     summary.seconds = time.monotonic() - began
     return summary
 
@@ -98,6 +103,11 @@ _LAST_OF_PYTHON = re.compile(r"^([\w.]*(?:Error|Exception)): (.*)$", re.MULTILIN
 
 def translated(failure: Exception) -> JobFailed:
     """What Spark raised as one sentence: the worker's error of ours, if it was one."""
+    if isinstance(failure, GONE):
+        return JobFailed(
+            "Spark's JVM has ended, most often for want of memory; give it more, such as"
+            " --conf spark.driver.memory=2g"
+        )
     text = str(failure)
     ours = _OURS.search(text)
     if ours:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from relay.core.instants import LATEST
 from relay.pipeline.cold import hour_text
 
 if TYPE_CHECKING:
@@ -26,3 +27,8 @@ def test_an_hour_begins_and_ends_to_the_microsecond(spark: SparkSession, hours: 
     names = [row[0] for row in frame.select(hour_of(f.col("due_us"))).collect()]
     assert names == [hour_text(each) for each in instants]
     assert names[0] == names[1] != names[2]
+
+
+def test_behind_the_last_year_there_is_no_hour() -> None:
+    """A horizon may reach farther than any timer."""
+    assert hour_text(LATEST) == hour_text(LATEST + 1) == hour_text(10**20) == "9999-12-31-23"

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from relay.core.errors import InvalidField, StoreUnavailable
 from relay.pipeline import job
@@ -55,6 +56,17 @@ def test_failures_are_one_sentence(said: str, message: str, kind: type | None) -
     """A worker's error of ours as it was raised there; others without their stack."""
     failure = translated(Exception(said))
     assert (str(failure), failure.kind, failure.unavailable) == (message, kind, kind is StoreUnavailable)
+
+
+@pytest.mark.parametrize("gone", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("no answer")])
+def test_a_jvm_that_has_ended_is_one_sentence(spark: SparkSession, gone: Exception) -> None:
+    """It says what to do about it, and no stack."""
+
+    def work(_: SparkSession, __: Bar) -> job.Summary:
+        raise gone
+
+    with pytest.raises(job.JobFailed, match=r"JVM has ended.*spark\.driver\.memory"):
+        job.run("schedule", work, job.Running(bar=False))
 
 
 def test_a_session_that_is_there_is_left_as_it_was(spark: SparkSession) -> None:
