@@ -59,7 +59,7 @@ local function known(raw)
   return k
 end
 
-local function known_as(k) 
+local function known_as(k)
   return string.format('%d;%d;%d;%d;%d', k.attempts, k.received, k.suspect, k.unsent, k.deliveries)
 end
 

@@ -134,8 +134,10 @@ class Consumers:
         self._engine.resize(session, 0)
         held = _Held(topic, session, min(visibility or lifetime, lifetime), len(leases) > 1, {})
         return Taken(
-            *(self._engine, session, leases),
-            hold=lambda: self._hold(held, leases),
+            self._engine,
+            session,
+            leases,
+            hold=partial(self._hold, held, leases),
             over=partial(self._over, session),
         )
 

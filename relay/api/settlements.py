@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from relay.api import translate
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
-from relay.core.outcomes import ACKED
 from relay.engine.engine import Engine
 from relay.engine.session import Problem, Session
 from relay.v1 import delivery_service_pb2 as pb
 
-ACK, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_EXTEND
+EXTEND = pb.OUTCOME_EXTEND
 
 WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
 """By the field of a settlement that is wrong."""
@@ -49,9 +48,7 @@ def admit(engine: Engine, field: str, topics: Sequence[str]) -> None:
 def settle(engine: Engine, session: Session, settlement: pb.Settlement) -> Problem | None:
     """Take one outcome; a problem if the outcome itself is wrong, and its delivery is still open."""
     token = settlement.token
-    if settlement.outcome == ACK and not settlement.HasField("reschedule"):
-        engine.end(session, token, ACKED)
-    elif settlement.outcome == EXTEND:
+    if settlement.outcome == EXTEND:
         engine.extend(session, token)
     else:
         try:

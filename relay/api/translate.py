@@ -133,9 +133,14 @@ def condition(message: pb.Condition) -> Condition:
 Ended = delivery.Settlement | handler.TimerHandlerDeliverResponse
 
 
+def acknowledges(message: Ended) -> bool:
+    """Whether it is an ACK and nothing else, as most are."""
+    return message.outcome == delivery.OUTCOME_ACK and not message.HasField("reschedule")
+
+
 def ending(message: Ended, max_payload_bytes: int) -> Ending:
     """What an application says of a delivery; raises `InvalidField`."""
-    if message.outcome == delivery.OUTCOME_ACK and not message.HasField("reschedule"):
+    if acknowledges(message):
         return ACKED
     verb = ENDS.get(message.outcome)
     if verb is None:

@@ -27,6 +27,7 @@ from relay.core.timers import (
     StoredTimer,
     TimerState,
     TopicStats,
+    content_size,
 )
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Item, Result
@@ -97,7 +98,7 @@ class Engine:
             self._sources, self._dispatcher, policies, self._link, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            partial(self._told, self._write), _stored_bytes, self._clock
+            partial(self._told, self._write), content_size, self._clock
         )
         self._registry = Registry(topics, self._clock)
         self._lookout = Lookout(topics, self._registry.known, self._clock, self._with_standing)
@@ -138,7 +139,7 @@ class Engine:
 
     def max_payload_bytes(self, topic: str) -> int:
         """The topic's limit."""
-        return self._policies(topic).max_payload_bytes
+        return self._policies.largest(topic)
 
     def lifetime(self, topic: str) -> float:
         """Seconds after which a silent delivery of the topic is given up."""
@@ -485,10 +486,3 @@ class Engine:
             self._pollers[topic][0].due_at(due)
         if topic in self._promoters:
             self._promoters[topic].due_at(due)
-
-
-def _stored_bytes(timer: NewTimer) -> int:
-    """About how much of it goes to Redis."""
-    if not timer.headers:
-        return len(timer.payload)
-    return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
+from relay.core.timers import content_size
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.lease import Lease
@@ -282,7 +283,7 @@ class Session:
                     self._hold_until = self._clock.now() + HOLD
                     frame.append(lease)
                 break
-            size += _size(lease)
+            size += content_size(lease.timer)
             if frame and size > FRAME_BYTES:
                 break
             frame.append(lease)
@@ -324,11 +325,3 @@ class Session:
 
     def _unusable(self, token: bytes) -> None:
         self.complain(token, self._ended.get(token) or Problem.UNKNOWN_TOKEN)
-
-
-def _size(lease: Lease) -> int:
-    """About how many bytes it takes in a message; ids and times are small."""
-    timer = lease.timer
-    if not timer.headers:
-        return len(timer.payload)
-    return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())

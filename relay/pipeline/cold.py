@@ -114,10 +114,11 @@ class ColdStore:
     @property
     def name(self) -> str:
         """The store's own, whoever looks at it, and by whatever path; it is made at the first look."""
-        if self.files.read(STORE) is None:
+        told = self.files.read(STORE)
+        if told is None:  # and read it anew: somebody may have been quicker
             self.files.publish(STORE, json.dumps({"name": secrets.token_hex(8)}))
-        told = json.loads(self.files.read(STORE) or "{}")
-        return str(told["name"])
+            told = self.files.read(STORE)
+        return str(json.loads(told or "{}")["name"])
 
     @property
     def place(self) -> str:

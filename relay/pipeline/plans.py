@@ -85,6 +85,11 @@ class Holdings:
         """What no plan has taken."""
         return [file for file in self.files if file.name not in self.consumed]
 
+    def resting_of(self, writes: Iterable[Write]) -> tuple[DataFile, ...]:
+        """The same, of these writes alone, and of what compactions made."""
+        names = {file.name for write in writes for file in write.files}
+        return tuple(file for file in self.resting if file.name in names or file.name in self.made)
+
     def rivals(self, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
         """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken,
         since a row that was replaced must not win over them, however long it rests and however late it came.
@@ -237,6 +242,7 @@ def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | No
     """
     last = hour_text(until) if until is not None else "9999-99"
     writes = cold.writes()
-    resting = plans.holdings(cold.settled(writes)).resting
+    held = plans.holdings(writes)
+    resting = held.resting_of(cold.settled(writes))
     inputs = tuple(file for file in resting if file.hour <= last and file.hour != CANCELLED)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, plans.holdings(writes).rivals(inputs))
+    return Plan(number, plans.topic, epoch, last, batch, inputs, held.rivals(inputs))

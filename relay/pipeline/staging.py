@@ -78,19 +78,19 @@ def _in_order(cold: ColdStore, plan: Plan) -> DataFrame:
     task that reads them: a sort of all would send each to another, which takes as long as all the rest.
     Rows that were compared have been sent about already, and once more brings them together.
     """
-    compared = _compared(cold, plan)
-    rows = cold.read(plan.inputs) if compared is None else compared.repartitionByRange("due_us", "timer_id")
+    rows, compared = _compared(cold, plan)
+    if compared:
+        rows = rows.repartitionByRange("due_us", "timer_id")
     return rows.sortWithinPartitions("due_us")
 
 
 def latest(cold: ColdStore, plan: Plan) -> DataFrame:
     """The plan's inputs without rows that have a newer one, or a cancel, in inputs or rivals."""
-    compared = _compared(cold, plan)
-    return cold.read(plan.inputs) if compared is None else compared
+    return _compared(cold, plan)[0]
 
 
-def _compared(cold: ColdStore, plan: Plan) -> DataFrame | None:
-    """The same where a timer has more than one row; None where none has.
+def _compared(cold: ColdStore, plan: Plan) -> tuple[DataFrame, bool]:
+    """The same, and whether a timer had more than one row.
 
     Few timers have, so these are found by a hash of their ids, and only they are compared.
     """
@@ -100,14 +100,14 @@ def _compared(cold: ColdStore, plan: Plan) -> DataFrame | None:
         and all(file.single for file in plan.inputs)
         and len({file.folder for file in plan.inputs}) == 1
     ):
-        return None
+        return inputs, False
     intents = inputs.select("timer_id", "version", "due_us").unionAll(
         cold.read(plan.rivals).select("timer_id", "version", "due_us")
     )
     contested = intents.groupBy(_key().alias("key")).count().where("count > 1").select("key").cache()
     try:
         if contested.isEmpty():
-            return None
+            return inputs, False
         # Of one write's rows the soonest counts.
         rank = f.struct("version", f.coalesce(-f.col("due_us"), f.lit(-1 << 62)))
         winners = (
@@ -117,7 +117,7 @@ def _compared(cold: ColdStore, plan: Plan) -> DataFrame | None:
         )
         alone = inputs.join(contested, _key() == f.col("key"), "left_anti")
         won = inputs.join(winners, (f.col("timer_id") == f.col("id")) & (rank == f.col("rank")), "left_semi")
-        return alone.unionAll(won.dropDuplicates(["timer_id"]))
+        return alone.unionAll(won.dropDuplicates(["timer_id"])), True
     finally:
         contested.unpersist()
 

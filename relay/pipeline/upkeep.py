@@ -33,10 +33,11 @@ def compact(cold: ColdStore, topic: str, least: int) -> tuple[int, int] | None:
     mine = Plans(cold.files, topic)
     number = mine.following()
     writes = cold.writes()
-    resting = tuple(mine.holdings(cold.settled(writes)).resting)
+    held = mine.holdings(writes)
+    resting = held.resting_of(cold.settled(writes))
     if len(resting) < max(least, 2) or mine.plan(number) is not None:
         return None
-    plan = Plan(number, topic, "", "", 0, resting, mine.holdings(writes).rivals(resting), COMPACTION)
+    plan = Plan(number, topic, "", "", 0, resting, held.rivals(resting), COMPACTION)
     if not mine.begin(plan):
         return None
     latest = staging.latest(cold, plan).where(
@@ -107,7 +108,8 @@ def orphans(cold: ColdStore, age: float, now: float) -> int:
     jobs left. `now` in unix seconds."""
     writes = cold.writes()
     named = {write.name for write in writes}
-    for topic in topics(cold, writes):
+    known = topics(cold, writes)
+    for topic in known:
         mine = Plans(cold.files, topic)
         for done in mine.all_done().values():
             named |= {file["name"].split("/")[1] for file in done.get("added", [])}
@@ -116,7 +118,7 @@ def orphans(cold: ColdStore, age: float, now: float) -> int:
         if name not in named and cold.files.age(f"data/{name}", now) > age:
             cold.files.remove(f"data/{name}")
             removed += 1
-    return removed + sum(_forget_staged(cold, topic) for topic in topics(cold, writes))
+    return removed + sum(_forget_staged(cold, topic) for topic in known)
 
 
 def _forget_staged(cold: ColdStore, topic: str) -> int:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from relay.api import translate
-from relay.api.settlements import ACK, admit, problem, settle
+from relay.api.settlements import admit, problem, settle
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.engine.engine import Engine
@@ -106,7 +106,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             self._engine.received(session, said.received)
         acknowledged: list[bytes] = []
         for settlement in said.settlements:
-            if settlement.outcome == ACK and not settlement.HasField("reschedule"):
+            if translate.acknowledges(settlement):
                 acknowledged.append(settlement.token)
                 continue
             # What came first counts first, should two be about one delivery.

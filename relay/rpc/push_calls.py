@@ -30,8 +30,6 @@ MAX_TRACE = 2048
 """Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
 8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
 
-ACK = delivery.OUTCOME_ACK
-
 log = logging.getLogger(__name__)
 
 
@@ -66,7 +64,7 @@ class Batch:
                     self._application.one_by_one.add(self._ends.topic)
                 return self._take(list(self._open))
             await self._failed(failure)
-        except Exception as failure:
+        except Exception as failure:  # whatever it is, it must not end the topic's other calls
             log.exception("a call to the application failed", extra={"topic": self._ends.topic})
             if self._carried == 1:
                 self._ends.nack(self._open.values(), repr(failure))
@@ -137,7 +135,7 @@ class Batch:
                 continue
             if token not in self._receipts:
                 self._application.sends_receipts = False
-            if settlement.outcome == ACK and not settlement.HasField("reschedule"):
+            if translate.acknowledges(settlement):
                 acknowledged.append(token)
             else:
                 self._ends.settled(lease, settlement)
@@ -195,14 +193,14 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
         if isinstance(answer, pb.TimerHandlerDeliverResponse):
             application.sends_receipts = receipted
             if answer.outcome == delivery.OUTCOME_UNSPECIFIED:
-                answer.outcome = ACK
+                answer.outcome = delivery.OUTCOME_ACK
             ends.settled(lease, answer)
             ends.lives(connection)
         else:
             ends.nack([lease], "the answer was empty")
     except grpc.aio.AioRpcError as failure:
         await ends.failed(lease, failure, connection, receipted=receipted)
-    except Exception as failure:
+    except Exception as failure:  # as above
         log.exception("a call to the application failed", extra={"topic": ends.topic})
         ends.nack([lease], repr(failure))
     finally:

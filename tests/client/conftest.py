@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.client import RelayClient
-from tests.client.scripted_relay import ScriptedRelay, serve, socket_target
+from relay.client import PushHandlers, RelayClient
+from tests.client.scripted_relay import PATIENCE, ScriptedRelay, serve, socket_target
 from tests.one_loop import one_loop
 
 __all__ = ["one_loop"]
@@ -31,3 +31,13 @@ async def relay(target: str) -> AsyncIterator[ScriptedRelay]:
 @pytest.fixture
 def client(target: str) -> RelayClient:
     return RelayClient(target, timeout=60.0, shutdown_timeout=60.0)
+
+
+@pytest.fixture
+def push() -> PushHandlers:
+    return PushHandlers(shutdown_timeout=PATIENCE)
+
+
+@pytest.fixture
+def listen(tmp_path: Path) -> str:
+    return f"unix:{tmp_path}/push.sock"

@@ -74,16 +74,6 @@ async def calling(target: str) -> AsyncIterator[Caller]:
         yield Caller(channel)
 
 
-@pytest.fixture
-def push() -> PushHandlers:
-    return PushHandlers(shutdown_timeout=PATIENCE)
-
-
-@pytest.fixture
-def listen(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/push.sock"
-
-
 @asynccontextmanager
 async def served(push: PushHandlers, listen: str) -> AsyncIterator[Caller]:
     async with push.serve(listen), calling(listen) as caller:

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -23,7 +20,7 @@ from relay.client.pushed import Place
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from tests.client.scripted_relay import PATIENCE
-from tests.client.test_push import ACK, CODES, NACK, REJECT, Caller, Gate, calling
+from tests.client.test_push import ACK, CODES, NACK, REJECT, Caller, Gate, calling, served
 
 
 class Batch:
@@ -78,22 +75,6 @@ class Batch:
             if code is not CODES.OK:
                 assert self.reading.exception() is not None
         return code
-
-
-@pytest.fixture
-def push() -> PushHandlers:
-    return PushHandlers(shutdown_timeout=PATIENCE)
-
-
-@pytest.fixture
-def listen(tmp_path: Path) -> str:
-    return f"unix:{tmp_path}/push.sock"
-
-
-@asynccontextmanager
-async def served(push: PushHandlers, listen: str) -> AsyncIterator[Caller]:
-    async with push.serve(listen), calling(listen) as caller:
-        yield caller
 
 
 async def waiting(push: PushHandlers, count: int) -> None:

@@ -72,6 +72,19 @@ def receipts(relay: Relay) -> set[str]:
     return {each.timer_id for each in written if each.received}
 
 
+def only_a_starts(handler: Batcher) -> None:
+    """And never ends; but the first one does both."""
+
+    async def act(each: delivery.Delivery, _: Any) -> Any:
+        if each.timer_id != "first":
+            await anyio.sleep_forever()
+
+    async def started(each: delivery.Delivery) -> bool:
+        return each.timer_id in ("first", "a")
+
+    handler.act, handler.starts_now = act, started
+
+
 async def after_the_first(relay: Relay, *names: str) -> None:
     """Schedule these once one has shown that a handler lives."""
     await schedule(relay, "first")
@@ -347,15 +360,7 @@ async def test_a_deadline_counts_for_those_that_had_started(
     relay: Relay, handler: Batcher, application: Server
 ) -> None:
     """The others waited in the application, which says by its receipts that it had no place for them."""
-
-    async def act(each: delivery.Delivery, _: Any) -> Any:
-        if each.timer_id != "first":
-            await anyio.sleep_forever()
-
-    async def started(each: delivery.Delivery) -> bool:
-        return each.timer_id in ("first", "a")
-
-    handler.act, handler.starts_now = act, started
+    only_a_starts(handler)
     async with pushing(relay, application.address, delivery_timeout=0.6, lease_ttl=0.5, retry=LATER):
         await after_the_first(relay, "a", "b")
         await eventually("both are settled", lambda: settlements(relay).keys() >= set("ab"))
@@ -482,15 +487,7 @@ async def test_a_drain_that_times_out_gives_back_what_is_unsettled(
     relay: Relay, handler: Batcher, application: Server
 ) -> None:
     """A receipt had come of one of them: that was an attempt."""
-
-    async def act(each: delivery.Delivery, _: Any) -> Any:
-        if each.timer_id != "first":
-            await anyio.sleep_forever()
-
-    async def started(each: delivery.Delivery) -> bool:
-        return each.timer_id in ("first", "a")
-
-    handler.act, handler.starts_now = act, started
+    only_a_starts(handler)
     async with pushing(relay, application.address):
         await after_the_first(relay, "a", "b")
         await eventually("a has started", lambda: bool(relay.store.items("extend")))
