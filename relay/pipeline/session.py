@@ -25,6 +25,7 @@ _DEFAULTS = {
     "spark.driver.memory": DRIVER_MEMORY,
     # G1 works beside the job, on the cores that the job needs: 1 to 2 s of them in a sweep of a million.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.python.daemon.module": "relay.pipeline.workers",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",

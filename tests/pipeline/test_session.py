@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,19 @@ def test_a_session_counts_in_its_workers(spark: SparkSession) -> None:
     driver = sys.executable
 
     assert spark.range(10).mapInArrow(same, "id long").count() == 10
+
+
+def test_workers_have_what_they_use_from_where_they_are_forked(spark: SparkSession) -> None:
+    """Each would import it for itself otherwise, for a second."""
+
+    def inherited(batches: Iterator[Any]) -> Iterator[Any]:
+        with open(f"/proc/{os.getppid()}/maps") as maps:  # noqa: PTH123
+            mapped = maps.read()
+        assert "pandas/" in mapped
+        assert "hiredis/" in mapped
+        yield from batches
+
+    assert spark.range(10).mapInArrow(inherited, "id long").count() == 10
 
 
 @pytest.mark.slow

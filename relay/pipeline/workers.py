@@ -1,0 +1,20 @@
+"""Where Spark forks its Python workers from: a process that has imported what they use.
+
+Spark starts one daemon of its own and forks each worker from that. Every one would import pyarrow,
+pandas and redis for itself, a second of processor time before its first row; a fork of this one has
+them. `spark.python.daemon.module` names it.
+"""
+
+from __future__ import annotations
+
+import pandas  # noqa: F401, ICN001 (pyarrow makes an array of a list by it)
+import pyspark.worker  # noqa: F401
+from pyspark import daemon
+
+import relay.pipeline.guarded
+import relay.pipeline.staging
+import relay.pipeline.timers_source
+import relay.pipeline.writing  # noqa: F401
+
+if __name__ == "__main__":
+    daemon.manager()
