@@ -15,7 +15,7 @@ Handler: TypeAlias = Callable[[Delivery], Awaitable[Any]] | Callable[[Delivery],
 _H = TypeVar("_H", bound=Handler)
 
 
-PREFETCH = 4
+PREFETCH = 9
 """Deliveries at hand for each handler that may run, while they are quickly done."""
 
 
@@ -81,7 +81,7 @@ class Handlers:
         """Register a handler for a topic; a decorator that returns the handler unchanged.
 
         An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
-        many run at a time, `prefetch` how many more deliveries wait at hand (if not given, four times
+        many run at a time, `prefetch` how many more deliveries wait at hand (if not given, nine times
         as many while deliveries take less than 0.2 s, else as many again; the sum is capped at
         100,000; without effect where the relay dials). Raises
         `UsageError` if the topic has a handler already or deliveries have begun,

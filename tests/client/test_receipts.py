@@ -79,7 +79,7 @@ async def test_open_asks_for_concurrency_and_prefetch(relay: ScriptedRelay, clie
         await relay.until(lambda: len(relay.links) == 3)
     opens = [link.requests[0].open for link in relay.links]
     asked = {each.topics[0]: (each.max_outstanding, each.slow_outstanding) for each in opens}
-    assert asked == {"default": (500, 200), "none": (3, 0), "much": (100_000, 100_000)}
+    assert asked == {"default": (1_000, 200), "none": (3, 0), "much": (100_000, 100_000)}
 
 
 async def test_waiting_deliveries_get_no_receipt_until_they_start(
