@@ -43,7 +43,6 @@ local one = #ARGV[5] == 19
 
 -- Whether the row's intent is over: something happened to the timer since, or a newer row came.
 local function is_over(n)
-  if not marks then return false end
   local version = one and ARGV[5] or string.sub(ARGV[5], 19 * n - 18, 19 * n)
   return marks[2 * n - 1] or marks[2 * n] and version < marks[2 * n]
 end
@@ -52,10 +51,10 @@ local chosen, live, marked = {}, 0, 0
 for n = 1, size do
   if found[n] then
     live = live + 1
-  elseif is_over(n) then
+  elseif marks and is_over(n) then
     marked = marked + 1
   else
-    chosen[#chosen + 1] = n
+    chosen[n - live - marked] = n
   end
 end
 
@@ -92,17 +91,24 @@ local function note_loaded(expires)
   end
 end
 
-if #chosen > 0 then
-  local before, expires, kept = head(), expiries(), {}
-  if JOURNAL then note_loaded(expires) end
+-- The records of those that expire, as schedule.lua makes them; the timeline gets their scores.
+local function records_of(expires)
+  local kept = {}
   for _, n in ipairs(chosen) do
-    if (expires[n] or 0) > 0 then -- as schedule.lua does
+    if (expires[n] or 0) > 0 then
       local r = fresh(tonumber(ARGV[2 * n + 5]), expires[n])
       r.score = own_score(0, r.due)
       ARGV[2 * n + 5] = number(r.score)
       kept[#kept + 1], kept[#kept + 2] = ids[n], pack(r)
     end
   end
+  return kept
+end
+
+if #chosen > 0 then
+  local before, expires = head(), expiries()
+  if JOURNAL then note_loaded(expires) end
+  local kept = #expires > 0 and records_of(expires) or {}
   add()
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
   hint(ARGV[1], before, head())

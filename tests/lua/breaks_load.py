@@ -13,7 +13,7 @@ THE_LOAD = {
     "ledger not written": Break("load", "redis.call('HSET', MARKS, entry,", "redis.call('HSET', MARKS, 'x',"),
     "ledger of all plans": Break("load", "local entry = 'b' .. ARGV[3] .. ':' ..", "local entry = 'b:' .."),
     "what lives is overwritten": Break("load", "  if found[n] then\n", "  if false then\n"),
-    "marks not read": Break("load", "if not marks then return false end", "do return false end"),
+    "marks not read": Break("load", "elseif marks and is_over(n) then", "elseif false then"),
     "touches not read": Break("load", "return marks[2 * n - 1] or", "return"),
     "versions not compared": Break("load", " or marks[2 * n] and version < marks[2 * n]", ""),
     "own version held off": Break("load", "version < marks[2 * n]", "version <= marks[2 * n]"),
