@@ -108,7 +108,7 @@ def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world:
         """All of them: which one loads can't be seen."""
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # who has gone meanwhile
-                if "pyspark.daemon" in child.cmdline():
+                if "relay.pipeline.workers" in child.cmdline():
                     for worker in child.children():
                         worker.kill()
 
