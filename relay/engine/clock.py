@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from random import random
 from typing import Protocol
 
 import anyio
 
 from relay.core.wakeup import Wakeup
+
+TOGETHER = 0.5
+"""Seconds between the instants at which a relay does what can be done a little earlier."""
 
 
 class Clock(Protocol):
@@ -16,6 +20,10 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """The time."""
+        ...
+
+    def together(self, instant: float) -> float:
+        """The last instant until then, and less than `TOGETHER` before, for which others wait as well."""
         ...
 
     async def wait(self, wakeup: Wakeup, seconds: float = math.inf) -> None:
@@ -30,9 +38,17 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock."""
 
+    def __init__(self) -> None:
+        # Its own, so that the relays of one machine do not all wake at the same instants.
+        self._phase = random() * TOGETHER
+
     def now(self) -> float:
         """See `Clock.now`."""
         return time.monotonic()
+
+    def together(self, instant: float) -> float:
+        """See `Clock.together`."""
+        return instant - (instant - self._phase) % TOGETHER
 
     async def wait(self, wakeup: Wakeup, seconds: float = math.inf) -> None:
         """See `Clock.wait`."""

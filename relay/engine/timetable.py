@@ -17,6 +17,10 @@ PAUSED_POLL = 0.9
 REFUSED_WAIT = 5.0
 """Seconds to wait after Redis refused a call, such as for a key of the wrong type."""
 
+ALONE = 2.0
+"""Seconds. Who would wait for longer until a look at a topic may look a little earlier, together with others:
+waking up costs an idle relay more than to ask for one topic more."""
+
 
 class Timetable:
     """The next call's time: that of the next timer, less where a hint says so, and with a growing floor where
@@ -81,6 +85,8 @@ class Timetable:
         awaited = self._sent_for is not None and self._sent_for <= now
         lost = not taken and paused_until is None and awaited
         wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next)
+        if ALONE < wait < until_next:  # a look at what may have come without a hint
+            wait = self._clock.together(here + wait) - here
         if look_at is not None:
             wait = min(wait, seconds_until(look_at, now))
         if paused_until is not None:  # by whoever paused it, it may be resumed without a hint to us

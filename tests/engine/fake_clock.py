@@ -60,6 +60,10 @@ class FakeClock:
         """See `Clock.now`."""
         return self._now
 
+    def together(self, instant: float) -> float:
+        """See `Clock.together`: nothing is moved, unless a test puts something else in its place."""
+        return instant
+
     def server(self) -> int:
         """What the store's clock says, in microseconds."""
         return EPOCH + round((self._now - self._start) * 1e6) + self.skew

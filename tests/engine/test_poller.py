@@ -8,6 +8,7 @@ import pytest
 
 from relay.core.errors import StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Verb
+from relay.engine.clock import TOGETHER, SystemClock
 from relay.engine.poller import GATHER
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
@@ -35,6 +36,30 @@ async def test_polls_an_idle_topic_once_in_each_longest_interval(world: World) -
         await world.advance(10.0)
         assert 1 <= world.store.count("claim") - before <= 2
     assert world.store.count("claim") <= 1 + 1000 / 9
+
+
+async def test_idle_topics_are_polled_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system's clock has it: each wakes at an instant that the others have too, and none later."""
+    monkeypatch.setattr(world.clock, "together", SystemClock().together)
+    for n in range(40):
+        await world.app(f"idle-{n}")
+        await world.advance(0.11)
+    wakes = []
+    for _ in range(2_000):
+        before = world.store.count("claim")
+        await world.advance(0.01)
+        wakes.append(world.store.count("claim") - before)
+    assert sum(wakes) >= 40 * 20 / 5
+    assert sum(map(bool, wakes)) <= 20 / TOGETHER + 1
+
+
+async def test_the_relays_of_a_machine_wake_apart() -> None:
+    """Each has instants of its own, and what is moved comes less than `TOGETHER` earlier."""
+    clocks = [SystemClock() for _ in range(20)]
+    assert len({clock.together(1_000.0) for clock in clocks}) > 1
+    for clock in clocks:
+        assert 1_000.0 - TOGETHER < clock.together(1_000.0) <= 1_000.0
+        assert clock.together(1_000.0 + TOGETHER) - clock.together(1_000.0) == pytest.approx(TOGETHER)
 
 
 async def test_finds_what_a_foreign_publisher_wrote(world: World) -> None:
