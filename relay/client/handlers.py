@@ -82,8 +82,8 @@ class Handlers:
 
         An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
         many run at a time, `prefetch` how many more deliveries wait at hand (if not given, nine times
-        as many while deliveries take less than 0.2 s, else as many again; the sum is capped at
-        100,000; without effect where the relay dials). Raises
+        as many while deliveries take less than 0.2 s and have at most 16 MiB together, else as many
+        again; the sum is capped at 100,000; without effect where the relay dials). Raises
         `UsageError` if the topic has a handler already or deliveries have begun,
         `InvalidArgument` for a wrong argument.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relay.core.timers import ClaimedTimer
+from relay.core.timers import ClaimedTimer, content_size
 
 if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry with them
     from relay.telemetry.spans import DeliveryTrace
@@ -19,7 +19,8 @@ class Lease:
     engine's clock, as well as the claim's round trip tells. `lost` says that the
     store called the token stale or the timer gone while the delivery was under way. `trace` is its
     span, if it has one. `sent_at` and `ended_at` are instants of the engine's clock, 0.0 until then: when it
-    went out, and when the application said how it ended.
+    went out, and when the application said how it ended. `size` is about how many bytes its content has; the
+    payload itself goes once it is written to a stream.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class Lease:
         "sent",
         "sent_at",
         "silent_until",
+        "size",
         "timer",
         "token",
         "topic",
@@ -58,6 +60,7 @@ class Lease:
         self.deadline_time = deadline_time
         self.silent_until = silent_until
         self.due = due
+        self.size = content_size(timer)
         self.received = False
         self.sent = False
         self.sent_at = 0.0

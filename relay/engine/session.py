@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
-from relay.core.timers import content_size
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.lease import Lease
@@ -31,6 +30,9 @@ HOLD = 0.5
 
 QUICK = 0.2
 """Seconds from being sent to its outcome within which a delivery is quick; see `Session.slow_outstanding`."""
+
+LIGHT = 16 << 20
+"""Bytes of payloads and headers, up to which what a session holds is light."""
 
 
 class Problem(Enum):
@@ -92,7 +94,7 @@ class Session:
     sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
     so a timer that kills its application counts against itself only.
 
-    It holds `slow_outstanding` deliveries, and `max_outstanding` while they are quick.
+    It holds `slow_outstanding` deliveries, and `max_outstanding` while they are quick, and light together.
     """
 
     def __init__(
@@ -117,6 +119,8 @@ class Session:
         self._outbox: deque[Lease] = deque()
         self._problems: list[tuple[bytes, Problem]] = []
         self._ended = Ended()
+        self._held = 0
+        """Bytes of what it holds."""
         self._quick = False
         """Whether the delivery that ended last was."""
         self._say_drain = False
@@ -134,8 +138,8 @@ class Session:
     @property
     def places(self) -> int:
         """How many deliveries it can hold now."""
-        slow = self.slow_outstanding and not self._is_quick()
-        return self.slow_outstanding if slow else self.max_outstanding
+        more = not self.slow_outstanding or (self._held <= LIGHT and self._is_quick())
+        return self.max_outstanding if more else self.slow_outstanding
 
     def _is_quick(self) -> bool:
         """Whether deliveries end soon: the last one did, and the oldest in flight hasn't waited for long."""
@@ -157,6 +161,7 @@ class Session:
         """Deliver these, in this order."""
         for lease in leases:
             self.leases[lease.token] = lease
+            self._held += lease.size
             self._outbox.append(lease)
         self._wakeup.set()
 
@@ -182,6 +187,7 @@ class Session:
                 self._unusable(token)
             else:
                 del self.leases[token]
+                self._held -= lease.size
                 self._ended.add(token, DUPLICATE)
                 ended.append(lease)
         if ended:
@@ -196,6 +202,7 @@ class Session:
     def give_up(self, lease: Lease) -> None:
         """Forget a delivery whose lease has run out; what is said about it later is stale."""
         if self.leases.pop(lease.token, None) is not None:
+            self._held -= lease.size
             if not lease.sent:
                 if self._alone is None and lease is self._outbox[0]:
                     self._hold_until = 0.0
@@ -237,6 +244,7 @@ class Session:
         unsettled = list(self.leases.values())
         self.leases.clear()
         self._outbox.clear()
+        self._held = 0
         return unsettled
 
     def finish(self) -> None:
@@ -283,7 +291,7 @@ class Session:
                     self._hold_until = self._clock.now() + HOLD
                     frame.append(lease)
                 break
-            size += content_size(lease.timer)
+            size += lease.size
             if frame and size > FRAME_BYTES:
                 break
             frame.append(lease)
@@ -320,6 +328,7 @@ class Session:
         self._outbox.clear()
         for lease in unsent:
             del self.leases[lease.token]
+            self._held -= lease.size
         self._wakeup.set()
         return unsent
 

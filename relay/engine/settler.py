@@ -301,4 +301,4 @@ def _moved_bytes(waiting: _Waiting) -> int:
     settlement = waiting.settlement
     if settlement.verb is Verb.RESCHEDULE:
         return len(settlement.again.payload) if settlement.again and settlement.new_content else 0
-    return len(waiting.lease.timer.payload)
+    return waiting.lease.size

@@ -134,7 +134,10 @@ async def _write(session: Session, context: Context) -> None:
 
 async def _say(outgoing: Outgoing, context: Context) -> None:
     if outgoing.leases:
-        await context.write(translate.deliveries(outgoing.leases))
+        frame = translate.deliveries(outgoing.leases)
+        for lease in outgoing.leases:
+            lease.timer.payload = b""  # the application has it from here on: two copies of many would be much
+        await context.write(frame)
     if outgoing.problems:
         problems = [problem(token, what) for token, what in outgoing.problems]
         await context.write(pb.DeliverResponse(problems=pb.Problems(problems=problems)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+
+import psutil
 
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import eventually
@@ -24,3 +27,18 @@ def test_drain_of_due_timers(stage: Stage) -> None:
     assert all(event.attempt == 1 for event in stage.journal.events("start"))
     metrics = relay.metrics()
     assert f'relay_timers_settled_total{{outcome="ack",topic="{TOPIC}"}} {COUNT}.0' in metrics
+
+
+def test_a_relay_does_not_keep_what_an_application_holds(stage: Stage) -> None:
+    """150 timers of nearly 1 MiB each are held by handlers that wait: the relay has none of it any more."""
+    relay, count = stage.relay(), 150
+    payload = json.dumps({"gate": str(stage.gate()), "pad": "x" * 1_000_000}).encode()
+    producer = stage.producer(relay)
+    for n in range(count):
+        producer.schedule(TOPIC, f"large-{n}", payload)
+    before = psutil.Process(relay.pid).memory_info().rss
+    stage.application(relay, TOPIC, "--concurrency", str(count))
+    eventually(lambda: len(stage.journal.events("start")) == count, "all are being handled", 60.0)
+    assert psutil.Process(relay.pid).memory_info().rss - before < count * len(payload) / 2
+    stage.gate().touch()
+    stage.wait_empty(TOPIC)

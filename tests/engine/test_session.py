@@ -12,6 +12,7 @@ from relay.engine.session import (
     FRAME_PROBLEMS,
     FRAME_TIMERS,
     HOLD,
+    LIGHT,
     MAX_PROBLEMS,
     QUICK,
     Outgoing,
@@ -237,6 +238,39 @@ async def test_holds_more_while_deliveries_are_quick(clock: FakeClock) -> None:
     await clock.advance(QUICK + 0.001)
     session.end([b"e"])
     assert session.free == 2
+
+
+def test_holds_more_only_while_it_is_light(clock: FakeClock) -> None:
+    """Of large payloads as many as if they took long; and whatever leaves makes it lighter."""
+    session = Session(["t"], 5, clock, slow_outstanding=2)
+
+    def send(*leases: Lease) -> None:
+        session.offer(leases)
+        while session.take().leases:
+            pass
+
+    send(lease("a"))
+    session.end([b"a"])
+    assert session.places == 5
+    for leave in (
+        lambda: session.end([b"large", b"unsent"]),
+        lambda: session.give_up(session.leases[b"large"]),
+        lambda: session.resize(0),
+        lambda: session.drain(say=False),
+        session.close,
+    ):
+        send(lease("large", size=LIGHT - 10), lease("small", size=11))
+        assert session.places == 2
+        session.end([b"small"])
+        assert session.places == 5
+        session.offer([lease("unsent", size=11)])
+        assert session.places == 2
+        leave()
+        session.max_outstanding, session.draining = 5, False
+        while session.take().leases:
+            pass
+        session.end(list(session.leases))
+        assert session.places == 5
 
 
 def test_a_drain_takes_back_what_was_not_sent(session: Session) -> None:
