@@ -2,7 +2,10 @@
 
 Spark starts one daemon of its own and forks each worker from that. Every one would import pyarrow,
 pandas and redis for itself, a second of processor time before its first row; a fork of this one has
-them. `spark.python.daemon.module` names it.
+them. `spark.python.daemon.module` names it, and `pyspark.daemon` in its place is Spark's own.
+
+Spark's imports nothing, so that no thread is there when it forks. Here the threads of numpy's and Arrow's
+libraries are, which look after forks by themselves; none of them runs a thing until it is asked to.
 """
 
 from __future__ import annotations
