@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,9 @@ class Session:
     sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
     so a timer that kills its application counts against itself only.
 
-    It holds `slow_outstanding` deliveries, and `max_outstanding` while they are quick, and light together.
+    It holds `slow_outstanding` deliveries, and up to `max_outstanding` while they are quick, and light
+    together: each quick end earns a place more, and a slow one, or a rest of `QUICK`, loses what was
+    earned. So a burst that follows a rest is spread over all sessions, whatever was quick before it.
     """
 
     def __init__(
@@ -121,8 +124,10 @@ class Session:
         self._ended = Ended()
         self._held = 0
         """Bytes of what it holds."""
-        self._quick = False
-        """Whether the delivery that ended last was."""
+        self._earned = 0
+        """Places beyond `slow_outstanding`."""
+        self._ended_at = 0.0
+        """When a delivery ended last."""
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
@@ -138,14 +143,18 @@ class Session:
     @property
     def places(self) -> int:
         """How many deliveries it can hold now."""
-        more = not self.slow_outstanding or (self._held <= LIGHT and self._is_quick())
-        return self.max_outstanding if more else self.slow_outstanding
+        slow = self.slow_outstanding
+        if not slow or not self._earned:
+            return slow or self.max_outstanding
+        if self._held > LIGHT or self._lingers():
+            return slow
+        return min(slow + self._earned, self.max_outstanding)
 
-    def _is_quick(self) -> bool:
-        """Whether deliveries end soon: the last one did, and the oldest in flight hasn't waited for long."""
+    def _lingers(self) -> bool:
+        """Whether the oldest in flight has waited for long; or it rests, and has for long."""
         oldest = next(iter(self.leases.values()), None)
-        waiting = oldest is not None and oldest.sent and self._clock.now() - oldest.sent_at > QUICK
-        return self._quick and not waiting
+        since = self._ended_at if oldest is None else oldest.sent_at if oldest.sent else math.inf
+        return self._clock.now() - since > QUICK
 
     @property
     def attended(self) -> bool:
@@ -159,6 +168,8 @@ class Session:
 
     def offer(self, leases: Iterable[Lease]) -> None:
         """Deliver these, in this order."""
+        if not self.leases and self._lingers():
+            self._earned = 0
         for lease in leases:
             self.leases[lease.token] = lease
             self._held += lease.size
@@ -191,7 +202,9 @@ class Session:
                 self._ended.add(token, DUPLICATE)
                 ended.append(lease)
         if ended:
-            self._quick = self._clock.now() - ended[-1].sent_at <= QUICK
+            self._ended_at = self._clock.now()
+            quick = self._ended_at - ended[-1].sent_at <= QUICK
+            self._earned = min(self._earned + len(ended), self.max_outstanding) if quick else 0
         self._ended.trim(2 * self.max_outstanding)
         if was_free <= 0 < self.free:  # else there was room before, and nobody waits for some
             self.changed(self)

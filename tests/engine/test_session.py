@@ -216,7 +216,7 @@ def test_counts_its_places(session: Session) -> None:
 
 
 async def test_holds_more_while_deliveries_are_quick(clock: FakeClock) -> None:
-    """From the first quick end to the first slow one, or until one in flight has waited for too long; and
+    """Each quick end earns a place, until a slow one, or until one in flight has waited for too long; and
     whoever waits for room hears of it."""
     session = Session(["t"], 5, clock, slow_outstanding=2)
     grown = []
@@ -226,18 +226,40 @@ async def test_holds_more_while_deliveries_are_quick(clock: FakeClock) -> None:
     assert session.free == 0
     await clock.advance(QUICK - 0.001)
     session.end([b"a"])
-    assert (session.free, grown) == (4, [4])
-    session.offer([lease("c"), lease("d"), lease("e")])
+    assert (session.places, session.free, grown) == (3, 2, [2])
+    session.offer([lease("c"), lease("d")])
     await clock.advance(0.002)  # by now b is slow
-    assert session.free == -2
+    assert (session.places, session.free) == (2, -1)
     session.take()
     session.end([b"c"])
-    assert session.free == -1
-    session.end([b"b", b"d"])
-    assert (session.free, grown) == (4, [4, 4])
+    assert session.places == 2
+    session.end([b"b"])  # the slow one
+    assert (session.places, session.free, grown) == (2, 1, [2, 1])
+    session.offer([lease(name) for name in "efghij"])
+    session.take()
+    session.end([name.encode() for name in "efghij"])
+    assert session.places == 5, "never more than it asked for"
     await clock.advance(QUICK + 0.001)
-    session.end([b"e"])
-    assert session.free == 2
+    session.end([b"d"])
+    assert session.places == 2
+
+
+async def test_what_was_quick_before_a_rest_earns_nothing(clock: FakeClock) -> None:
+    """A burst of slow timers would all go to the application that was quick last; and the places are earned
+    anew."""
+    session = Session(["t"], 5, clock, slow_outstanding=2)
+    session.offer([lease("a"), lease("b")])
+    session.take()
+    session.end([b"a", b"b"])
+    await clock.advance(QUICK - 0.001)
+    assert session.places == 4
+    await clock.advance(0.002)
+    assert session.places == 2
+    session.offer([lease("c")])
+    session.take()
+    assert session.places == 2
+    session.end([b"c"])
+    assert session.places == 3
 
 
 def test_holds_more_only_while_it_is_light(clock: FakeClock) -> None:
@@ -249,8 +271,8 @@ def test_holds_more_only_while_it_is_light(clock: FakeClock) -> None:
         while session.take().leases:
             pass
 
-    send(lease("a"))
-    session.end([b"a"])
+    send(*map(lease, "abc"))
+    session.end([b"a", b"b", b"c"])
     assert session.places == 5
     for leave in (
         lambda: session.end([b"large", b"unsent"]),
