@@ -42,8 +42,9 @@ from relay.web.server import HttpServer, serve_http, start_http
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS = 2
-"""To Redis, for commands: a claim and a settle can be under way together. Hints have a third."""
+CONNECTIONS = 3
+"""To Redis, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
+relay has two of them open, and one more for hints."""
 
 HEALTH_INTERVAL = 1.0
 """Seconds after which grpc.health.v1 tells of a change at the latest."""

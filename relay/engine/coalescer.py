@@ -8,6 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import anyio
+from anyio.abc import TaskGroup
+
 from relay.core.errors import InvalidField, RelayError
 from relay.core.ports import MAX_PER_CALL
 from relay.core.wakeup import Wakeup
@@ -24,7 +27,11 @@ LINGER_EACH = 0.0003
 """Seconds for each caller that is waited for: for a few it would not be worth much more."""
 
 CROWD = 100
-"""So many items are company enough, however few callers brought them."""
+"""So many items are company enough, however few callers brought them; and while they are written, the next
+ones set out."""
+
+AT_ONCE = 2
+"""Store calls that are under way together: one is packed and sent while the server is at the other."""
 
 log = logging.getLogger(__name__)
 
@@ -54,23 +61,32 @@ class _Caller(Generic[Result]):
 _Entry: TypeAlias = tuple[Item, _Caller[Result], int]
 """What is to be written, who waits for it, and its place among that caller's items."""
 
+_Call: TypeAlias = tuple[str, set[str]]
+"""A store call under way: its topic, and the names of its timers."""
+
 
 class Coalescer(Generic[Item, Result]):
     """Gathers single calls per topic while a store call is under way, in the order in which they came.
 
-    `write(topic, items)` answers one result per item. If it fails, all of its callers get the
-    error, except that a call of many items that is refused for one of them is repeated in halves,
-    so that bad input of one caller harms no other.
+    `write(topic, items)` answers one result per item, `name` tells which timer an item is about, and `size`
+    how many bytes it has. If a call fails, all of its callers get the error, except that a call of many items
+    that is refused for one of them is repeated in halves, so that bad input of one caller harms no other.
+
+    A call of a crowd of items doesn't hold up the next one. The race: a request names a timer twice, in two
+    store calls; on two connections the later one may come first, and the earlier intent would stand. So a
+    call waits for those under way that name one of its timers.
     """
 
     def __init__(
         self,
         write: Callable[[str, Sequence[Item]], Awaitable[Sequence[Result]]],
         size: Callable[[Item], int],
+        name: Callable[[Item], str],
         clock: Clock,
     ) -> None:
         self._write = write
         self._size = size
+        self._name = name
         self._clock = clock
         self._items = self._callers = 0
         """How many items wait, and how many callers brought them."""
@@ -80,6 +96,8 @@ class Coalescer(Generic[Item, Result]):
         """For so many callers a store call waits."""
         self._waiting: dict[str, deque[_Entry[Item, Result]]] = {}
         self._wakeup = Wakeup()
+        self._under_way: list[_Call] = []
+        self._ended = Wakeup()
 
     async def submit(self, topic: str, item: Item) -> Result:
         """Write one item; raises what the store raised."""
@@ -112,11 +130,12 @@ class Coalescer(Generic[Item, Result]):
 
     async def run(self) -> None:
         """Write for ever."""
-        while True:
-            while not self._waiting:
-                await self._wakeup.wait()
-            await self._company_comes()
-            await self.step()
+        async with anyio.create_task_group() as tasks:
+            while True:
+                while not self._waiting:
+                    await self._wakeup.wait()
+                await self._company_comes()
+                await self._step(tasks)
 
     async def _company_comes(self) -> None:
         """Until as many wait as are wanted, or it takes them too long."""
@@ -126,7 +145,7 @@ class Coalescer(Generic[Item, Result]):
             await self._clock.wait(self._wakeup, left)
         self._wanted = 1
 
-    async def step(self) -> None:
+    async def _step(self, tasks: TaskGroup) -> None:
         """One store call for each topic that has something to write."""
         for topic in list(self._waiting):
             queue = self._waiting[topic]
@@ -134,19 +153,35 @@ class Coalescer(Generic[Item, Result]):
             size = came = 0
             while queue and len(batch) < MAX_PER_CALL and size < MAX_BYTES:
                 entry = queue.popleft()
-                item, caller, index = entry
+                item, _, index = entry
                 self._items -= 1
                 self._callers -= index == 0
-                if caller.told.cancelled():  # it has given up, and has to expect either
-                    continue
                 size += self._size(item)
                 came += index == 0
                 batch.append(entry)
             if not queue:
                 del self._waiting[topic]
             self._company = 1 if queue else _next_company(self._company, came)
-            if batch:
-                await self._flush(topic, batch)
+            await self._begin(tasks, topic, batch)
+
+    async def _begin(self, tasks: TaskGroup, topic: str, batch: list[_Entry[Item, Result]]) -> None:
+        """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
+        call = topic, {self._name(entry[0]) for entry in batch}
+        while len(self._under_way) == AT_ONCE or any(_meet(call, other) for other in self._under_way):
+            await self._ended.wait()
+        # Who has given up by now has to expect either.
+        batch = [entry for entry in batch if not entry[1].told.cancelled()]
+        if not batch:
+            return
+        self._under_way.append(call)
+        tasks.start_soon(self._call, call, batch)
+        while len(batch) < CROWD and call in self._under_way:
+            await self._ended.wait()
+
+    async def _call(self, call: _Call, batch: list[_Entry[Item, Result]]) -> None:
+        await self._flush(call[0], batch)
+        self._under_way.remove(call)
+        self._ended.set()
 
     async def _flush(self, topic: str, batch: list[_Entry[Item, Result]]) -> None:
         try:
@@ -173,6 +208,11 @@ def _next_company(wanted: int, came: int) -> int:
     if came < wanted:
         return max(came * 3 // 4, 1)
     return 1 if came <= 1 else min(came + 1, CROWD)
+
+
+def _meet(call: _Call, other: _Call) -> bool:
+    """Whether both are about the same timer."""
+    return call[0] == other[0] and not call[1].isdisjoint(other[1])
 
 
 def _fail(batch: Sequence[_Entry[Item, Result]], failure: RelayError) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -98,12 +99,14 @@ class Engine:
             self._sources, self._dispatcher, policies, self._link, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            partial(self._told, self._write), content_size, self._clock
+            partial(self._told, self._write), content_size, attrgetter("timer_id"), self._clock
         )
         self._registry = Registry(topics, self._clock)
         self._lookout = Lookout(topics, self._registry.known, self._clock, self._with_standing)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
-        self._cancels: Coalescer[str, Change] = Coalescer(partial(self._told, store.cancel), len, self._clock)
+        self._cancels: Coalescer[str, Change] = Coalescer(
+            partial(self._told, store.cancel), len, str, self._clock
+        )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._promoters: dict[str, Promoter] = {}
         self._tasks: TaskGroup | None = None

@@ -12,7 +12,7 @@ import pytest
 
 from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 from relay.engine.clock import Clock, SystemClock
-from relay.engine.coalescer import CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
+from relay.engine.coalescer import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
 from tests.engine.fake_clock import FakeClock, settle
 
 
@@ -25,7 +25,7 @@ class Store:
         self.open.set()
         self.slow_from = 1
         self.error: Exception | None = None
-        self.coalescer: Coalescer[str, str] = Coalescer(self.write, len, clock)
+        self.coalescer: Coalescer[str, str] = Coalescer(self.write, len, str, clock)
 
     async def write(self, topic: str, items: Sequence[str]) -> list[str]:
         self.calls.append((topic, list(items)))
@@ -215,6 +215,21 @@ async def test_a_caller_that_gives_up_before_the_call_is_left_out(store: Store) 
     assert store.written() == ["a", "stays"]
 
 
+async def test_a_caller_that_gives_up_while_its_call_waits_is_left_out(store: Store) -> None:
+    """Also where its batch has been gathered, and waits for room or for an earlier one of its name."""
+    store.open.clear()
+    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    await settle()
+    gone, stays = call(store, "x"), call(store, "stays")
+    await settle()
+    assert len(store.calls) == 1
+    gone.cancel()
+    await settle()
+    store.open.set()
+    await asyncio.gather(first, stays)
+    assert store.calls[1:] == [("t", ["stays"])]
+
+
 async def test_a_caller_that_gives_up_during_the_call_harms_no_other(store: Store) -> None:
     """Its item is written; nobody hears of it."""
     store.open.clear()
@@ -264,3 +279,80 @@ async def test_a_busy_topic_does_not_starve_another(store: Store) -> None:
     store.open.set()
     await asyncio.gather(other, *many)
     assert [topic for topic, _ in store.calls[:2]] == ["busy", "calm"]
+
+
+def crowd(first: str, *more: str) -> list[tuple[str, str]]:
+    """A batch that fills a store call, of names that nobody else has but `more`."""
+    names = [*more, *(f"{first}{n}" for n in range(500 - len(more)))]
+    return [("t", name) for name in names]
+
+
+async def test_big_batches_overlap(store: Store) -> None:
+    """The next one is on its way while the store is at the one before; not a third."""
+    store.open.clear()
+    tasks = [asyncio.create_task(store.coalescer.submit_many(crowd(name))) for name in "abc"]
+    await settle()
+    assert len(store.calls) == AT_ONCE == 2
+    store.open.set()
+    assert [len(results) for results in await asyncio.gather(*tasks)] == [500] * 3
+    assert [items[0] for _, items in store.calls] == ["a0", "b0", "c0"]
+
+
+async def test_small_batches_gather_while_a_big_one_is_under_way(store: Store) -> None:
+    """One of them overlaps it; what comes then shares the next call."""
+    store.open.clear()
+    big = asyncio.create_task(store.coalescer.submit_many(crowd("a")))
+    small = [call(store, "b")]
+    await settle()
+    small += [call(store, name) for name in "cd"]
+    await settle()
+    assert [items[0] for _, items in store.calls] == ["a0", "b"]
+    store.open.set()
+    await asyncio.gather(big, *small)
+    assert store.calls[2:] == [("t", ["c", "d"])]
+
+
+@pytest.mark.parametrize("later", [["x"], [*"abcdefgh", "x"], ["x", *(f"c{n}" for n in range(499))]], ids=len)
+async def test_timers_of_one_name_never_overtake_each_other(store: Store, later: list[str]) -> None:
+    """The later one stands: its call begins when the earlier one's has ended, whatever else is free."""
+    store.open.clear()
+    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    again = asyncio.create_task(store.coalescer.submit_many([("t", name) for name in later]))
+    await settle()
+    assert len(store.calls) == 1
+    store.open.set()
+    await asyncio.gather(first, again)
+    assert [len(items) for _, items in store.calls] == [500, len(later)]
+
+
+async def test_one_request_names_a_timer_twice(store: Store) -> None:
+    """In two of its store calls, and in a third one that need not wait."""
+    store.open.clear()
+    items = [*crowd("a", "x"), *crowd("b", "x"), *crowd("c")]
+    request = asyncio.create_task(store.coalescer.submit_many(items))
+    await settle()
+    assert len(store.calls) == 1
+    store.open.set()
+    assert await request == [item.upper() for _, item in items]
+    assert store.written() == [item for _, item in items]
+
+
+async def test_a_name_on_another_topic_is_another_timer(store: Store) -> None:
+    """Nobody waits for it."""
+    store.open.clear()
+    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    other = call(store, "x", "u")
+    await settle()
+    assert [topic for topic, _ in store.calls] == ["t", "u"]
+    store.open.set()
+    await asyncio.gather(first, other)
+
+
+async def test_a_big_batch_that_fails_makes_room(store: Store) -> None:
+    """Its callers hear of it, and its names are free."""
+    store.error = StoreUnavailable("away")
+    for _ in range(AT_ONCE + 1):
+        failed = await store.coalescer.submit_many(crowd("a"))
+        assert {type(result) for result in failed} == {StoreUnavailable}
+    store.error = None
+    assert await store.coalescer.submit_many(crowd("a")) == [item.upper() for _, item in crowd("a")]

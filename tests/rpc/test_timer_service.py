@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 
+from relay.api.timers import STRETCH, Timers
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.v1 import timer_pb2
 from relay.v1.timer_service_pb2 import (
@@ -344,6 +345,25 @@ async def test_a_batch_of_ten_thousand(relay_on_valkey: Relay, keyspace: Keyspac
     results = (await relay_on_valkey.timers.ScheduleBatch(request)).results
     assert [result.scheduled.timer.timer_id for result in results] == [f"{n}" for n in range(10_000)]
     assert list((await relay_on_valkey.timers.ScheduleBatch(ScheduleBatchRequest())).results) == []
+
+
+async def test_a_big_batch_leaves_the_loop_to_others(relay: Relay) -> None:
+    """What falls due while a batch is read or answered waits for a stretch of it. (Bad timers, since good
+    ones wait for Redis in between.)"""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    request = ScheduleBatchRequest(timers=[spec("b{")] * 10 * STRETCH)
+    response = await Timers(relay.engine).schedule_batch(request, {})
+    beside.cancel()
+    assert len(response.results) == 10 * STRETCH
+    assert turns == 20
 
 
 async def test_trace_context_in_the_metadata_is_stored(relay: Relay) -> None:
