@@ -295,7 +295,8 @@ async def serve(target: str, relay: ScriptedRelay | None = None) -> AsyncIterato
     try:
         yield relay
     finally:
-        await server.stop(None)
+        async with asyncio.timeout(PATIENCE):
+            await server.stop(None)
 
 
 def socket_target(folder: Path) -> str:
