@@ -14,8 +14,8 @@ TOPIC = "orders"
 
 
 @pytest.mark.checkout
-def test_socket_user_tags_and_three_connections(stage: Stage) -> None:
-    """Over `unix://`, with the documented ACL line alone, 2,000 timers are delivered by three connections."""
+def test_socket_user_tags_and_few_connections(stage: Stage) -> None:
+    """Over `unix://`, with the documented ACL line alone, 2,000 timers are delivered by four connections."""
     path = stage.directory / "redis.sock"
     stage.redis(config={"unixsocket": str(path)})
     rules = [rule.replace("a-long-password", "p@ss/w:rd") for rule in RULES]
@@ -35,7 +35,7 @@ def test_socket_user_tags_and_three_connections(stage: Stage) -> None:
         return stage.journal.ended().keys() == names
 
     eventually(done, "all are handled")
-    assert most == 3
+    assert most in {3, 4}, "up to three for commands, and one for hints"
     kept = {b"timers_topics", b"timers_journal:{orders}"}
     eventually(lambda: set(cast("list[bytes]", stage.client.keys())) == kept, "all is settled")
     assert relay.terminate() == 0
