@@ -59,7 +59,7 @@ class Stage:
         name: str = "relay",
         settings: Mapping[str, str] | None = None,
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = None,
         url: str | None = None,
         start: bool = True,
     ) -> Relay:

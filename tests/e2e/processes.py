@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2
 
+from tests.servers import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 """Where `tests` can be imported from, in the clone and in a copy of the suite."""
 
@@ -117,17 +119,22 @@ class Process:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
 
+def free_address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
 class Relay(Process):
     """`relay serve`. Its addresses stay the same over restarts."""
 
     def __init__(
-        self, directory: Path, name: str, redis_url: str, listen: str, settings: Mapping[str, str]
+        self, directory: Path, name: str, redis_url: str, listen: str | None, settings: Mapping[str, str]
     ) -> None:
+        listen = listen or free_address()
         defaults = {
             "RELAY_REDIS__URL": redis_url,
             "RELAY_GRPC__LISTEN": listen,
-            "RELAY_HTTP__LISTEN": "127.0.0.1:0",
-            "RELAY_API__LISTEN": "127.0.0.1:0",
+            "RELAY_HTTP__LISTEN": free_address(),
+            "RELAY_API__LISTEN": free_address(),
             "RELAY_LOG__FORMAT": "json",
         }
         super().__init__(["relay.cli", "serve"], directory / f"{name}.log", {**defaults, **settings})
