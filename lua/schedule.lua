@@ -28,22 +28,31 @@ for i = 3, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
 local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local room = tonumber(ARGV[2])
 if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
-local scores, stored, written, kept, reply, latest = {}, {}, {}, {}, {}, {}
+local scores, stored, written, kept, reply = {}, {}, {}, {}, {}
+local latest, ends = {}, {} -- by id, of what this call stores: the due time; when it expires, if it does
 local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
+
+-- A timer that this call stores. Made where somebody asks: for most it would take as long as all else.
+local function stored_here(id)
+  local expires = ends[id] or 0
+  local r = fresh(latest[id], expires)
+  if expires > 0 then r.score = own_score(0, r.due) end -- no publisher's: the record must not explain theirs
+  return r
+end
 
 -- The timer of the n-th id as it stands: as this call leaves it, if it came before.
 local function standing(n, id)
-  if latest[id] or not found[n] then return latest[id] end
-  return understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
+  if latest[id] then return stored_here(id) end
+  return found[n] and understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
 end
 
-local function note_stored(n, id, r)
-  local old = standing(n, id)
+local function note_stored(n, id, score, expires)
+  local old, due = standing(n, id), math.max(score, 0)
   if not old then
     note_taken(id, records[n])
-    return note(SCHEDULED, id, due_is(r.due) .. expires_is(r.expires))
+    return note(SCHEDULED, id, due_is(due) .. expires_is(expires))
   end
-  note(REPLACED, id, nonce_is(old.nonce) .. due_is(r.due) .. expires_is(r.expires) .. previous_due_is(old.due)
+  note(REPLACED, id, nonce_is(old.nonce) .. due_is(due) .. expires_is(expires) .. previous_due_is(old.due)
     .. adopted_is(old.adopted))
 end
 
@@ -79,14 +88,13 @@ for n, id in ipairs(ids) do
     reply[2 * n] = word
     reply[2 * n + 1] = (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or ''
   else
-    reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', number(score)
-    local r = fresh(score, expires)
-    if expires > 0 then r.score = own_score(0, score) end -- no publisher's: the record must not explain theirs
-    if JOURNAL then note_stored(n, id, r) end
-    latest[id] = r
-    scores[#scores + 1], scores[#scores + 2] = number(r.score), id
-    stored[#stored + 1], stored[#stored + 2] = id, ARGV[i + 3]
-    written[#written + 1] = id
+    local text, size = number(score), #written
+    reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', text
+    if JOURNAL then note_stored(n, id, score, expires) end
+    latest[id], ends[id] = score, expires > 0 and expires or nil
+    scores[2 * size + 1], scores[2 * size + 2] = expires > 0 and number(own_score(0, score)) or text, id
+    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[i + 3]
+    written[size + 1] = id
   end
 end
 
@@ -96,9 +104,7 @@ if #written > 0 then
   redis.call('ZADD', KEYS[1], unpack(scores))
   redis.call('HDEL', KEYS[3], unpack(written))
   redis.call('HSET', KEYS[2], unpack(stored))
-  for id, r in pairs(latest) do
-    if r.expires > 0 then kept[#kept + 1], kept[#kept + 2] = id, pack(r) end
-  end
+  for id in pairs(ends) do kept[#kept + 1], kept[#kept + 2] = id, pack(stored_here(id)) end
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
   hint(ARGV[1], before, head())
 end

@@ -62,9 +62,7 @@ THE_JOURNAL = {
         "local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE",
         "local before = NO_NONCE",
     ),
-    "the due time before is not told": Break(
-        "schedule", "previous_due_is(old.due)", "previous_due_is(r.due)"
-    ),
+    "the due time before is not told": Break("schedule", "previous_due_is(old.due)", "previous_due_is(due)"),
     "a lease voided is not told": Break("schedule", "nonce_is(old.nonce)", "nonce_is(NO_NONCE)"),
     "a cancelled lease is not told": Break("cancel", "CANCELLED, id, nonce_is(r.nonce)", "CANCELLED, id, ''"),
     "a receipt as a renewal": Break(
