@@ -65,7 +65,14 @@ TARGETS = [
         "a loaded sweep, once more, of the load", 1.0, ratio("sweep", sweep.AGAIN, ("sweep", sweep.LOAD, ""))
     ),
     Target(
-        "a claim beside a load, p99",
+        "a claim beside a load with a rate, p99",
+        10,
+        lambda found: found.get(("beside", beside.PACED, "p99")),
+        "ms",
+        at_least=False,
+    ),
+    Target(
+        "a claim beside a load without one, p99",
         10,
         lambda found: found.get(("beside", beside.LOADED, "p99")),
         "ms",
