@@ -22,7 +22,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
-from relay.store.connect import connect
+from relay.store.connect import CONNECTIONS, connect
 from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
 from relay.store.redis import RedisStore
@@ -60,7 +60,7 @@ async def bytes_per_timer(payload: int, ids: int) -> float:
 
 async def idle_relay(url: str, tasks: anyio.abc.TaskGroup) -> None:
     """A relay with a stream for each topic; it runs until the tasks are cancelled."""
-    redis = connect(url, connections=2, timeout=5.0)
+    redis = connect(url, connections=CONNECTIONS, timeout=5.0)
     hints = RedisHints(connect(url, connections=1, timeout=5.0), KeyNames())
     store = RedisStore(redis, KeyNames(), demoted=hints.renew)
     topics = RedisTopics(redis, KeyNames(), demoted=hints.renew)

@@ -24,7 +24,7 @@ from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings
 from relay.settings.keys import key_names
-from relay.store.connect import Connection, check_server, connect, follow_master, guess
+from relay.store.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
 from relay.store.promotions import Met, RedisPromotions
@@ -41,10 +41,6 @@ from relay.web.probes import probes
 from relay.web.server import HttpServer, serve_http, start_http
 
 log = logging.getLogger(__name__)
-
-CONNECTIONS = 3
-"""To Redis, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
-relay has two of them open, and one more for hints."""
 
 HEALTH_INTERVAL = 1.0
 """Seconds after which grpc.health.v1 tells of a change at the latest."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -71,14 +71,27 @@ def server_id(kind: Kind) -> str:
     return f"{kind.split('-')[0]}-{version[1]}" if version else kind
 
 
+_given: set[int] = set()
+"""Ports that were handed out here. Whoever has one may be down, or not up yet."""
+
+
 def free_port() -> int:
-    """A port for a process that may be restarted there. Not one that the system would choose: those are taken
-    by outgoing connections as well, while a process is down."""
-    while True:
-        port = 20_000 + secrets.randbelow(12_000)
+    """A port for a process that may be restarted there.
+
+    Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process is
+    down. Workers of a parallel run have ranges of their own.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 20_000 + worker % 4 * 3_000
+    ports = set(range(first, first + 3_000))
+    if ports <= _given:
+        _given.clear()
+    for port in random.SystemRandom().sample(sorted(ports - _given), len(ports - _given)):
+        _given.add(port)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise RuntimeError(f"no port is free from {first} to {first + 2_999}")
 
 
 class RunningServer:

@@ -20,7 +20,7 @@ from bench.applications.tally import say
 from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
 from relay.engine.engine import Engine
-from relay.store.connect import connect
+from relay.store.connect import CONNECTIONS, connect
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
@@ -35,7 +35,7 @@ async def main(url: str, topic: str, engines: int) -> None:
     """Until SIGTERM."""
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         for _ in range(engines):
-            redis = await stack.enter_async_context(connect(url, connections=2, timeout=30))
+            redis = await stack.enter_async_context(connect(url, connections=CONNECTIONS, timeout=30))
             listener = await stack.enter_async_context(connect(url, connections=1, timeout=30))
             hints = RedisHints(listener)
             store, topics = RedisStore(redis), RedisTopics(redis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 
 from relay.api import translate
 from relay.api.errors import kind
@@ -38,6 +39,8 @@ class Timers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # Long batches take turns: stretch by stretch among each other the first would end with the last.
+        self._reading, self._answering = asyncio.Lock(), asyncio.Lock()
 
     async def schedule(
         self, request: service.ScheduleRequest, trace: Mapping[str, str]
@@ -69,27 +72,30 @@ class Timers:
     ) -> service.ScheduleBatchResponse:
         outcomes: list[tuple[str, NewTimer] | RelayError] = []
         limits: dict[str, int] = {}
-        for number, spec in enumerate(specs, 1):
-            if number % STRETCH == 0:
-                await asyncio.sleep(0)
-            try:
-                outcomes.append(self._new_timer(spec, trace, limits, create=create))
-            except InvalidField as failure:
-                outcomes.append(failure)
+        long = len(specs) > STRETCH
+        async with self._reading if long else nullcontext():
+            for number, spec in enumerate(specs, 1):
+                if number % STRETCH == 0:
+                    await asyncio.sleep(0)
+                try:
+                    outcomes.append(self._new_timer(spec, trace, limits, create=create))
+                except InvalidField as failure:
+                    outcomes.append(failure)
         good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
         stored = iter(await self._engine.schedule_many(good))
         results = translate.ScheduleResults()
-        for number, outcome in enumerate(outcomes, 1):
-            if number % STRETCH == 0:
-                await asyncio.sleep(0)
-            if isinstance(outcome, RelayError):
-                results.response.results.append(_error(outcome))
-                continue
-            (topic, timer), result = outcome, next(stored)
-            if isinstance(result, RelayError):
-                results.response.results.append(_error(result))
-            else:
-                results.add(topic, timer.timer_id, result)
+        async with self._answering if long else nullcontext():
+            for number, outcome in enumerate(outcomes, 1):
+                if number % STRETCH == 0:
+                    await asyncio.sleep(0)
+                if isinstance(outcome, RelayError):
+                    results.response.results.append(_error(outcome))
+                    continue
+                (topic, timer), result = outcome, next(stored)
+                if isinstance(result, RelayError):
+                    results.response.results.append(_error(result))
+                else:
+                    results.add(topic, timer.timer_id, result)
         return results.response
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:

@@ -166,22 +166,26 @@ class Coalescer(Generic[Item, Result]):
 
     async def _begin(self, tasks: TaskGroup, topic: str, batch: list[_Entry[Item, Result]]) -> None:
         """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
-        call = topic, {self._name(entry[0]) for entry in batch}
-        while len(self._under_way) == AT_ONCE or any(_meet(call, other) for other in self._under_way):
+        while True:
+            # Who has given up has to expect either, and keeps nobody waiting.
+            batch = [entry for entry in batch if not entry[1].told.cancelled()]
+            if not batch:
+                return
+            call = topic, {self._name(entry[0]) for entry in batch}
+            if len(self._under_way) < AT_ONCE and not any(_meet(call, other) for other in self._under_way):
+                break
             await self._ended.wait()
-        # Who has given up by now has to expect either.
-        batch = [entry for entry in batch if not entry[1].told.cancelled()]
-        if not batch:
-            return
         self._under_way.append(call)
         tasks.start_soon(self._call, call, batch)
         while len(batch) < CROWD and call in self._under_way:
             await self._ended.wait()
 
     async def _call(self, call: _Call, batch: list[_Entry[Item, Result]]) -> None:
-        await self._flush(call[0], batch)
-        self._under_way.remove(call)
-        self._ended.set()
+        try:
+            await self._flush(call[0], batch)
+        finally:
+            self._under_way.remove(call)
+            self._ended.set()
 
     async def _flush(self, topic: str, batch: list[_Entry[Item, Result]]) -> None:
         try:

@@ -25,6 +25,10 @@ from relay.store.sentinel import MasterConnection, MasterTlsConnection, Sentinel
 
 OLDEST = (6, 2)
 
+CONNECTIONS = 3
+"""Of a relay, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
+relay has two of them open, and one more for hints."""
+
 FOLLOW = 1.0
 """Seconds between two questions to Sentinel; so long at most are we behind it."""
 

@@ -22,7 +22,7 @@ def running_relay(settings: Mapping[str, str] | None = None) -> Iterator[Relay]:
     except ServerMissing as missing:
         pytest.skip(str(missing))
     directory = Path(tempfile.mkdtemp(prefix="relay-client-"))
-    relay = Relay(directory, "relay", server.url, "127.0.0.1:0", settings or {})
+    relay = Relay(directory, "relay", server.url, None, settings or {})
     try:
         relay.start()
         yield relay

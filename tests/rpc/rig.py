@@ -21,7 +21,7 @@ from relay.core.ports import TimerStore, TopicStore, WakeHints
 from relay.engine.engine import Engine
 from relay.engine.session import Session
 from relay.rpc import server as rpc
-from relay.store.connect import connect
+from relay.store.connect import CONNECTIONS, connect
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
@@ -221,7 +221,7 @@ async def served(
 async def on_server(server: RunningServer) -> AsyncIterator[Relay]:
     """Serve an engine on a real server."""
     async with (
-        connect(server.url, connections=2, timeout=5.0) as redis,
+        connect(server.url, connections=CONNECTIONS, timeout=5.0) as redis,
         connect(server.url, connections=1, timeout=5.0) as listener,
         anyio.create_task_group() as tasks,
     ):

@@ -366,6 +366,21 @@ async def test_a_big_batch_leaves_the_loop_to_others(relay: Relay) -> None:
     assert turns == 20
 
 
+async def test_big_batches_take_turns(relay: Relay) -> None:
+    """Read and answered stretch by stretch in between each other, the first would be done with the last."""
+    timers, done = Timers(relay.engine), []
+
+    async def batch(number: int) -> None:
+        request = ScheduleBatchRequest(timers=[spec("b{")] * 10 * STRETCH)
+        await timers.schedule_batch(request, {})
+        done.append((number, asyncio.get_running_loop().time()))
+
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*map(batch, range(8)))
+    assert [number for number, _ in done] == list(range(8))
+    assert done[0][1] - began < 0.5 * (done[-1][1] - began)
+
+
 async def test_trace_context_in_the_metadata_is_stored(relay: Relay) -> None:
     """Of Schedule and of each timer of a batch; headers of the timer itself win; other metadata stays out."""
     metadata = (("traceparent", "00-1-2-01"), ("tracestate", "a=b"), ("x-other", "no"))
