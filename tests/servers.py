@@ -78,8 +78,8 @@ _given: set[int] = set()
 def free_port() -> int:
     """A port for a process that may be restarted there.
 
-    Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process is
-    down. Workers of a parallel run have ranges of their own.
+    Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process
+    is down. Workers of a parallel run have ranges of their own.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = 20_000 + worker % 4 * 3_000
