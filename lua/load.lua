@@ -96,8 +96,7 @@ local function records_of(expires)
   local kept = {}
   for _, n in ipairs(chosen) do
     if (expires[n] or 0) > 0 then
-      local r = fresh(tonumber(ARGV[2 * n + 5]), expires[n])
-      r.score = own_score(0, r.due)
+      local r = expiring(tonumber(ARGV[2 * n + 5]), expires[n])
       ARGV[2 * n + 5] = number(r.score)
       kept[#kept + 1], kept[#kept + 2] = ids[n], pack(r)
     end

@@ -76,6 +76,13 @@ local function fresh(score, expires)
     due = math.max(score, 0), expires = expires, nonce = NO_NONCE, occurrence = NO_NONCE }
 end
 
+-- That of one that expires. Its score is no publisher's, whose the record must not explain.
+local function expiring(score, expires)
+  local r = fresh(score, expires)
+  r.score = own_score(0, r.due)
+  return r
+end
+
 -- What a timer's score and record mean together.
 --   score explained by the record   the record stands
 --   no record                       a new intent, due = score

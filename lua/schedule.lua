@@ -29,20 +29,13 @@ local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local room = tonumber(ARGV[2])
 if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
 local scores, stored, written, kept, reply = {}, {}, {}, {}, {}
-local latest, ends = {}, {} -- by id, of what this call stores: the due time; when it expires, if it does
+local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
 local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 
--- A timer that this call stores. Made where somebody asks: for most it would take as long as all else.
-local function stored_here(id)
-  local expires = ends[id] or 0
-  local r = fresh(latest[id], expires)
-  if expires > 0 then r.score = own_score(0, r.due) end -- no publisher's: the record must not explain theirs
-  return r
-end
-
--- The timer of the n-th id as it stands: as this call leaves it, if it came before.
+-- The timer of the n-th id as it stands: as this call leaves it, if it came before. Most records are made only here,
+-- where somebody asks: one takes as long as all else that is done for a timer.
 local function standing(n, id)
-  if latest[id] then return stored_here(id) end
+  if latest[id] then return keeping[id] or fresh(latest[id], 0) end
   return found[n] and understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
 end
 
@@ -91,8 +84,8 @@ for n, id in ipairs(ids) do
     local text, size = number(score), #written
     reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', text
     if JOURNAL then note_stored(n, id, score, expires) end
-    latest[id], ends[id] = score, expires > 0 and expires or nil
-    scores[2 * size + 1], scores[2 * size + 2] = expires > 0 and number(own_score(0, score)) or text, id
+    latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
+    scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id
     stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[i + 3]
     written[size + 1] = id
   end
@@ -104,7 +97,7 @@ if #written > 0 then
   redis.call('ZADD', KEYS[1], unpack(scores))
   redis.call('HDEL', KEYS[3], unpack(written))
   redis.call('HSET', KEYS[2], unpack(stored))
-  for id in pairs(ends) do kept[#kept + 1], kept[#kept + 2] = id, pack(stored_here(id)) end
+  for id, r in pairs(keeping) do kept[#kept + 1], kept[#kept + 2] = id, pack(r) end
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
   hint(ARGV[1], before, head())
 end

@@ -55,6 +55,11 @@ def ratio(measure: str, name: str, beneath: Key) -> Callable[[dict[Key, float]],
     return of
 
 
+def value(measure: str, name: str, stat: str) -> Callable[[dict[Key, float]], float | None]:
+    """One figure of a run: its measure, name and statistic."""
+    return lambda found: found.get((measure, name, stat))
+
+
 CEILING = ("load", load.RAW, "")
 TARGETS = [
     Target("unguarded write, of raw pipelines", 0.70, ratio("load", load.WRITE, CEILING)),
@@ -67,24 +72,18 @@ TARGETS = [
     Target(
         "a claim beside a load with a rate, p99",
         10,
-        lambda found: found.get(("beside", beside.PACED, "p99")),
+        value("beside", beside.PACED, "p99"),
         "ms",
         at_least=False,
     ),
     Target(
         "a claim beside a load without one, p99",
         10,
-        lambda found: found.get(("beside", beside.LOADED, "p99")),
+        value("beside", beside.LOADED, "p99"),
         "ms",
         at_least=False,
     ),
-    Target(
-        "memory of an audit",
-        4.0,
-        lambda found: found.get(("audit", audit.MEMORY, "")),
-        "GiB",
-        at_least=False,
-    ),
+    Target("memory of an audit", 4.0, value("audit", audit.MEMORY, ""), "GiB", at_least=False),
 ]
 """Each measure's file adds its own."""
 

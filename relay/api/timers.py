@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from relay.api import translate
 from relay.api.errors import kind
@@ -24,6 +24,8 @@ STRETCH = 250
 DEFAULT_PAGE = 100
 TRACE_CONTEXT = ("traceparent", "tracestate")
 
+_T = TypeVar("_T")
+
 FILTERS = {
     pb.TIMER_STATE_UNSPECIFIED: None,
     pb.TIMER_STATE_PENDING: TimerState.PENDING,
@@ -39,7 +41,6 @@ class Timers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # Long batches take turns: stretch by stretch among each other the first would end with the last.
         self._reading, self._answering = asyncio.Lock(), asyncio.Lock()
 
     async def schedule(
@@ -72,22 +73,21 @@ class Timers:
     ) -> service.ScheduleBatchResponse:
         outcomes: list[tuple[str, NewTimer] | RelayError] = []
         limits: dict[str, int] = {}
-        long = len(specs) > STRETCH
-        async with self._reading if long else nullcontext():
-            for number, spec in enumerate(specs, 1):
-                if number % STRETCH == 0:
-                    await asyncio.sleep(0)
+
+        def read(some: Sequence[pb.TimerSpec]) -> None:
+            for spec in some:
                 try:
                     outcomes.append(self._new_timer(spec, trace, limits, create=create))
                 except InvalidField as failure:
                     outcomes.append(failure)
+
+        await _by_stretches(self._reading, specs, read)
         good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
         stored = iter(await self._engine.schedule_many(good))
         results = translate.ScheduleResults()
-        async with self._answering if long else nullcontext():
-            for number, outcome in enumerate(outcomes, 1):
-                if number % STRETCH == 0:
-                    await asyncio.sleep(0)
+
+        def answer(some: Sequence[tuple[str, NewTimer] | RelayError]) -> None:
+            for outcome in some:
                 if isinstance(outcome, RelayError):
                     results.response.results.append(_error(outcome))
                     continue
@@ -96,6 +96,8 @@ class Timers:
                     results.response.results.append(_error(result))
                 else:
                     results.add(topic, timer.timer_id, result)
+
+        await _by_stretches(self._answering, outcomes, answer)
         return results.response
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:
@@ -161,6 +163,20 @@ class Timers:
 
     def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
         return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
+
+
+async def _by_stretches(
+    turn: asyncio.Lock, items: Sequence[_T], work: Callable[[Sequence[_T]], None]
+) -> None:
+    """Do the work on all of them; others have the loop in between. Long batches take turns: stretch by
+    stretch among each other, the first would end with the last."""
+    if len(items) <= STRETCH:
+        work(items)
+        return
+    async with turn:
+        for start in range(0, len(items), STRETCH):
+            await asyncio.sleep(0)
+            work(items[start : start + STRETCH])
 
 
 def _create(mode: service.ScheduleMode) -> bool:

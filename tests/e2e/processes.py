@@ -151,9 +151,6 @@ class Relay(Process):
             lambda: self._serving(skip), f"{self.name} serves: {self.output()[-2000:]}", START_TIMEOUT
         )
         self.target, self.http, self.api = serving["grpc"], serving["http"], serving["api"]
-        self._settings |= {"RELAY_GRPC__LISTEN": self.target, "RELAY_HTTP__LISTEN": self.http}
-        if self.api != "off":
-            self._settings["RELAY_API__LISTEN"] = self.api
         eventually(lambda: self.health() == "SERVING", f"{self.name} is SERVING")
 
     def _serving(self, skip: int) -> dict[str, Any]:

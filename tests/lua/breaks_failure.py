@@ -115,7 +115,7 @@ THE_TERMS = {
     ),
     "conditions on nothing hold": Break("schedule", "word = 'GONE'", "word = word"),
     "conditions overlook their own call": Break(
-        "schedule", "if latest[id] then return stored_here(id) end", ""
+        "schedule", "if latest[id] then return keeping[id] or fresh(latest[id], 0) end", ""
     ),
     "cancel without asking": Break(
         "cancel", "if there and (condition ~= '' or JOURNAL) then", "if false then"
@@ -123,11 +123,9 @@ THE_TERMS = {
     "cancelled twice in a call": Break(
         "cancel", "local there, r = scores[n] and not seen[id], nil", "local there, r = scores[n], nil"
     ),
-    "expiry not written": Break("schedule", "for id in pairs(ends) do", "for id in pairs({}) do"),
+    "expiry not written": Break("schedule", "for id, r in pairs(keeping) do", "for id, r in pairs({}) do"),
     "expiry not looked at": Break("claim", "local expired = r.expires > 0 and", "local expired = false and"),
-    "expiry on the publishers' grid": Break(
-        "schedule", "if expires > 0 then r.score = own_score(0, r.due) end", ""
-    ),
+    "expiry on the publishers' grid": Break("prelude", "r.score = own_score(0, r.due)", ""),
     "expiry by adding doubles": Break(
         "schedule", "(math.floor(score * 1e6 + 0.5) + value) / 1e6", "score + value / 1e6"
     ),
