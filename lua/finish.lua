@@ -105,11 +105,8 @@ end
 -- A new intent, of this group alone: the entry is acknowledged, so that the stream can be trimmed, and the timer
 -- waits beside it.
 function verbs.reschedule(id, _, _, _, detail)
-  local word, rest = cut(detail)
-  local value, envelope = cut(rest)
-  local score = tonumber(value)
-  if word == 'in' then score = (now_us + score) / 1e6 end
-  score = math.min(score, LATEST)
+  local when, envelope = cut(detail)
+  local score = math.min(instant(when, now_us), LATEST)
   local it = entry_at(id)
   if not it then return lost(id) end
   move(id, score)

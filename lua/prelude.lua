@@ -39,6 +39,12 @@ local function time_us()
   return t[1] * 1000000 + t[2]
 end
 
+-- The score of an instant as callers say it: a score, or '+' and microseconds from now.
+local function instant(when, now_us)
+  local value = tonumber(when)
+  return string.byte(when) == 43 and (now_us + value) / 1e6 or value
+end
+
 local function whole_us(score) return math.floor(score * 1e6 + 0.5) / 1e6 == score end
 
 -- The score of an instant that we choose, never before the due time.

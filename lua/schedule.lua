@@ -3,14 +3,14 @@
 -- KEYS    timeline, payloads, leases
 -- ARGV[1] channel of wake hints
 -- ARGV[2] most timers that the topic may hold, 0: no limit
--- ARGV    then four for each timer: timer_id, when, score | delay in microseconds, envelope
---           when: 'at' | 'in', and then, if wanted, each behind a semicolon and in this order:
+-- ARGV    then three for each timer: timer_id, when, envelope
+--           when: see `instant`; and then, if wanted, each behind a semicolon and in this order:
 --             'e' and a score          it expires then
 --             'x' and microseconds     it expires so long after its due time
 --             'c'                      only if there is no such timer
 --             'p', 'd' and a score     only if; see `refuses`
--- Returns { now in microseconds, then for each timer a word and a score }
---           'CREATED', 'REPLACED'      its due time
+-- Returns { now in microseconds, then for each timer that is not simply new its place, from 1, a word and a text }
+--           'REPLACED'                 ''
 --           'UNCHANGED', 'IN_FLIGHT'   the due time of the timer that is there; nothing was written
 --           'GONE'                     '': a condition, and no timer to hold it against
 --           'FULL'                     '': the topic is at its limit
@@ -24,11 +24,11 @@ if bad then return bad end
 
 local now_us = time_us()
 local ids = {}
-for i = 3, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local room = tonumber(ARGV[2])
 if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
-local scores, stored, written, kept, reply = {}, {}, {}, {}, {}
+local scores, stored, written, kept, reply = {}, {}, {}, {}, { string.format('%.0f', now_us) }
 local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
 local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 
@@ -49,14 +49,18 @@ local function note_stored(n, id, score, expires)
     .. adopted_is(old.adopted))
 end
 
+local function say(n, word, text)
+  local size = #reply
+  reply[size + 1], reply[size + 2], reply[size + 3] = n, word, text
+end
+
 for n, id in ipairs(ids) do
-  local i = 4 * n - 1
-  local when, score = ARGV[i + 1], tonumber(ARGV[i + 2])
-  if string.sub(when, 1, 2) == 'in' then score = (now_us + score) / 1e6 end
+  local when, options = cut(ARGV[3 * n + 1])
+  local score = instant(when, now_us)
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end
   local word, expires, there = nil, 0, found[n] or latest[id]
-  if #when > 2 then
-    local option, rest = cut(string.sub(when, 4))
+  if options ~= '' then
+    local option, rest = cut(options)
     while option ~= '' do
       local kind, value = string.sub(option, 1, 1), tonumber(string.sub(option, 2))
       if kind == 'e' then
@@ -78,15 +82,14 @@ for n, id in ipairs(ids) do
     if room < 0 then word = 'FULL' end
   end
   if word then
-    reply[2 * n] = word
-    reply[2 * n + 1] = (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or ''
+    say(n, word, (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or '')
   else
     local text, size = number(score), #written
-    reply[2 * n], reply[2 * n + 1] = there and 'REPLACED' or 'CREATED', text
+    if there then say(n, 'REPLACED', '') end
     if JOURNAL then note_stored(n, id, score, expires) end
     latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
     scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id
-    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[i + 3]
+    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[3 * n + 2]
     written[size + 1] = id
   end
 end
@@ -102,5 +105,4 @@ if #written > 0 then
   hint(ARGV[1], before, head())
 end
 
-reply[1] = string.format('%.0f', now_us)
 return answer(reply)

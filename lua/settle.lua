@@ -10,7 +10,7 @@
 --           'release'     any of 'r' (it was received: count the attempt), 's' (deliver it alone), 'u' (it
 --                         was never sent: the claim does not count); ';'; microseconds until it is due again
 --           'reject'      the reason of its death, a word; ';'; the error
---           'reschedule'  'at' | 'in'; ';'; score | delay in microseconds; ';'; envelope, or '' to keep it
+--           'reschedule'  when, see `instant`; ';'; envelope, or '' to keep it
 -- Returns { score of the next timer or '', then for each timer that is no simple success its place among
 --           the ids, from 1, and a word: 'STALE' | 'GONE', or the reason of its death: that of 'reject',
 --           'attempts' | 'claims' | 'age' }
@@ -109,11 +109,8 @@ end
 
 -- A new intent, like that of a publisher: no record, and a score off our grid.
 function verbs.reschedule(id, r, detail)
-  local word, rest = cut(detail)
-  local value, envelope = cut(rest)
-  local score = tonumber(value)
-  if word == 'in' then score = (now_us + score) / 1e6 end
-  score = math.min(score, LATEST)
+  local when, envelope = cut(detail)
+  local score = math.min(instant(when, now_us), LATEST)
   forgotten[#forgotten + 1] = id
   moved[#moved + 1], moved[#moved + 2] = score, id
   if JOURNAL then note_end(id, due_is(score) .. previous_due_is(r.due)) end

@@ -57,7 +57,7 @@ class Loop:
         """Store a batch, due in an hour."""
         args: list[Argument] = [self._channel, 0]
         for number in range(first, first + self._batch):
-            args += (f"timer-{number}", "in", 3_600_000_000, self._stored)
+            args += (f"timer-{number}", "+3600000000", self._stored)
         await self._scripts.run("schedule", self._topic, *args)
 
     async def drain(self, timers: int, *, overlap: bool) -> int:

@@ -271,8 +271,8 @@ class BulkStore:
         args: list[Argument] = [self.keys.channel(part.topic), 0]
         for n, timer_id in enumerate(part.timer_ids):
             expires = part.expires[n] if part.expires else None
-            word = "at" if expires is None else f"at;e{to_score(expires)!r}"
-            args += (timer_id, word, repr(to_score(part.due[n])), part.envelopes[n])
+            terms = "" if expires is None else f";e{to_score(expires)!r}"
+            args += (timer_id, f"{to_score(part.due[n])!r}{terms}", part.envelopes[n])
         self.script("schedule+journal", part.topic, *args, keep)
 
     # ------------------------------------------------------------------ scripts

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField
-from relay.core.instants import SECOND, from_score, to_score
+from relay.core.instants import EXACT, SECOND, from_score, to_score
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.outcomes import (
     NO_LIMITS,
@@ -93,13 +93,17 @@ class RedisStore:
         """See `TimerStore.schedule`. One script call."""
         args: list[bytes | str | int] = [self._keys.channel(topic), max_waiting]
         for timer in timers:
-            args += (timer.timer_id, *_when(timer))
-            args.append(envelope.encode(timer.payload, timer.headers, timer.content_type))
-        reply = await self._run("schedule", topic, *args)
-        return [
-            Scheduled(from_score(float(reply[i + 1])) if reply[i + 1] else None, _CHANGES[reply[i]])
-            for i in range(1, len(reply), 2)
-        ]
+            content = envelope.encode(timer.payload, timer.headers, timer.content_type)
+            args += (timer.timer_id, _when(timer), content)
+        time, *others = await self._run("schedule", topic, *args)
+        now = int(time)
+        results = [Scheduled(_due(timer, now), _CREATED) for timer in timers]
+        for place, word, score in zip(others[::3], others[1::3], others[2::3], strict=True):
+            result = results[place - 1]
+            result.change = _CHANGES[word]
+            if not result.stored:
+                result.due = from_score(float(score)) if score else None
+        return results
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
@@ -196,6 +200,7 @@ class RedisStore:
 
 
 _ACK = Verb.ACK
+_CREATED = Change.CREATED  # looked up for each timer, both are dear: Python 3.11's enums do it in Python
 VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
 SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
 _CHANGES = {change.value.encode(): change for change in Change}
@@ -212,18 +217,26 @@ def limit_words(limits: Limits) -> tuple[str | int, ...]:
     )
 
 
-def _when(timer: NewTimer) -> tuple[str, str | int]:
-    """The two arguments that say when, and on what terms."""
-    word, value = ("at", repr(to_score(timer.due))) if timer.due is not None else ("in", timer.delay or 0)
+def _when(timer: NewTimer) -> str:
+    """When, and on what terms; see `schedule.lua`."""
+    when = f"+{timer.delay or 0}" if timer.due is None else repr(to_score(timer.due))
     if timer.expires is not None:
-        word += f";e{to_score(timer.expires)!r}"
+        when += f";e{to_score(timer.expires)!r}"
     elif timer.expires_after is not None:
-        word += f";x{timer.expires_after}"
+        when += f";x{timer.expires_after}"
     if timer.create:
-        word += ";c"
+        when += ";c"
     if timer.condition is not NO_CONDITION:
-        word += f";{_condition(timer.condition)}"
-    return word, value
+        when += f";{_condition(timer.condition)}"
+    return when
+
+
+def _due(timer: NewTimer, now: int) -> int:
+    """The due time that a script which ran at `now` gave it: the same sums, with the same roundings."""
+    due = now + (timer.delay or 0) if timer.due is None else timer.due
+    if due < EXACT:
+        return due
+    return from_score((now + float(timer.delay or 0)) / SECOND if timer.due is None else to_score(due))
 
 
 def _condition(condition: Condition) -> str:
@@ -257,7 +270,7 @@ def _detail(settlement: Settlement) -> str | bytes:
     if verb is Verb.RESCHEDULE and settlement.again is not None:
         again = settlement.again
         stored = envelope.encode(again.payload, again.headers, again.content_type)
-        return ";".join((*map(str, _when(again)), "")).encode() + (stored if settlement.new_content else b"")
+        return f"{_when(again)};".encode() + (stored if settlement.new_content else b"")
     return ""
 
 

@@ -152,8 +152,8 @@ THE_TERMS = {
     ),
     "reschedule cuts the payload": Break(
         "settle",
-        "local value, envelope = cut(rest)",
-        "local value, envelope = cut(rest)\n  envelope = cut(envelope)",
+        "local when, envelope = cut(detail)",
+        "local when, envelope = cut(detail)\n  envelope = cut(envelope)",
     ),
     "reschedule without the fence": Break(
         "settle",
@@ -161,9 +161,11 @@ THE_TERMS = {
         "elseif verb == 'reschedule' or holds(score, records[n], nonce) then",
     ),
     "reschedule takes a delay for an instant": Break(
-        "settle", "if word == 'in' then score", "if false then score"
+        "prelude", "return string.byte(when) == 43 and", "return false and"
     ),
-    "reschedule past 9999": Break("settle", "score = math.min(score, LATEST)", ""),
+    "reschedule past 9999": Break(
+        "settle", "math.min(instant(when, now_us), LATEST)", "instant(when, now_us)"
+    ),
 }
 
 THE_PEOPLE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.core.errors import InvalidField
-from relay.core.instants import LATEST, SECOND
+from relay.core.instants import EXACT, LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, NewTimer, Scheduled
 from relay.store import envelope
@@ -35,6 +35,19 @@ async def test_after_a_delay(bench: Bench) -> None:
     results = await bench.store.schedule(bench.topic, [new("a", delay=delay)])
     assert results == [Scheduled(NOW + delay, Change.CREATED)]
     assert bench.state() == alone("a", score(NOW + delay), stored=NEW)
+
+
+async def test_what_is_told_is_what_is_there(bench: Bench) -> None:
+    """Most due times are told without a word of the script's: also those that no double holds exactly."""
+    whens = [0, 1, SECOND, EXACT - NOW - 1, EXACT - NOW, EXACT + 7, 2**54 + 1, 2**57 + 17, LATEST - NOW]
+    timers = [new(f"due-{when}", due=NOW + when) for when in whens]
+    timers += [new(f"delay-{when}", delay=when) for when in whens]
+    told = await bench.store.schedule(bench.topic, timers)
+    assert all(result.change is Change.CREATED for result in told)
+    found = [await bench.store.get(bench.topic, timer.timer_id) for timer in timers]
+    assert [result.due for result in told] == [stored and stored.due for stored in found]
+    again = await bench.store.schedule(bench.topic, timers)
+    assert again == [Scheduled(result.due, Change.REPLACED) for result in told]
 
 
 async def test_over_another_timer(bench: Bench) -> None:
