@@ -6,6 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
@@ -50,16 +53,30 @@ class _Caller(Generic[Result]):
         self._results: list[Any] = [None] * items
         self._left = items
 
-    def tell(self, index: int, result: Result | RelayError) -> None:
-        """What became of an item."""
-        self._results[index] = result
-        self._left -= 1
+    def tell(self, place: int, results: Sequence[Result | RelayError]) -> None:
+        """What became of the items from `place` on."""
+        self._results[place : place + len(results)] = results
+        self._left -= len(results)
         if not self._left and not self.told.done():  # else it has gone
             self.told.set_result(self._results)
 
 
-_Entry: TypeAlias = tuple[Item, _Caller[Result], int]
-"""What is to be written, who waits for it, and its place among that caller's items."""
+@dataclass(slots=True)
+class _Share(Generic[Item, Result]):
+    """Items of one caller that go together: neighbours among all that it brought, from `place` on."""
+
+    caller: _Caller[Result]
+    place: int
+    items: Sequence[Item]
+
+    def cut(self, count: int) -> tuple[_Share[Item, Result], _Share[Item, Result]]:
+        """The first so many, and the others."""
+        rest = _Share(self.caller, self.place + count, self.items[count:])
+        return _Share(self.caller, self.place, self.items[:count]), rest
+
+
+_Batch: TypeAlias = list[_Share[Item, Result]]
+"""What goes into one store call."""
 
 _Call: TypeAlias = tuple[str, set[str]]
 """A store call under way: its topic, and the names of its timers."""
@@ -94,14 +111,17 @@ class Coalescer(Generic[Item, Result]):
         """So many callers waken the loop."""
         self._company = 1
         """For so many callers a store call waits."""
-        self._waiting: dict[str, deque[_Entry[Item, Result]]] = {}
+        self._waiting: dict[str, deque[_Share[Item, Result]]] = {}
         self._wakeup = Wakeup()
         self._under_way: list[_Call] = []
         self._ended = Wakeup()
+        """A call has, or a caller has gone."""
 
     async def submit(self, topic: str, item: Item) -> Result:
         """Write one item; raises what the store raised."""
-        (result,) = await self.submit_many([(topic, item)])
+        caller: _Caller[Result] = _Caller(1)
+        self._queue(topic).append(_Share(caller, 0, (item,)))
+        (result,) = await self._told(caller, 1)
         if isinstance(result, RelayError):
             raise result
         return result
@@ -111,16 +131,28 @@ class Coalescer(Generic[Item, Result]):
         if not items:
             return []
         caller: _Caller[Result] = _Caller(len(items))
-        for index, (topic, item) in enumerate(items):
-            queue = self._waiting.get(topic)
-            if queue is None:
-                queue = self._waiting[topic] = deque()
-            queue.append((item, caller, index))
-        self._items += len(items)
+        place = 0
+        for topic, some in groupby(items, itemgetter(0)):
+            share = _Share(caller, place, [item for _, item in some])
+            self._queue(topic).append(share)
+            place += len(share.items)
+        return await self._told(caller, place)
+
+    def _queue(self, topic: str) -> deque[_Share[Item, Result]]:
+        """What waits of the topic, which something is about to."""
+        return self._waiting.setdefault(topic, deque())
+
+    async def _told(self, caller: _Caller[Result], items: int) -> list[Result | RelayError]:
+        """What became of the items that a caller has just brought."""
+        self._items += items
         self._callers += 1
         if self._is_company:
             self._wakeup.set()
-        return await caller.told
+        try:
+            return await caller.told
+        except asyncio.CancelledError:
+            self._ended.set()  # what it brought may be all that waits for a call under way, before others
+            raise
 
     @property
     def _is_company(self) -> bool:
@@ -149,60 +181,90 @@ class Coalescer(Generic[Item, Result]):
         """One store call for each topic that has something to write."""
         for topic in list(self._waiting):
             queue = self._waiting[topic]
-            batch: list[_Entry[Item, Result]] = []
-            size = came = 0
-            while queue and len(batch) < MAX_PER_CALL and size < MAX_BYTES:
-                entry = queue.popleft()
-                item, _, index = entry
-                self._items -= 1
-                self._callers -= index == 0
-                size += self._size(item)
-                came += index == 0
-                batch.append(entry)
+            batch: _Batch[Item, Result] = []
+            count = size = came = 0
+            while queue and count < MAX_PER_CALL and size < MAX_BYTES:
+                share = self._next_share(queue, MAX_PER_CALL - count, MAX_BYTES - size)
+                batch.append(share)
+                count += len(share.items)
+                size += self._weight(share)
+                came += share.place == 0
+            self._items -= count
+            self._callers -= came
             if not queue:
                 del self._waiting[topic]
             self._company = 1 if queue else _next_company(self._company, came)
             await self._begin(tasks, topic, batch)
 
-    async def _begin(self, tasks: TaskGroup, topic: str, batch: list[_Entry[Item, Result]]) -> None:
+    def _next_share(self, queue: deque[_Share[Item, Result]], most: int, room: int) -> _Share[Item, Result]:
+        """The first one, or what of it goes into so many items and bytes; the last one need not go wholly."""
+        share = queue.popleft()
+        if len(share.items) <= most and self._weight(share) <= room:
+            return share
+        sizes = enumerate(accumulate(map(self._size, share.items[:most])), 1)
+        fitting = next((count for count, size in sizes if size >= room), most)
+        if fitting < len(share.items):
+            share, rest = share.cut(fitting)
+            queue.appendleft(rest)
+        return share
+
+    def _weight(self, share: _Share[Item, Result]) -> int:
+        return sum(map(self._size, share.items))
+
+    async def _begin(self, tasks: TaskGroup, topic: str, batch: _Batch[Item, Result]) -> None:
         """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
         while True:
             # Who has given up has to expect either, and keeps nobody waiting.
-            batch = [entry for entry in batch if not entry[1].told.cancelled()]
+            batch = [share for share in batch if not share.caller.told.cancelled()]
             if not batch:
                 return
-            call = topic, {self._name(entry[0]) for entry in batch}
+            items = list(chain.from_iterable(share.items for share in batch))
+            call = topic, set(map(self._name, items))
             if len(self._under_way) < AT_ONCE and not any(_meet(call, other) for other in self._under_way):
                 break
             await self._ended.wait()
         self._under_way.append(call)
         tasks.start_soon(self._call, call, batch)
-        while len(batch) < CROWD and call in self._under_way:
+        while len(items) < CROWD and call in self._under_way:
             await self._ended.wait()
 
-    async def _call(self, call: _Call, batch: list[_Entry[Item, Result]]) -> None:
+    async def _call(self, call: _Call, batch: _Batch[Item, Result]) -> None:
         try:
             await self._flush(call[0], batch)
         finally:
             self._under_way.remove(call)
             self._ended.set()
 
-    async def _flush(self, topic: str, batch: list[_Entry[Item, Result]]) -> None:
+    async def _flush(self, topic: str, batch: _Batch[Item, Result]) -> None:
+        items = list(chain.from_iterable(share.items for share in batch))
         try:
-            results = await self._write(topic, [entry[0] for entry in batch])
+            results = await self._write(topic, items)
+            if len(results) != len(items):
+                raise RuntimeError(f"{len(results)} results for {len(items)} items")
         except RelayError as failure:
-            if len(batch) > 1 and isinstance(failure, InvalidField):
-                middle = len(batch) // 2
-                await self._flush(topic, batch[:middle])
-                await self._flush(topic, batch[middle:])
+            if len(items) > 1 and isinstance(failure, InvalidField):
+                for half in _halves(batch):
+                    await self._flush(topic, half)
             else:
                 _fail(batch, failure)
         except Exception as failure:
             log.exception("a call to Redis failed unexpectedly", extra={"topic": topic})
             _fail(batch, RelayError(f"unexpected error: {failure!r}"))
         else:
-            for (_, caller, index), result in zip(batch, results, strict=True):
-                caller.tell(index, result)
+            told = 0
+            for share in batch:
+                end = told + len(share.items)
+                share.caller.tell(share.place, results[told:end])
+                told = end
+
+
+def _halves(batch: _Batch[Item, Result]) -> tuple[_Batch[Item, Result], _Batch[Item, Result]]:
+    """Two parts, neither of them empty, of a batch of several items."""
+    if len(batch) > 1:
+        middle = len(batch) // 2
+        return batch[:middle], batch[middle:]
+    first, rest = batch[0].cut(len(batch[0].items) // 2)
+    return [first], [rest]
 
 
 def _next_company(wanted: int, came: int) -> int:
@@ -219,6 +281,6 @@ def _meet(call: _Call, other: _Call) -> bool:
     return call[0] == other[0] and not call[1].isdisjoint(other[1])
 
 
-def _fail(batch: Sequence[_Entry[Item, Result]], failure: RelayError) -> None:
-    for _, caller, index in batch:
-        caller.tell(index, failure)
+def _fail(batch: _Batch[Item, Result], failure: RelayError) -> None:
+    for share in batch:
+        share.caller.tell(share.place, [failure] * len(share.items))

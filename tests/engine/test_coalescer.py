@@ -25,6 +25,7 @@ class Store:
         self.open.set()
         self.slow_from = 1
         self.error: Exception | None = None
+        self.lost = 0
         self.coalescer: Coalescer[str, str] = Coalescer(self.write, len, str, clock)
 
     async def write(self, topic: str, items: Sequence[str]) -> list[str]:
@@ -35,7 +36,7 @@ class Store:
             raise self.error
         if "bad" in items:
             raise InvalidField("item", "is bad")
-        return [item.upper() for item in items]
+        return [item.upper() for item in items][self.lost :]
 
     def written(self) -> list[str]:
         return [item for _, items in self.calls for item in items]
@@ -228,6 +229,44 @@ async def test_a_caller_that_gives_up_while_its_call_waits_is_left_out(store: St
     store.open.set()
     await asyncio.gather(first, stays)
     assert store.calls[1:] == [("t", ["stays"])]
+
+
+async def test_a_caller_that_gives_up_while_it_waits_for_a_name_makes_way(store: Store) -> None:
+    """What waits behind it, of other topics, doesn't wait for the call that it waited for."""
+    store.open.clear()
+    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    await settle()
+    gone, other = call(store, "x"), call(store, "other", "another topic")
+    await settle()
+    assert len(store.calls) == 1
+    gone.cancel()
+    await settle()
+    assert store.calls[1:] == [("another topic", ["other"])]
+    store.open.set()
+    await asyncio.gather(first, other)
+
+
+async def test_a_share_that_is_cut_keeps_its_order_and_its_places(store: Store) -> None:
+    """By items and by bytes; each caller has its own results."""
+    half = "y" * (MAX_BYTES // 2)
+    requests = [[f"a{n}" for n in range(700)], ["b", half, "c", half, half, "d"], ["e"] * 501]
+    callers = (store.coalescer.submit_many([("t", item) for item in items]) for items in requests)
+    results = await asyncio.gather(*callers)
+    assert results == [[item.upper() for item in items] for items in requests]
+    assert store.written() == [item for items in requests for item in items]
+    assert [len(items) for _, items in store.calls] == [500, 204, 500, 3]
+
+
+async def test_a_store_that_answers_too_few_fails_its_callers_alone(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None waits for ever, and the next ones are served."""
+    store.lost = 1
+    results = await store.coalescer.submit_many([("t", "a"), ("t", "b")])
+    assert ["1 results for 2 items" in str(result) for result in results] == [True, True]
+    assert "failed unexpectedly" in caplog.text
+    store.lost = 0
+    assert await call(store, "c") == "C"
 
 
 async def test_a_caller_that_gives_up_during_the_call_harms_no_other(store: Store) -> None:
