@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from relay.api import translate
-from relay.api.errors import kind
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
@@ -89,16 +88,16 @@ class Timers:
         def answer(some: Sequence[tuple[str, NewTimer] | RelayError]) -> None:
             for outcome in some:
                 if isinstance(outcome, RelayError):
-                    results.response.results.append(_error(outcome))
+                    results.refuse(outcome)
                     continue
                 (topic, timer), result = outcome, next(stored)
                 if isinstance(result, RelayError):
-                    results.response.results.append(_error(result))
+                    results.refuse(result)
                 else:
                     results.add(topic, timer.timer_id, result)
 
         await _by_stretches(self._answering, outcomes, answer)
-        return results.response
+        return results.response()
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:
         """Remove a timer."""
@@ -187,12 +186,6 @@ def _create(mode: service.ScheduleMode) -> bool:
     ):
         raise InvalidField("mode", f"{mode} is not a mode; send REPLACE or CREATE")
     return mode == service.SCHEDULE_MODE_CREATE
-
-
-def _error(failure: RelayError) -> service.ScheduleResult:
-    field = failure.field if isinstance(failure, InvalidField) else ""
-    error = service.ItemError(code=kind(failure).code, message=str(failure), field=field)
-    return service.ScheduleResult(error=error)
 
 
 def trace_context(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:

@@ -8,8 +8,9 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from relay.api.errors import kind
 from relay.core import validate
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RelayError
 from relay.core.instants import SECOND
 from relay.core.outcomes import ACKED, Again, Ending, Reason, Verb
 from relay.core.timers import (
@@ -188,13 +189,17 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
 
 
 class ScheduleResults:
-    """Fills a ScheduleBatchResponse. For all that is stored one message is filled again and again, and
-    copied: most of it stays the same."""
+    """Makes a ScheduleBatchResponse, result by result.
+
+    Each is a response of its own, in bytes: of several, one behind the other, protobuf reads one message that
+    has the results of all. For all that is stored one message is filled again and again, since most of it
+    stays the same, and writing it takes less than copying it into the next.
+    """
 
     def __init__(self) -> None:
-        self.response = service.ScheduleBatchResponse()
-        self._shared = service.ScheduleResult()
-        self._scheduled = self._shared.scheduled
+        self._written: list[bytes] = []
+        self._one = service.ScheduleBatchResponse()
+        self._scheduled = self._one.results.add().scheduled
         self._timer = self._scheduled.timer
         self._timer.state = pb.TIMER_STATE_PENDING
         self._due, self._next_claim = self._timer.due_time, self._timer.next_claim_time
@@ -203,7 +208,7 @@ class ScheduleResults:
     def add(self, topic: str, timer_id: str, result: Scheduled) -> None:
         """What became of a timer."""
         if not result.stored or result.due is None:
-            self.response.results.add(scheduled=scheduled(topic, timer_id, result))
+            self._write(service.ScheduleResult(scheduled=scheduled(topic, timer_id, result)))
             return
         if result.change is not self._change:
             self._change = result.change
@@ -213,7 +218,20 @@ class ScheduleResults:
         seconds, rest = divmod(result.due, SECOND)
         self._due.seconds = self._next_claim.seconds = seconds
         self._due.nanos = self._next_claim.nanos = rest * 1000
-        self.response.results.append(self._shared)
+        self._written.append(self._one.SerializeToString())
+
+    def refuse(self, failure: RelayError) -> None:
+        """Why a timer was not stored."""
+        field = failure.field if isinstance(failure, InvalidField) else ""
+        error = service.ItemError(code=kind(failure).code, message=str(failure), field=field)
+        self._write(service.ScheduleResult(error=error))
+
+    def response(self) -> service.ScheduleBatchResponse:
+        """All of them."""
+        return service.ScheduleBatchResponse.FromString(b"".join(self._written))
+
+    def _write(self, result: service.ScheduleResult) -> None:
+        self._written.append(service.ScheduleBatchResponse(results=[result]).SerializeToString())
 
 
 def timer(topic: str, stored: StoredTimer) -> pb.Timer:
