@@ -12,6 +12,8 @@ class Plan:
 
     payload: int = 200
     """bytes"""
+    turns: int = 2
+    """in which the sides of a ratio are measured in one run"""
     drain: int = 200_000
     """due timers: the drain that counts, and the one whose cost is taken"""
     drain_beside: int = 60_000
@@ -74,6 +76,7 @@ FULL = Plan(
 )
 
 TINY = Plan(
+    turns=1,
     drain=600,
     drain_beside=600,
     push=40,

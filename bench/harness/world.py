@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -52,6 +53,15 @@ class World:
     def alternately(self, sides: Sequence[_T]) -> Sequence[_T]:
         """The sides in an order that the next run turns around, so that drift wrongs none."""
         return sides if self.run % 2 == 0 else sides[::-1]
+
+    async def in_turns(self, *sides: Callable[[], Awaitable[float]]) -> list[float]:
+        """The median of each side. What makes a ratio goes side by side, there and back again: on a shared
+        machine the next minute is another machine."""
+        found: list[list[float]] = [[] for _ in sides]
+        for turn in range(self.plan.turns):
+            for number in range(len(sides))[:: 1 if turn % 2 == 0 else -1]:
+                found[number].append(await sides[number]())
+        return list(map(statistics.median, found))
 
     @asynccontextmanager
     async def relay(self, **env: str) -> AsyncIterator[Relay]:

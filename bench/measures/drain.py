@@ -8,8 +8,10 @@ same timers are drained with tracing off, so that only the tracing differs.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from bench.harness.processes import application, ask, cpu_seconds, free_port, running
@@ -49,17 +51,24 @@ async def measure(world: World) -> AsyncIterator[Row]:
 
 async def streams(world: World) -> list[Row]:
     """By stream, and the ceiling at the batch size that came of it."""
-    before = await world.server.calls()
-    drain = await drained(world, world.plan.drain)
-    batch = world.plan.drain / claims(await world.server.calls(), before).useful
-    ceiling = await bare_loop(world, round(batch))
+    batches: list[float] = []
+
+    async def stream() -> float:
+        before = await world.server.calls()
+        drain = await drained(world, world.plan.drain)
+        batches.append(world.plan.drain / claims(await world.server.calls(), before).useful)
+        return drain.rate
+
+    rate, *ceilings = await world.in_turns(
+        stream, *ceiling_sides(world, lambda: round(statistics.median(batches)))
+    )
     return [
-        Row(MEASURE, STREAM, drain.rate, UNIT),
-        Row(MEASURE, BATCH, batch, "timers"),
+        Row(MEASURE, STREAM, rate, UNIT),
+        Row(MEASURE, BATCH, statistics.median(batches), "timers"),
         Row(
             MEASURE,
             CEILING,
-            ceiling,
+            max(ceilings),
             UNIT,
             note="at relay's batch size; the faster of one connection and two",
         ),
@@ -68,25 +77,32 @@ async def streams(world: World) -> list[Row]:
 
 async def wide(world: World) -> list[Row]:
     """An application that takes more at a time, and the ceiling for relay's largest claim."""
-    drain = await drained(world, world.plan.drain_beside, concurrency=WIDE_CONCURRENCY)
-    return [
-        Row(MEASURE, WIDE, drain.rate, UNIT),
-        Row(MEASURE, CEILING_WIDE, await bare_loop(world, 300), UNIT),
-    ]
+
+    async def stream() -> float:
+        return (await drained(world, world.plan.drain_beside, concurrency=WIDE_CONCURRENCY)).rate
+
+    rate, *ceilings = await world.in_turns(stream, *ceiling_sides(world, lambda: 300))
+    return [Row(MEASURE, WIDE, rate, UNIT), Row(MEASURE, CEILING_WIDE, max(ceilings), UNIT)]
 
 
-async def contexts(world: World) -> list[Row]:
-    """Timers that carry a context, and a relay that doesn't trace."""
-    drain = await drained(world, world.plan.drain_beside, headers=traced(1))
-    return [Row(MEASURE, CONTEXTS, drain.rate, UNIT)]
+def ceiling_sides(world: World, batch: Callable[[], int]) -> tuple[Callable[[], Awaitable[float]], ...]:
+    """The bare loop at so many timers a call, over one connection and over two."""
+    return tuple(partial(bare_drain, world, batch, overlap) for overlap in (False, True))
 
 
 async def tracing(world: World) -> list[Row]:
-    """The same timers, and a relay that sends spans."""
-    async with collector() as endpoint:
-        env = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint}
-        drain = await drained(world, world.plan.drain_beside, headers=traced(1), env=env)
-    return [Row(MEASURE, TRACED, drain.rate, UNIT)]
+    """Timers that carry a context: a relay that doesn't trace, and one that sends spans."""
+
+    async def silent() -> float:
+        return (await drained(world, world.plan.drain_beside, headers=traced(1))).rate
+
+    async def telling() -> float:
+        async with collector() as endpoint:
+            env = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint}
+            return (await drained(world, world.plan.drain_beside, headers=traced(1), env=env)).rate
+
+    without, traces = await world.in_turns(silent, telling)
+    return [Row(MEASURE, CONTEXTS, without, UNIT), Row(MEASURE, TRACED, traces, UNIT)]
 
 
 async def metrics(world: World) -> list[Row]:
@@ -105,26 +121,27 @@ async def journal(world: World) -> list[Row]:
 
 
 async def push(world: World) -> list[Row]:
-    """To relay's own client, which takes batches."""
-    timers = world.plan.drain_beside
-    drain, _ = await pushed(world, timers)
-    return [Row(MEASURE, PUSH, drain.rate, UNIT, note="`DeliverBatch`, as relay's client has it")]
+    """To relay's own client, which takes batches; to an application that has no `DeliverBatch`, a call a
+    timer; and what gRPC alone would reach, between two processes alike."""
+
+    async def by_batches() -> float:
+        return (await pushed(world, world.plan.drain_beside))[0].rate
+
+    async def one_by_one() -> float:
+        return (await pushed(world, world.plan.push, batches=False))[0].rate
+
+    async def bare() -> float:
+        return await bare_calls(world, "deliver", world.plan.push, PUSH_CONCURRENCY)
+
+    batches, unary, calls = await world.in_turns(by_batches, one_by_one, bare)
+    return [
+        Row(MEASURE, PUSH, batches, UNIT, note="`DeliverBatch`, as relay's client has it"),
+        Row(MEASURE, UNARY_PUSH, unary, UNIT, note=f"{world.plan.push:,} timers, `Deliver` for each"),
+        Row(MEASURE, BARE, calls, "calls/s", note=f"concurrency {PUSH_CONCURRENCY}"),
+    ]
 
 
-async def unary_push(world: World) -> list[Row]:
-    """To an application that has no `DeliverBatch`: a call a timer."""
-    timers = world.plan.push
-    drain, _ = await pushed(world, timers, batches=False)
-    return [Row(MEASURE, UNARY_PUSH, drain.rate, UNIT, note=f"{timers:,} timers, `Deliver` for each")]
-
-
-async def bare_push(world: World) -> list[Row]:
-    """What gRPC alone would reach, between two processes alike."""
-    said = await bare_calls(world, "deliver", world.plan.push, PUSH_CONCURRENCY)
-    return [Row(MEASURE, BARE, said, "calls/s", note=f"concurrency {PUSH_CONCURRENCY}")]
-
-
-SIDES: tuple[Side, ...] = (streams, wide, contexts, tracing, metrics, journal, push, unary_push, bare_push)
+SIDES: tuple[Side, ...] = (streams, wide, tracing, metrics, journal, push)
 """A variant of relay is one more function here, which passes `drained` its settings."""
 
 
@@ -166,14 +183,19 @@ async def pushed(world: World, timers: int, *, batches: bool = True, **policy: s
         return drain, cpu_seconds(relay.pid) - began
 
 
-async def bare_loop(world: World, batch: int, verb: str = "drain") -> float:
-    """Timers a second of the bare loop: of one connection or two, whichever is faster."""
-    rates = []
-    timers = world.plan.drain_beside if verb == "drain" else world.plan.batch
-    for overlap in (False, True) if verb == "drain" else (False,):
-        if verb == "drain":
-            await load_due(world.server.url, timers, world.plan.payload)
-        command = application(
+async def bare_drain(world: World, batch: Callable[[], int], overlap: bool) -> float:
+    """Timers a second of the bare loop that claims and settles; `overlap`: over two connections."""
+    timers = world.plan.drain_beside
+    await load_due(world.server.url, timers, world.plan.payload)
+    said = await bare_loop(world, "drain", timers, batch(), overlap=overlap)
+    await world.check("bare loop", said, timers)
+    return float(timers / said["seconds"])
+
+
+async def bare_loop(world: World, verb: str, timers: int, batch: int, **options: Any) -> dict[str, Any]:
+    """What the bare loop says."""
+    return await ask(
+        application(
             "bare_loop",
             url=world.server.url,
             topic=TOPIC,
@@ -181,13 +203,9 @@ async def bare_loop(world: World, batch: int, verb: str = "drain") -> float:
             batch=batch,
             verb=verb,
             payload=world.plan.payload,
-            overlap=overlap,
+            **options,
         )
-        said = await ask(command)
-        if verb == "drain":
-            await world.check("bare loop", said, timers)
-        rates.append(timers / said["seconds"])
-    return float(max(rates))
+    )
 
 
 async def bare_calls(world: World, method: str, calls: int, concurrency: int) -> float:

@@ -9,7 +9,9 @@ for it are script calls.
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import AsyncIterator, Awaitable
+from functools import partial
 from typing import Any
 
 from bench.harness import scripts
@@ -47,14 +49,21 @@ def one_timer(count: int) -> str:
 
 async def measure(world: World) -> AsyncIterator[Row]:
     """More and more relays; then the many."""
-    for count in world.alternately(world.plan.relays):
-        timers = world.plan.relays_drain
+    counts, timers = world.plan.relays, world.plan.relays_drain
+    made: dict[int, list[float]] = {count: [] for count in counts}
+
+    async def drained(count: int) -> float:
         async with world.relays(count) as relays, due_soon(world, relays, timers, together) as child:
             before = await world.server.calls()
             drain = await world.drained(child, timers)
-            made = claims(await world.server.calls(), before)
-        yield Row(MEASURE, rate(count), drain.rate, "timers/s", note=f"{timers:,} timers")
-        yield Row(MEASURE, calls(count), made.all / made.useful, "calls")
+            calls_made = claims(await world.server.calls(), before)
+        made[count].append(calls_made.all / calls_made.useful)
+        return drain.rate
+
+    rates = await world.in_turns(*(partial(drained, count) for count in counts))
+    for count, each in zip(counts, rates, strict=True):
+        yield Row(MEASURE, rate(count), each, "timers/s", note=f"{timers:,} timers")
+        yield Row(MEASURE, calls(count), statistics.median(made[count]), "calls")
     await world.server.clear()
     yield await waking(world, world.plan.pollers)
     await world.server.clear()

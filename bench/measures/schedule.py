@@ -6,7 +6,8 @@ script in a bare loop at 500 timers a call, which is the most that a relay puts 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
 
 from bench.harness.processes import application, ask
 from bench.harness.rows import Row
@@ -18,6 +19,8 @@ UNIT = "timers/s"
 BATCH = "relay, ScheduleBatch"
 CEILING = "ceiling: schedule in a bare loop, 500 a call"
 SCRIPT_BATCH = 500
+
+_T = TypeVar("_T")
 
 
 def unary(concurrency: int) -> str:
@@ -41,22 +44,50 @@ async def measure(world: World) -> AsyncIterator[Row]:
         for concurrency, calls in world.alternately(tuple(world.plan.unary.items())):
             for row in await unary_rows(world, relay, concurrency, calls):
                 yield row
-            await world.server.clear()
-        timers = world.plan.batch
-        yield Row(MEASURE, BATCH, await scheduled(world, relay, timers, 0), UNIT, note=f"{timers:,} timers")
-    await world.server.clear()
-    yield Row(MEASURE, CEILING, await bare_loop(world, SCRIPT_BATCH, "schedule"), UNIT)
-    await world.server.clear()
+        for row in await batch_rows(world, relay):
+            yield row
 
 
 async def unary_rows(world: World, relay: Relay, concurrency: int, calls: int) -> list[Row]:
     """One concurrency: relay by its client, relay by a bare stub, bare gRPC."""
-    note = f"{calls:,} calls"
+
+    async def by_client() -> float:
+        return await emptied(world, scheduled(world, relay, calls, concurrency))
+
+    async def by_bare_stub() -> float:
+        return await emptied(world, stubbed(world, relay, calls, concurrency))
+
+    async def without_relay() -> float:
+        return await bare_calls(world, "schedule", calls, concurrency)
+
+    rate, stub, calls_alone = await world.in_turns(by_client, by_bare_stub, without_relay)
     return [
-        Row(MEASURE, unary(concurrency), await scheduled(world, relay, calls, concurrency), UNIT, note=note),
-        Row(MEASURE, by_stub(concurrency), await stubbed(world, relay, calls, concurrency), UNIT),
-        Row(MEASURE, bare(concurrency), await bare_calls(world, "schedule", calls, concurrency), "calls/s"),
+        Row(MEASURE, unary(concurrency), rate, UNIT, note=f"{calls:,} calls"),
+        Row(MEASURE, by_stub(concurrency), stub, UNIT),
+        Row(MEASURE, bare(concurrency), calls_alone, "calls/s"),
     ]
+
+
+async def batch_rows(world: World, relay: Relay) -> list[Row]:
+    """ScheduleBatch and the script alone."""
+    timers = world.plan.batch
+
+    async def by_client() -> float:
+        return await emptied(world, scheduled(world, relay, timers, 0))
+
+    async def script() -> float:
+        said = await emptied(world, bare_loop(world, "schedule", timers, SCRIPT_BATCH))
+        return float(timers / said["seconds"])
+
+    rate, ceiling = await world.in_turns(by_client, script)
+    return [Row(MEASURE, BATCH, rate, UNIT, note=f"{timers:,} timers"), Row(MEASURE, CEILING, ceiling, UNIT)]
+
+
+async def emptied(world: World, work: Awaitable[_T]) -> _T:
+    """What comes of it; the server is empty again behind it."""
+    found = await work
+    await world.server.clear()
+    return found
 
 
 async def scheduled(world: World, relay: Relay, timers: int, concurrency: int) -> float:
