@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bench.harness.rows import Key
 from bench.measures import cost, drain, lateness, peers, relays, schedule
@@ -94,17 +95,6 @@ def idle_commands(run: Run) -> float:
     return max(run["cost", cost.commands(n), ""] / n for n in counts)
 
 
-def more_relays(count: int) -> Callable[[Run], float]:
-    """The throughput of so many relays, over that of the next smaller count."""
-
-    def step(run: Run) -> float:
-        more = run["relays", relays.rate(count), ""]
-        fewer = [n for n in range(1, count) if ("relays", relays.rate(n), "") in run]
-        return more / run["relays", relays.rate(max(fewer, default=1)), ""]
-
-    return step
-
-
 TARGETS = (
     Target(
         "drain by stream, of its ceiling", ratio("drain", drain.STREAM, drain.CEILING), 0.5, at_least=True
@@ -169,8 +159,13 @@ TARGETS = (
     Target("exec to SERVING", of("cost", cost.START), 1.0, "s"),
     Target("claim calls for each useful one, 8 relays", of("relays", relays.calls(8)), 1.1),
     *(
-        Target(f"throughput of {n} relays, of the next fewer", more_relays(n), 0.95, at_least=True)
-        for n in (2, 4, 8)
+        Target(
+            f"throughput of {more} relays, of {fewer}",
+            ratio("relays", relays.rate(more), relays.rate(fewer)),
+            0.95,
+            at_least=True,
+        )
+        for fewer, more in pairwise((1, 2, 4, 8))
     ),
     Target("script calls of 100 idle relays for one timer", of("relays", relays.one_timer(100)), 200),
 )

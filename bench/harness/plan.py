@@ -62,7 +62,6 @@ QUICK = Plan(
     starts=1,
     waiting=(1_000, 10_000, 100_000),
     waiting_drain=20_000,
-    relays=(1, 2, 8),
     relays_drain=20_000,
     payloads={0: 20_000, 1_024: 20_000, 65_536: 1_000},
 )

@@ -55,11 +55,11 @@ class World:
         return sides if self.run % 2 == 0 else sides[::-1]
 
     async def in_turns(self, *sides: Callable[[], Awaitable[float]]) -> list[float]:
-        """The median of each side. What makes a ratio goes side by side, there and back again: on a shared
-        machine the next minute is another machine."""
+        """The median of each side. What makes a ratio goes side by side, there and back again, and the next
+        run begins at the other end: on a shared machine the next minute is another machine."""
         found: list[list[float]] = [[] for _ in sides]
         for turn in range(self.plan.turns):
-            for number in range(len(sides))[:: 1 if turn % 2 == 0 else -1]:
+            for number in range(len(sides))[:: 1 if (self.run + turn) % 2 == 0 else -1]:
                 found[number].append(await sides[number]())
         return list(map(statistics.median, found))
 

@@ -8,7 +8,6 @@ same timers are drained with tracing off, so that only the tracing differs.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -50,21 +49,18 @@ async def measure(world: World) -> AsyncIterator[Row]:
 
 
 async def streams(world: World) -> list[Row]:
-    """By stream, and the ceiling at the batch size that came of it."""
-    batches: list[float] = []
+    """By stream, and the ceiling at the batch size that relay was seen to reach just before."""
+    before, timers = await world.server.calls(), world.plan.drain_beside
+    await drained(world, timers)
+    batch = timers / claims(await world.server.calls(), before).useful
 
     async def stream() -> float:
-        before = await world.server.calls()
-        drain = await drained(world, world.plan.drain)
-        batches.append(world.plan.drain / claims(await world.server.calls(), before).useful)
-        return drain.rate
+        return (await drained(world, world.plan.drain)).rate
 
-    rate, *ceilings = await world.in_turns(
-        stream, *ceiling_sides(world, lambda: round(statistics.median(batches)))
-    )
+    rate, *ceilings = await world.in_turns(stream, *ceiling_sides(world, round(batch)))
     return [
         Row(MEASURE, STREAM, rate, UNIT),
-        Row(MEASURE, BATCH, statistics.median(batches), "timers"),
+        Row(MEASURE, BATCH, batch, "timers"),
         Row(
             MEASURE,
             CEILING,
@@ -81,11 +77,11 @@ async def wide(world: World) -> list[Row]:
     async def stream() -> float:
         return (await drained(world, world.plan.drain_beside, concurrency=WIDE_CONCURRENCY)).rate
 
-    rate, *ceilings = await world.in_turns(stream, *ceiling_sides(world, lambda: 300))
+    rate, *ceilings = await world.in_turns(stream, *ceiling_sides(world, 300))
     return [Row(MEASURE, WIDE, rate, UNIT), Row(MEASURE, CEILING_WIDE, max(ceilings), UNIT)]
 
 
-def ceiling_sides(world: World, batch: Callable[[], int]) -> tuple[Callable[[], Awaitable[float]], ...]:
+def ceiling_sides(world: World, batch: int) -> tuple[Callable[[], Awaitable[float]], ...]:
     """The bare loop at so many timers a call, over one connection and over two."""
     return tuple(partial(bare_drain, world, batch, overlap) for overlap in (False, True))
 
@@ -183,11 +179,11 @@ async def pushed(world: World, timers: int, *, batches: bool = True, **policy: s
         return drain, cpu_seconds(relay.pid) - began
 
 
-async def bare_drain(world: World, batch: Callable[[], int], overlap: bool) -> float:
+async def bare_drain(world: World, batch: int, overlap: bool) -> float:
     """Timers a second of the bare loop that claims and settles; `overlap`: over two connections."""
     timers = world.plan.drain_beside
     await load_due(world.server.url, timers, world.plan.payload)
-    said = await bare_loop(world, "drain", timers, batch(), overlap=overlap)
+    said = await bare_loop(world, "drain", timers, batch, overlap=overlap)
     await world.check("bare loop", said, timers)
     return float(timers / said["seconds"])
 

@@ -95,9 +95,10 @@ class Timers:
                     results.refuse(result)
                 else:
                     results.add(topic, timer.timer_id, result)
+            results.join()
 
         await _by_stretches(self._answering, outcomes, answer)
-        return results.response()
+        return results.response
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:
         """Remove a timer."""

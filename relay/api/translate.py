@@ -191,12 +191,14 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
 class ScheduleResults:
     """Makes a ScheduleBatchResponse, result by result.
 
-    Each is a response of its own, in bytes: of several, one behind the other, protobuf reads one message that
-    has the results of all. For all that is stored one message is filled again and again, since most of it
-    stays the same, and writing it takes less than copying it into the next.
+    Each is a response of its own, in bytes: several, one behind the other, are a response that has the
+    results of all (protobuf.dev, Encoding, "Last One Wins"). For all that is stored one message is filled
+    again and again, since most of it stays the same; writing it takes less than copying it into the next.
     """
 
     def __init__(self) -> None:
+        self.response = service.ScheduleBatchResponse()
+        """Of what was joined."""
         self._written: list[bytes] = []
         self._one = service.ScheduleBatchResponse()
         self._scheduled = self._one.results.add().scheduled
@@ -226,9 +228,10 @@ class ScheduleResults:
         error = service.ItemError(code=kind(failure).code, message=str(failure), field=field)
         self._write(service.ScheduleResult(error=error))
 
-    def response(self) -> service.ScheduleBatchResponse:
-        """All of them."""
-        return service.ScheduleBatchResponse.FromString(b"".join(self._written))
+    def join(self) -> None:
+        """Take what was said since the last time into the response; in portions, so that none takes long."""
+        self.response.MergeFromString(b"".join(self._written))
+        self._written.clear()
 
     def _write(self, result: service.ScheduleResult) -> None:
         self._written.append(service.ScheduleBatchResponse(results=[result]).SerializeToString())

@@ -34,7 +34,7 @@ NO_CONDITION = Condition()
 
 @dataclass(slots=True)  # one is made for each timer of a request; frozen, that would take twice as long
 class NewTimer:
-    """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds) is set.
+    """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds, 0 or more) is set.
 
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
     (microseconds). `create` stores it only if there is none of its id; `condition` only if there is

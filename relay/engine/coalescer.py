@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, chain, groupby
-from operator import itemgetter
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
@@ -53,26 +53,27 @@ class _Caller(Generic[Result]):
         self._results: list[Any] = [None] * items
         self._left = items
 
-    def tell(self, place: int, results: Sequence[Result | RelayError]) -> None:
-        """What became of the items from `place` on."""
-        self._results[place : place + len(results)] = results
-        self._left -= len(results)
+    def tell(self, places: Sequence[int], results: Sequence[Result | RelayError]) -> None:
+        """What became of the items at these places."""
+        for place, result in zip(places, results, strict=True):
+            self._results[place] = result
+        self._left -= len(places)
         if not self._left and not self.told.done():  # else it has gone
             self.told.set_result(self._results)
 
 
 @dataclass(slots=True)
 class _Share(Generic[Item, Result]):
-    """Items of one caller that go together: neighbours among all that it brought, from `place` on."""
+    """Items of one caller and topic, and their places among all that it brought."""
 
     caller: _Caller[Result]
-    place: int
-    items: Sequence[Item]
+    places: list[int] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
 
     def cut(self, count: int) -> tuple[_Share[Item, Result], _Share[Item, Result]]:
         """The first so many, and the others."""
-        rest = _Share(self.caller, self.place + count, self.items[count:])
-        return _Share(self.caller, self.place, self.items[:count]), rest
+        rest = _Share(self.caller, self.places[count:], self.items[count:])
+        return _Share(self.caller, self.places[:count], self.items[:count]), rest
 
 
 _Batch: TypeAlias = list[_Share[Item, Result]]
@@ -120,7 +121,7 @@ class Coalescer(Generic[Item, Result]):
     async def submit(self, topic: str, item: Item) -> Result:
         """Write one item; raises what the store raised."""
         caller: _Caller[Result] = _Caller(1)
-        self._queue(topic).append(_Share(caller, 0, (item,)))
+        self._queue(topic).append(_Share(caller, [0], [item]))
         (result,) = await self._told(caller, 1)
         if isinstance(result, RelayError):
             raise result
@@ -131,12 +132,15 @@ class Coalescer(Generic[Item, Result]):
         if not items:
             return []
         caller: _Caller[Result] = _Caller(len(items))
-        place = 0
-        for topic, some in groupby(items, itemgetter(0)):
-            share = _Share(caller, place, [item for _, item in some])
-            self._queue(topic).append(share)
-            place += len(share.items)
-        return await self._told(caller, place)
+        shares: dict[str, _Share[Item, Result]] = {}
+        for place, (topic, item) in enumerate(items):
+            share = shares.get(topic)
+            if share is None:
+                share = shares[topic] = _Share(caller)
+                self._queue(topic).append(share)
+            share.places.append(place)
+            share.items.append(item)
+        return await self._told(caller, len(items))
 
     def _queue(self, topic: str) -> deque[_Share[Item, Result]]:
         """What waits of the topic, which something is about to."""
@@ -184,11 +188,11 @@ class Coalescer(Generic[Item, Result]):
             batch: _Batch[Item, Result] = []
             count = size = came = 0
             while queue and count < MAX_PER_CALL and size < MAX_BYTES:
-                share = self._next_share(queue, MAX_PER_CALL - count, MAX_BYTES - size)
+                share, weight = self._next_share(queue, MAX_PER_CALL - count, MAX_BYTES - size)
                 batch.append(share)
                 count += len(share.items)
-                size += self._weight(share)
-                came += share.place == 0
+                size += weight
+                came += share.places[0] == 0
             self._items -= count
             self._callers -= came
             if not queue:
@@ -196,20 +200,22 @@ class Coalescer(Generic[Item, Result]):
             self._company = 1 if queue else _next_company(self._company, came)
             await self._begin(tasks, topic, batch)
 
-    def _next_share(self, queue: deque[_Share[Item, Result]], most: int, room: int) -> _Share[Item, Result]:
-        """The first one, or what of it goes into so many items and bytes; the last one need not go wholly."""
+    def _next_share(
+        self, queue: deque[_Share[Item, Result]], most: int, room: int
+    ) -> tuple[_Share[Item, Result], int]:
+        """The first one, or what of it goes into so many items and bytes, the last one perhaps not wholly;
+        and how many bytes it has."""
         share = queue.popleft()
-        if len(share.items) <= most and self._weight(share) <= room:
-            return share
-        sizes = enumerate(accumulate(map(self._size, share.items[:most])), 1)
-        fitting = next((count for count, size in sizes if size >= room), most)
+        some = share.items[:most]
+        fitting, weight = len(some), sum(map(self._size, some))
+        if weight > room:
+            sums = list(accumulate(map(self._size, some)))
+            fitting = bisect_left(sums, room) + 1
+            weight = sums[fitting - 1]
         if fitting < len(share.items):
             share, rest = share.cut(fitting)
             queue.appendleft(rest)
-        return share
-
-    def _weight(self, share: _Share[Item, Result]) -> int:
-        return sum(map(self._size, share.items))
+        return share, weight
 
     async def _begin(self, tasks: TaskGroup, topic: str, batch: _Batch[Item, Result]) -> None:
         """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
@@ -254,7 +260,7 @@ class Coalescer(Generic[Item, Result]):
             told = 0
             for share in batch:
                 end = told + len(share.items)
-                share.caller.tell(share.place, results[told:end])
+                share.caller.tell(share.places, results[told:end])
                 told = end
 
 
@@ -283,4 +289,4 @@ def _meet(call: _Call, other: _Call) -> bool:
 
 def _fail(batch: _Batch[Item, Result], failure: RelayError) -> None:
     for share in batch:
-        share.caller.tell(share.place, [failure] * len(share.items))
+        share.caller.tell(share.places, [failure] * len(share.items))

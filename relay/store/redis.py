@@ -199,8 +199,9 @@ class RedisStore:
         return Page(timers, _write_cursor(entries[-2], entries[-3]) if more else "")
 
 
+# To look up a member for each timer is dear: Python 3.11's enums do it in Python.
 _ACK = Verb.ACK
-_CREATED = Change.CREATED  # looked up for each timer, both are dear: Python 3.11's enums do it in Python
+_CREATED = Change.CREATED
 VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
 SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
 _CHANGES = {change.value.encode(): change for change in Change}

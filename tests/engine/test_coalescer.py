@@ -257,6 +257,28 @@ async def test_a_share_that_is_cut_keeps_its_order_and_its_places(store: Store) 
     assert [len(items) for _, items in store.calls] == [500, 204, 500, 3]
 
 
+async def test_a_big_batch_is_weighed_once(store: Store) -> None:
+    """And not what is left of it anew for each store call."""
+    weighed = 0
+
+    def size(item: str) -> int:
+        nonlocal weighed
+        weighed += 1
+        return len(item)
+
+    store.coalescer._size = size
+    items = [("t", f"x{n}") for n in range(10_000)]
+    assert await store.coalescer.submit_many(items) == [item.upper() for _, item in items]
+    assert weighed == len(items)
+
+
+async def test_topics_that_alternate_go_apart(store: Store) -> None:
+    """A request may name them in any order: a store call for each, and every caller has its own results."""
+    items = [(f"t{n % 3}", f"x{n}") for n in range(300)]
+    assert await store.coalescer.submit_many(items) == [item.upper() for _, item in items]
+    assert [(topic, len(some)) for topic, some in store.calls] == [("t0", 100), ("t1", 100), ("t2", 100)]
+
+
 async def test_a_store_that_answers_too_few_fails_its_callers_alone(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

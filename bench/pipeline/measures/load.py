@@ -28,9 +28,12 @@ def measure(world: World) -> Iterator[Row]:
     spark.dataSource.register(TimersDataSource)
     held = raw.rows(world.table())
     options = {**world.target.options(), "topic": TOPIC}
+    timers = (
+        world.timers()
+    )  # the table's schema is read here, by a job of Spark's; its rows are read by each write
 
     def write() -> None:
-        world.timers().write.format("timers").options(**options).mode("append").save()
+        timers.write.format("timers").options(**options).mode("append").save()
 
     def schedule() -> None:
         asked = Schedule(world.target, Source(str(world.table()), "parquet"))
@@ -48,7 +51,7 @@ def measure(world: World) -> Iterator[Row]:
         summary = job.run("snapshot", lambda s, bar: snapshot_job.run(s, bar, asked), job.Running(bar=False))
         assert (summary.counts["timers"], summary.problems) == (count, []), summary
 
-    world.timers().limit(10_000).write.format("timers").options(**options).mode("append").save()  # warm up
+    timers.limit(10_000).write.format("timers").options(**options).mode("append").save()  # warm up
     ceilings = [_raw(world, held)]
     rates = {WRITE: _rate(world, write, clear=True), JOB: _rate(world, schedule, clear=True)}
     ceilings.append(_raw(world, held))
