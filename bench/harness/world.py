@@ -58,9 +58,11 @@ class World:
         """The median of each side. What makes a ratio goes side by side, there and back again, and the next
         run begins at the other end: on a shared machine the next minute is another machine."""
         found: list[list[float]] = [[] for _ in sides]
-        for turn in range(self.plan.turns):
-            for number in range(len(sides))[:: 1 if (self.run + turn) % 2 == 0 else -1]:
-                found[number].append(await sides[number]())
+        order = self.alternately(list(zip(sides, found, strict=True)))
+        for _ in range(self.plan.turns):
+            for side, figures in order:
+                figures.append(await side())
+            order = order[::-1]
         return list(map(statistics.median, found))
 
     @asynccontextmanager

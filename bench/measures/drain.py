@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from bench.harness.processes import application, ask, cpu_seconds, free_port, running
+from bench.harness.processes import application, ask, free_port, running
 from bench.harness.rows import Drain, Row
 from bench.harness.scripts import claims
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
@@ -121,10 +121,10 @@ async def push(world: World) -> list[Row]:
     timer; and what gRPC alone would reach, between two processes alike."""
 
     async def by_batches() -> float:
-        return (await pushed(world, world.plan.drain_beside))[0].rate
+        return (await pushed(world, world.plan.drain_beside)).rate
 
     async def one_by_one() -> float:
-        return (await pushed(world, world.plan.push, batches=False))[0].rate
+        return (await pushed(world, world.plan.push, batches=False)).rate
 
     async def bare() -> float:
         return await bare_calls(world, "deliver", world.plan.push, PUSH_CONCURRENCY)
@@ -162,21 +162,16 @@ async def drained(
         return await world.by_stream([relay], timers, **options)
 
 
-async def pushed(world: World, timers: int, *, batches: bool = True, **policy: str) -> tuple[Drain, float]:
-    """Load due timers and let relay push them; answers how it went, and the seconds of CPU that relay took.
-
-    `policy` is settings of the topic by their names, such as `MAX_CONCURRENT`.
-    """
+async def pushed(world: World, timers: int, *, batches: bool = True) -> Drain:
+    """Load due timers and let relay push them."""
     port = free_port()
-    own = {"DELIVERY__MODE": "push", "DELIVERY__TARGET": f"127.0.0.1:{port}", **policy}
+    own = {"DELIVERY__MODE": "push", "DELIVERY__TARGET": f"127.0.0.1:{port}"}
     env = {f"RELAY_TOPICS__{TOPIC}__{name}": value for name, value in own.items()}
     await load_due(world.server.url, timers, world.plan.payload)
     command = application("relay_push", port=port, topic=TOPIC, timers=timers, batches=batches)
-    async with world.relay(**env) as relay, running("pushed application", command) as child:
+    async with world.relay(**env), running("pushed application", command) as child:
         await child.hear()
-        began = cpu_seconds(relay.pid)
-        drain = await world.drained(child, timers)
-        return drain, cpu_seconds(relay.pid) - began
+        return await world.drained(child, timers)
 
 
 async def bare_drain(world: World, batch: int, overlap: bool) -> float:

@@ -224,7 +224,7 @@ class Coalescer(Generic[Item, Result]):
             batch = [share for share in batch if not share.caller.told.cancelled()]
             if not batch:
                 return
-            items = list(chain.from_iterable(share.items for share in batch))
+            items = _items_of(batch)
             call = topic, set(map(self._name, items))
             if len(self._under_way) < AT_ONCE and not any(_meet(call, other) for other in self._under_way):
                 break
@@ -242,7 +242,7 @@ class Coalescer(Generic[Item, Result]):
             self._ended.set()
 
     async def _flush(self, topic: str, batch: _Batch[Item, Result]) -> None:
-        items = list(chain.from_iterable(share.items for share in batch))
+        items = _items_of(batch)
         try:
             results = await self._write(topic, items)
             if len(results) != len(items):
@@ -262,6 +262,10 @@ class Coalescer(Generic[Item, Result]):
                 end = told + len(share.items)
                 share.caller.tell(share.places, results[told:end])
                 told = end
+
+
+def _items_of(batch: _Batch[Item, Result]) -> list[Item]:
+    return list(chain.from_iterable(share.items for share in batch))
 
 
 def _halves(batch: _Batch[Item, Result]) -> tuple[_Batch[Item, Result], _Batch[Item, Result]]:

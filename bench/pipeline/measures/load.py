@@ -28,9 +28,8 @@ def measure(world: World) -> Iterator[Row]:
     spark.dataSource.register(TimersDataSource)
     held = raw.rows(world.table())
     options = {**world.target.options(), "topic": TOPIC}
-    timers = (
-        world.timers()
-    )  # the table's schema is read here, by a job of Spark's; its rows are read by each write
+    # The table's schema is read here, by a job of Spark's; its rows are read by each write.
+    timers = world.timers()
 
     def write() -> None:
         timers.write.format("timers").options(**options).mode("append").save()
