@@ -19,6 +19,7 @@ from relay.core.journal import Journals
 from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
+from relay.engine.punctual import loop_factory
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
@@ -57,7 +58,7 @@ def run(settings: Settings) -> int:
     set_up_logs(settings.log.level, settings.log.format)
     failures: list[RelayError] = []
     try:
-        anyio.run(serve, settings)
+        anyio.run(serve, settings, backend_options={"loop_factory": loop_factory})
     except* RelayError as group:
         failures += leaves(group)
     for failure in failures:

@@ -1,0 +1,59 @@
+"""A daemon's loop wakes when it was asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import time
+
+import pytest
+
+from relay import app
+from relay.engine import punctual
+from relay.settings import Settings
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(selectors, "EpollSelector"), reason="without epoll, asyncio's own loop is as punctual"
+)
+
+
+def test_a_wait_of_a_tenth_of_a_millisecond_is_no_millisecond() -> None:
+    """The least of many, since the machine may be busy. `epoll_wait` never takes less than one."""
+    with punctual.PunctualSelector() as selector:
+        waits = []
+        for _ in range(100):
+            began = time.perf_counter()
+            assert selector.select(0.0001) == []
+            waits.append(time.perf_counter() - began)
+    assert 0.0001 <= min(waits) < 0.001
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0, 0.0001, 0, -1])
+def test_what_is_ready_is_answered_without_waiting(timeout: float | None) -> None:
+    """Whatever the timeout."""
+    ours, theirs = socket.socketpair()
+    with punctual.PunctualSelector() as selector, ours, theirs:
+        key = selector.register(ours, selectors.EVENT_READ, "data")
+        theirs.send(b"x")
+        assert selector.select(timeout) == [(key, selectors.EVENT_READ)]
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_no_timeout_does_not_wait(timeout: float) -> None:
+    """A look only."""
+    with punctual.PunctualSelector() as selector:
+        assert selector.select(timeout) == []
+
+
+def test_the_daemon_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And on no other loop."""
+    seen: list[object] = []
+
+    async def serve(_: Settings) -> None:
+        seen.append(vars(asyncio.get_running_loop())["_selector"])
+
+    monkeypatch.setattr(app, "serve", serve)
+    monkeypatch.setattr(app, "set_up_logs", lambda *_: None)
+    assert app.run(Settings()) == 0
+    assert isinstance(seen[0], punctual.PunctualSelector)
