@@ -127,6 +127,12 @@ TARGETS = (
         at_least=True,
     ),
     Target(
+        "ScheduleColumns, by which relay's client sends a batch, of its ceiling",
+        ratio("schedule", schedule.COLUMNS, schedule.CEILING),
+        0.5,
+        at_least=True,
+    ),
+    Target(
         "ScheduleBatch, of its ceiling",
         ratio("schedule", schedule.BATCH, schedule.CEILING),
         0.5,

@@ -26,6 +26,10 @@ from relay.v1.timer_service_pb2_grpc import TimerServiceStub
 TIMEOUT = 60.0
 """Seconds for the whole play."""
 
+WRITTEN = 0.1
+"""Seconds after which a relay that is not busy has written a receipt and an extension. Written after the
+timer was rescheduled, each would be a problem more."""
+
 WIDTH = 118
 DUE = 1_767_225_605
 """When all timers fall due: 2026-01-01T00:00:05Z, which is past."""
@@ -198,6 +202,15 @@ class Play:
         await self.call("Schedule", service.ScheduleRequest(timer=spec("inv-1", "in{voices")))
         await self.call("Cancel", service.CancelRequest(topic="invoices", timer_id="inv-0"))
         await self.call("GetTimer", service.GetTimerRequest(topic="invoices", timer_id="inv-0"))
+        self._tape.part("columns")
+        names = ["rem-1", "rem{2"]
+        columns = service.ScheduleColumnsRequest(
+            topic="reminders",
+            timer_ids=names,
+            payloads=[name.encode() for name in names],
+            due_times_us=[DUE * 1_000_000] * len(names),
+        )
+        await self.call("ScheduleColumns", columns)
 
     async def stream(self) -> None:
         await self.schedule("inv-2", "inv-3")
@@ -214,6 +227,7 @@ class Play:
         await stream.settle(settlements=[settlement(first, ACK), nack, reject])
         (again,) = await stream.tokens()
         await stream.settle(again, settlements=[settlement(again, delivery.OUTCOME_EXTEND)])
+        await asyncio.sleep(WRITTEN)
         self._tape.part("problems")
         wrong = [settlement(first, ACK), settlement(b"\0" * 18, ACK), delivery.Settlement(token=again)]
         await stream.settle(settlements=wrong)

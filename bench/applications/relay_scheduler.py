@@ -1,7 +1,8 @@
 """A producer by relay.client, at its defaults.
 
-Argument: `target`, `timers`, and `concurrency` for unary calls (0: `schedule_batch`). The timers are due in
-an hour. Says how long it took.
+Argument: `target`, `timers`, and `concurrency` for unary calls (0: `schedule_batch`); `columns` false for
+`ScheduleBatch` by a bare stub, in calls like those of the client. The timers are due in an hour. Says how
+long it took.
 """
 
 from __future__ import annotations
@@ -10,15 +11,37 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import grpc.aio
 
 from bench.applications.bare_grpc import at_a_time
 from bench.applications.tally import say
 from bench.harness.timers import TOPIC
 from relay.client import NewTimer, RelayClient
+from relay.client.batches import AT_ONCE, MAX_TIMERS
+from relay.v1.timer_service_pb2 import ScheduleBatchRequest
+from relay.v1.timer_service_pb2_grpc import TimerServiceStub
 
 
-async def main(target: str, timers: int, concurrency: int, payload: int = 200) -> None:
+async def batches(target: str, new: Sequence[NewTimer]) -> None:
+    """Schedule them by `ScheduleBatch`."""
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub = TimerServiceStub(channel)
+
+        async def one(number: int) -> None:
+            some = new[number * MAX_TIMERS : (number + 1) * MAX_TIMERS]
+            request = ScheduleBatchRequest(timers=[timer.to_proto() for timer in some])
+            response = await stub.ScheduleBatch(request, timeout=120)
+            assert not any(result.HasField("error") for result in response.results)
+
+        await at_a_time(one, -(-len(new) // MAX_TIMERS), AT_ONCE)
+
+
+async def main(
+    target: str, timers: int, concurrency: int = 0, payload: int = 200, *, columns: bool = True
+) -> None:
     """Schedule so many, and say how long it took."""
     content = b"p" * payload
     async with RelayClient(target, timeout=120) as client:
@@ -34,6 +57,8 @@ async def main(target: str, timers: int, concurrency: int, payload: int = 200) -
         began, cpu = time.perf_counter(), time.process_time()
         if concurrency:
             await at_a_time(one, timers, concurrency)
+        elif not columns:
+            await batches(target, new)
         else:
             results = await client.schedule_batch(new)
             assert all(result.error is None for result in results)

@@ -23,7 +23,7 @@ class Plan:
     unary: Mapping[int, int] = field(default_factory=lambda: {1: 500, 10: 2_000, 100: 5_000})
     """calls, by concurrency"""
     batch: int = 100_000
-    """timers scheduled by ScheduleBatch"""
+    """timers scheduled in one call of the client"""
     peer: int = 4_000
     """for peers; each one's module says by how much it takes less"""
     idle_timers: int = 100

@@ -1,13 +1,14 @@
 """Timers of 200 bytes, due in an hour, stored through a relay by its Python client; timers a second.
 
-Unary calls stand beside bare grpc.aio calls with the same messages; `ScheduleBatch` beside the schedule
-script in a bare loop at 500 timers a call, which is the most that a relay puts into one.
+Unary calls stand beside bare grpc.aio calls with the same messages; many at once beside the schedule script
+in a bare loop at 500 timers a call, which is the most that a relay puts into one. Relay's client sends timers
+that are alike, as these are, by `ScheduleColumns`; a bare stub sends them by `ScheduleBatch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bench.harness.processes import application, ask
 from bench.harness.rows import Row
@@ -16,7 +17,8 @@ from bench.measures.drain import bare_calls, bare_loop
 
 MEASURE = "schedule"
 UNIT = "timers/s"
-BATCH = "relay, ScheduleBatch"
+COLUMNS = "relay, ScheduleColumns"
+BATCH = "relay, ScheduleBatch by a bare stub"
 CEILING = "ceiling: schedule in a bare loop, 500 a call"
 SCRIPT_BATCH = 500
 
@@ -52,7 +54,7 @@ async def unary_rows(world: World, relay: Relay, concurrency: int, calls: int) -
     """One concurrency: relay by its client, relay by a bare stub, bare gRPC."""
 
     async def by_client() -> float:
-        return await emptied(world, scheduled(world, relay, calls, concurrency))
+        return await emptied(world, scheduled(world, relay, calls, concurrency=concurrency))
 
     async def by_bare_stub() -> float:
         return await emptied(world, stubbed(world, relay, calls, concurrency))
@@ -69,18 +71,25 @@ async def unary_rows(world: World, relay: Relay, concurrency: int, calls: int) -
 
 
 async def batch_rows(world: World, relay: Relay) -> list[Row]:
-    """ScheduleBatch and the script alone."""
+    """By columns, one by one, and the script alone."""
     timers = world.plan.batch
 
-    async def by_client() -> float:
-        return await emptied(world, scheduled(world, relay, timers, 0))
+    async def by_columns() -> float:
+        return await emptied(world, scheduled(world, relay, timers))
+
+    async def one_by_one() -> float:
+        return await emptied(world, scheduled(world, relay, timers, columns=False))
 
     async def script() -> float:
         said = await emptied(world, bare_loop(world, "schedule", timers, SCRIPT_BATCH))
         return float(timers / said["seconds"])
 
-    rate, ceiling = await world.in_turns(by_client, script)
-    return [Row(MEASURE, BATCH, rate, UNIT, note=f"{timers:,} timers"), Row(MEASURE, CEILING, ceiling, UNIT)]
+    columns, batch, ceiling = await world.in_turns(by_columns, one_by_one, script)
+    return [
+        Row(MEASURE, COLUMNS, columns, UNIT, note=f"{timers:,} timers"),
+        Row(MEASURE, BATCH, batch, UNIT),
+        Row(MEASURE, CEILING, ceiling, UNIT),
+    ]
 
 
 async def emptied(world: World, work: Awaitable[_T]) -> _T:
@@ -90,15 +99,15 @@ async def emptied(world: World, work: Awaitable[_T]) -> _T:
     return found
 
 
-async def scheduled(world: World, relay: Relay, timers: int, concurrency: int) -> float:
-    """Timers a second by relay's client."""
+async def scheduled(world: World, relay: Relay, timers: int, **options: Any) -> float:
+    """Timers a second by relay's client, or without its columns."""
     said = await ask(
         application(
             "relay_scheduler",
             target=relay.target,
             timers=timers,
-            concurrency=concurrency,
             payload=world.plan.payload,
+            **options,
         )
     )
     return float(timers / said["seconds"])

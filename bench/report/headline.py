@@ -16,7 +16,7 @@ FIGURES = {
     "rq, best tuning": ("peers", peers.best("rq"), ""),
     "relay, by push": ("drain", drain.PUSH, ""),
     "relay, by unary push": ("drain", drain.UNARY_PUSH, ""),
-    "relay, scheduling by `ScheduleBatch`": ("schedule", schedule.BATCH, ""),
+    "relay, scheduling by its client's `schedule_batch`": ("schedule", schedule.COLUMNS, ""),
 }
 LATENESS = {
     "relay, idle queue": lateness.IDLE,

@@ -119,7 +119,7 @@ def _rates(measure: str, results: Results) -> list[Figure]:
 
 def _unary(results: Results) -> list[Figure]:
     """Without batches, which are twenty times as fast and more."""
-    batches = schedule.BATCH, schedule.CEILING
+    batches = schedule.COLUMNS, schedule.BATCH, schedule.CEILING
     return [figure for figure in _rates("schedule", results) if figure.name not in batches]
 
 

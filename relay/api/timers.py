@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from relay.api import translate
+from relay.api.columns import Columns, tell
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
@@ -22,8 +22,6 @@ STRETCH = 250
 
 DEFAULT_PAGE = 100
 TRACE_CONTEXT = ("traceparent", "tracestate")
-
-_T = TypeVar("_T")
 
 FILTERS = {
     pb.TIMER_STATE_UNSPECIFIED: None,
@@ -73,20 +71,20 @@ class Timers:
         outcomes: list[tuple[str, NewTimer] | RelayError] = []
         limits: dict[str, int] = {}
 
-        def read(some: Sequence[pb.TimerSpec]) -> None:
-            for spec in some:
+        def read(part: slice) -> None:
+            for spec in specs[part]:
                 try:
                     outcomes.append(self._new_timer(spec, trace, limits, create=create))
                 except InvalidField as failure:
                     outcomes.append(failure)
 
-        await _by_stretches(self._reading, specs, read)
+        await _by_stretches(self._reading, len(specs), read)
         good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
         stored = iter(await self._engine.schedule_many(good))
         results = translate.ScheduleResults()
 
-        def answer(some: Sequence[tuple[str, NewTimer] | RelayError]) -> None:
-            for outcome in some:
+        def answer(part: slice) -> None:
+            for outcome in outcomes[part]:
                 if isinstance(outcome, RelayError):
                     results.refuse(outcome)
                     continue
@@ -97,8 +95,28 @@ class Timers:
                     results.add(topic, timer.timer_id, result)
             results.join()
 
-        await _by_stretches(self._answering, outcomes, answer)
+        await _by_stretches(self._answering, len(outcomes), answer)
         return results.response
+
+    async def schedule_columns(
+        self, request: service.ScheduleColumnsRequest, trace: Mapping[str, str]
+    ) -> service.ScheduleColumnsResponse:
+        """Store many of one topic; bad ones fail by themselves."""
+        count = len(request.timer_ids)
+        if count > MAX_BATCH:
+            raise InvalidField("timer_ids", f"has {count} entries; at most {MAX_BATCH} are allowed in a call")
+        topic = self._engine.admit("topic", request.topic)
+        limit = self._engine.max_payload_bytes(topic)
+        columns = Columns(request, limit, trace, create=_create(request.mode))
+        read: list[NewTimer | InvalidField] = []
+        await _by_stretches(self._reading, count, lambda part: read.extend(columns.read(part)))
+        stored = iter(
+            await self._engine.schedule_many([(topic, new) for new in read if isinstance(new, NewTimer)])
+        )
+        outcomes = [next(stored) if isinstance(new, NewTimer) else new for new in read]
+        response = service.ScheduleColumnsResponse()
+        await _by_stretches(self._answering, count, lambda part: tell(response, outcomes[part]))
+        return response
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:
         """Remove a timer."""
@@ -165,18 +183,16 @@ class Timers:
         return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
 
 
-async def _by_stretches(
-    turn: asyncio.Lock, items: Sequence[_T], work: Callable[[Sequence[_T]], None]
-) -> None:
-    """Do the work on all of them; others have the loop in between. Long batches take turns: stretch by
+async def _by_stretches(turn: asyncio.Lock, count: int, work: Callable[[slice], None]) -> None:
+    """Do the work on so many items; others have the loop in between. Long batches take turns: stretch by
     stretch among each other, the first would end with the last."""
-    if len(items) <= STRETCH:
-        work(items)
+    if count <= STRETCH:
+        work(slice(count))
         return
     async with turn:
-        for start in range(0, len(items), STRETCH):
+        for start in range(0, count, STRETCH):
             await asyncio.sleep(0)
-            work(items[start : start + STRETCH])
+            work(slice(start, start + STRETCH))
 
 
 def _create(mode: service.ScheduleMode) -> bool:

@@ -90,22 +90,27 @@ def new_timer(
         delay = validate.delay(length("delay", spec.delay))
     else:
         raise InvalidField("due_time", "is not set, and neither is delay; set one of the two")
-    headers: Mapping[str, str] = validate.headers(dict(spec.headers)) if spec.headers else {}
-    if trace and "traceparent" not in headers:  # a tracestate belongs to its own traceparent
-        headers = {**trace, **headers}
     expires, expires_after = expiry(spec, due)
     return NewTimer(
         timer_id,
         validate.payload(spec.payload, max_payload_bytes),
         due,
         delay,
-        headers,
+        headers(spec.headers, trace),
         validate.content_type(spec.content_type),
         expires,
         expires_after,
         create,
         condition,
     )
+
+
+def headers(said: Mapping[str, str], trace: Mapping[str, str]) -> Mapping[str, str]:
+    """A timer's headers, with the caller's trace context unless they have their own."""
+    own: Mapping[str, str] = validate.headers(dict(said)) if said else {}
+    if trace and "traceparent" not in own:  # a tracestate belongs to its own traceparent
+        return {**trace, **own}
+    return own
 
 
 def expiry(spec: pb.TimerSpec, due: int | None) -> tuple[int | None, int | None]:
@@ -188,6 +193,12 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
     return {"timer": timer, "replaced": change is Change.REPLACED, "result": RESULTS[change]}
 
 
+def item_error(failure: RelayError) -> service.ItemError:
+    """Why one item of many failed."""
+    field = failure.field if isinstance(failure, InvalidField) else ""
+    return service.ItemError(code=kind(failure).code, message=str(failure), field=field)
+
+
 class ScheduleResults:
     """Makes a ScheduleBatchResponse, result by result.
 
@@ -224,9 +235,7 @@ class ScheduleResults:
 
     def refuse(self, failure: RelayError) -> None:
         """Why a timer was not stored."""
-        field = failure.field if isinstance(failure, InvalidField) else ""
-        error = service.ItemError(code=kind(failure).code, message=str(failure), field=field)
-        self._write(service.ScheduleResult(error=error))
+        self._write(service.ScheduleResult(error=item_error(failure)))
 
     def join(self) -> None:
         """Take what was said since the last time into the response; in portions, so that none takes long."""

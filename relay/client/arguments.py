@@ -123,5 +123,15 @@ def to_datetime(value: Timestamp) -> datetime:
     return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
 
 
+def micros(value: Duration | Timestamp) -> int:
+    """Microseconds, rounded up, as a relay rounds."""
+    return value.seconds * 1_000_000 - (-value.nanos // 1_000)
+
+
+def from_micros(value: int) -> datetime:
+    """Turn microseconds since 1970 into an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=value)
+
+
 def _kind(value: object) -> str:
     return type(value).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -23,7 +23,6 @@ from relay.client.timers import (
     STATES_ON_THE_WIRE,
     NewTimer,
     ScheduledTimer,
-    ScheduleResult,
     Timer,
     TimerInfo,
     TimerState,
@@ -35,7 +34,6 @@ from relay.client.wire import (
     LIST,
     RUN,
     SCHEDULE,
-    SCHEDULE_BATCH,
     Method,
     Request,
     Response,
@@ -47,14 +45,6 @@ from relay.v1 import timer_service_pb2 as pb
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
-CALLS_AT_ONCE = 4
-"""So many calls of one `schedule_batch` are under way together, where the event loop allows."""
-
-MAX_BATCH_TIMERS = 1_000
-MAX_BATCH_BYTES = 2 * 1024 * 1024
-"""A call of `schedule_batch` holds at most this many bytes, or one timer: servers refuse big
-messages (gRPC's default is 4 MiB)."""
-
 _T = TypeVar("_T")
 
 
@@ -187,33 +177,9 @@ def schedule(
         expire_time=expire_time,
         expire_after=expire_after,
     )
-    request = pb.ScheduleRequest(timer=new.to_proto(), mode=_mode(create_only), condition=required)
+    request = pb.ScheduleRequest(timer=new.to_proto(), mode=mode_of(create_only), condition=required)
     response = yield from call(SCHEDULE, request, timeout)
     return ScheduledTimer.from_response(response)
-
-
-def schedule_batch(
-    timers: Iterable[NewTimer], *, create_only: bool, timeout: float
-) -> Steps[list[ScheduleResult]]:
-    """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
-    timers = list(timers)
-    # Of two timers of one name the later one stands: those must not overtake each other.
-    distinct = len({(new.topic, new.timer_id) for new in timers}) == len(timers)
-    mode = _mode(create_only)
-    parts: list[list[ScheduleResult]] = yield Together(
-        (_schedule_chunk(chunk, mode, timeout) for chunk in _chunks(timers)),
-        CALLS_AT_ONCE if distinct else 1,
-    )
-    return [result for part in parts for result in part]
-
-
-def _schedule_chunk(
-    timers: Sequence[NewTimer], mode: pb.ScheduleMode, timeout: float
-) -> Steps[list[ScheduleResult]]:
-    """One call. Its answer is read while the relay is at the next one's."""
-    request = pb.ScheduleBatchRequest(timers=[new.to_proto() for new in timers], mode=mode)
-    response = yield from call(SCHEDULE_BATCH, request, timeout)
-    return [ScheduleResult.from_proto(new, told) for new, told in zip(timers, response.results, strict=True)]
 
 
 def cancel(
@@ -293,21 +259,8 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         yield Pause(pause)
 
 
-def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
-    chunk: list[NewTimer] = []
-    size = 0
-    for new in timers:
-        weight = new.to_proto().ByteSize() + 8
-        if chunk and (len(chunk) >= MAX_BATCH_TIMERS or size + weight > MAX_BATCH_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(new)
-        size += weight
-    if chunk:
-        yield chunk
-
-
-def _mode(create_only: bool) -> pb.ScheduleMode:
+def mode_of(create_only: bool) -> pb.ScheduleMode:
+    """What happens where a timer of the id lives."""
     return pb.SCHEDULE_MODE_CREATE if create_only else pb.SCHEDULE_MODE_REPLACE
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from relay.client import arguments, calls, errors
+from relay.client import arguments, batches, calls, errors
 from relay.client.arguments import Seconds
 from relay.client.changes import ChangeResult
 from relay.client.handlers import Handlers
@@ -138,7 +138,7 @@ class RelayClient(Handlers):
         ... )
         """
         limit = self._limit(timeout)
-        return await self._run(calls.schedule_batch(timers, create_only=create_only, timeout=limit))
+        return await self._run(batches.schedule_batch(timers, create_only=create_only, timeout=limit))
 
     async def cancel(
         self,

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
-from relay.client import arguments, calls
+from relay.client import arguments, batches, calls
 from relay.client.arguments import Seconds
 from relay.client.changes import ChangeResult
 from relay.client.timers import (
@@ -98,7 +98,7 @@ class SyncRelayClient:
     ) -> list[ScheduleResult]:
         """See `RelayClient.schedule_batch`."""
         limit = self._limit(timeout)
-        return self._run(calls.schedule_batch(timers, create_only=create_only, timeout=limit))
+        return self._run(batches.schedule_batch(timers, create_only=create_only, timeout=limit))
 
     def cancel(
         self,

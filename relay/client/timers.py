@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Self, TypedDict
+from typing import Self, TypeAlias, TypedDict
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
@@ -70,6 +70,8 @@ class NewTimer:
 
     def __post_init__(self) -> None:
         """Refuse what is plainly wrong."""
+        # Its own, so that timers with the same headers have the same messages.
+        object.__setattr__(self, "headers", arguments.check_headers(self.headers))
         object.__setattr__(self, "_spec", self._checked())
 
     def to_proto(self) -> timer_pb2.TimerSpec:
@@ -84,7 +86,7 @@ class NewTimer:
             topic=self.topic,
             timer_id=self.timer_id,
             payload=arguments.check_payload(self.payload),
-            headers=arguments.check_headers(self.headers),
+            headers=self.headers,
             content_type=self.content_type,
         )
         if (self.due_time is None) == (self.delay is None):
@@ -171,6 +173,18 @@ class Timer(TimerInfo):
         )
 
 
+_Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult]
+"""What columns said of one timer, as it came over the wire: its topic, due time in microseconds, and result.
+A plain tuple, since one is made for each of a batch."""
+
+
+_STATE_AFTER = {
+    ChangeResult.CREATED: TimerState.PENDING,
+    ChangeResult.REPLACED: TimerState.PENDING,
+    ChangeResult.IN_FLIGHT: TimerState.LEASED,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTimer(TimerInfo):
     """A timer that was just stored; or, if `result` says so, the one that was left as it is.
@@ -189,6 +203,22 @@ class ScheduledTimer(TimerInfo):
         result = read_result(response.result)
         return cls(**_read_info(response.timer), result=result, replaced=response.replaced)
 
+    @classmethod
+    def from_columns(cls, timer_id: str, told: _Told) -> Self:
+        """Read what columns said of it."""
+        topic, due_us, number = told
+        result, due = read_result(number), arguments.from_micros(due_us)
+        return cls(
+            topic=topic,
+            timer_id=timer_id,
+            due_time=due,
+            state=_STATE_AFTER.get(result, TimerState.UNKNOWN),
+            attempts=0,
+            next_claim_time=due,
+            result=result,
+            replaced=result is ChangeResult.REPLACED,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleResult:
@@ -201,12 +231,15 @@ class ScheduleResult:
 
     timer_id: str
     error: errors.CallError | None = None
-    _scheduled: timer_service_pb2.ScheduleResponse | None = field(default=None, repr=False)
+    _told: timer_service_pb2.ScheduleResponse | _Told | None = field(default=None, repr=False)
 
     @property
     def timer(self) -> ScheduledTimer | None:
         """What was stored, or was there; read when it is asked for, which for most results nobody does."""
-        return None if self._scheduled is None else ScheduledTimer.from_response(self._scheduled)
+        told = self._told
+        if isinstance(told, tuple):
+            return ScheduledTimer.from_columns(self.timer_id, told)
+        return None if told is None else ScheduledTimer.from_response(told)
 
     @property
     def ok(self) -> bool:
@@ -217,8 +250,17 @@ class ScheduleResult:
     def from_proto(cls, new: NewTimer, result: timer_service_pb2.ScheduleResult) -> Self:
         """Read the message from the wire."""
         if result.WhichOneof("result") == "scheduled":
-            return cls(timer_id=new.timer_id, _scheduled=result.scheduled)
-        failure = result.error
+            return cls(timer_id=new.timer_id, _told=result.scheduled)
+        return cls.refused(new, result.error)
+
+    @classmethod
+    def from_columns(cls, new: NewTimer, due_us: int, result: timer_pb2.ChangeResult) -> Self:
+        """Note what columns say of a timer: when it is due, in microseconds since 1970."""
+        return cls(timer_id=new.timer_id, _told=(new.topic, due_us, result))
+
+    @classmethod
+    def refused(cls, new: NewTimer, failure: timer_service_pb2.ItemError) -> Self:
+        """Read why it was not stored."""
         return cls(
             timer_id=new.timer_id,
             error=errors.make(failure.code, failure.message, field=failure.field),

@@ -70,11 +70,22 @@ SCHEDULE = Method("Schedule", timer_pb.ScheduleRequest, timer_pb.ScheduleRespons
 SCHEDULE_BATCH = Method(
     "ScheduleBatch", timer_pb.ScheduleBatchRequest, timer_pb.ScheduleBatchResponse, traced=True
 )
+SCHEDULE_COLUMNS = Method(
+    "ScheduleColumns", timer_pb.ScheduleColumnsRequest, timer_pb.ScheduleColumnsResponse, traced=True
+)
 CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse)
 GET = Method("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
 LIST = Method("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
 RUN = Method("RunTimer", timer_pb.RunTimerRequest, timer_pb.RunTimerResponse)
-TIMER_METHODS: tuple[Method[Any, Any], ...] = (SCHEDULE, SCHEDULE_BATCH, CANCEL, GET, LIST, RUN)
+TIMER_METHODS: tuple[Method[Any, Any], ...] = (
+    SCHEDULE,
+    SCHEDULE_BATCH,
+    SCHEDULE_COLUMNS,
+    CANCEL,
+    GET,
+    LIST,
+    RUN,
+)
 
 LIST_TOPICS = Method(
     "ListTopics", topic_pb.ListTopicsRequest, topic_pb.ListTopicsResponse, service="TopicService"

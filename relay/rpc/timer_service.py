@@ -34,6 +34,13 @@ class TimerService(base.TimerServiceServicer):
         return await self._timers.schedule_batch(request, _trace(context))
 
     @answering_errors
+    async def ScheduleColumns(
+        self, request: pb.ScheduleColumnsRequest, context: Context
+    ) -> pb.ScheduleColumnsResponse:
+        """Store many of one topic; bad ones fail by themselves."""
+        return await self._timers.schedule_columns(request, _trace(context))
+
+    @answering_errors
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         """Remove a timer."""
         return await self._timers.cancel(request)

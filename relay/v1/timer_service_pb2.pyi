@@ -69,6 +69,50 @@ class ItemError(_message.Message):
     field: str
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
+class ScheduleColumnsRequest(_message.Message):
+    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMER_IDS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    DUE_TIMES_US_FIELD_NUMBER: _ClassVar[int]
+    DELAYS_US_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timer_ids: _containers.RepeatedScalarFieldContainer[str]
+    payloads: _containers.RepeatedScalarFieldContainer[bytes]
+    due_times_us: _containers.RepeatedScalarFieldContainer[int]
+    delays_us: _containers.RepeatedScalarFieldContainer[int]
+    headers: _containers.ScalarMap[str, str]
+    content_type: str
+    mode: ScheduleMode
+    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ...) -> None: ...
+
+class ScheduleColumnsResponse(_message.Message):
+    __slots__ = ("due_times_us", "results", "errors")
+    class ErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: ItemError
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    DUE_TIMES_US_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    due_times_us: _containers.RepeatedScalarFieldContainer[int]
+    results: _containers.RepeatedScalarFieldContainer[_timer_pb2.ChangeResult]
+    errors: _containers.MessageMap[int, ItemError]
+    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ...) -> None: ...
+
 class CancelRequest(_message.Message):
     __slots__ = ("topic", "timer_id", "condition")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

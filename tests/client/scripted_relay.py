@@ -161,6 +161,9 @@ class Link(Watched):
         self.changed()
 
 
+TOO_BIG = timer_service.ItemError(code=3, message="payload is too big", field="payload")
+
+
 class ScriptedRelay(
     Watched,
     timer_service_pb2_grpc.TimerServiceServicer,
@@ -220,15 +223,39 @@ class ScriptedRelay(
     async def ScheduleBatch(self, request: Any, context: Any) -> Any:
         """Refuses timers with the id `bad`."""
         await self._begin("ScheduleBatch", request, context)
-        error = timer_service.ItemError(code=3, message="payload is too big", field="payload")
         return timer_service.ScheduleBatchResponse(
             results=[
-                timer_service.ScheduleResult(error=error)
+                timer_service.ScheduleResult(error=TOO_BIG)
                 if spec.timer_id == "bad"
                 else timer_service.ScheduleResult(scheduled=self._store(spec))
                 for spec in request.timers
             ]
         )
+
+    async def ScheduleColumns(self, request: Any, context: Any) -> Any:
+        """Refuses timers with the id `bad`."""
+        await self._begin("ScheduleColumns", request, context)
+        told = timer_service.ScheduleColumnsResponse()
+        delayed = bool(request.delays_us)
+        times = request.delays_us if delayed else request.due_times_us
+        for place, (name, payload, time) in enumerate(
+            zip(request.timer_ids, request.payloads, times, strict=True)
+        ):
+            spec = timer_pb2.TimerSpec(
+                topic=request.topic,
+                timer_id=name,
+                payload=payload,
+                headers=request.headers,
+                content_type=request.content_type,
+            )
+            if not delayed:
+                spec.due_time.FromMicroseconds(time)
+            stored = timer_service.ScheduleResponse() if name == "bad" else self._store(spec)
+            if name == "bad":
+                told.errors[place].CopyFrom(TOO_BIG)
+            told.due_times_us.append(stored.timer.due_time.ToMicroseconds())
+            told.results.append(stored.result)
+        return told
 
     async def Cancel(self, request: Any, context: Any) -> Any:
         await self._begin("Cancel", request, context)

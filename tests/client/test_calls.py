@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import grpc
 import pytest
@@ -20,15 +18,11 @@ from relay.client import (
     RelayClient,
     RelayError,
     ResourceExhausted,
-    ScheduleResult,
     TimerState,
     Unavailable,
     UsageError,
-    calls,
 )
-from relay.client.calls import MAX_BATCH_BYTES
 from relay.v1 import timer_pb2
-from relay.v1 import timer_service_pb2 as pb
 from tests.client.scripted_relay import Failure, ScriptedRelay
 
 CODES = grpc.StatusCode
@@ -184,103 +178,6 @@ async def test_wrong_arguments_are_refused_before_the_call(
         with pytest.raises(InvalidArgument) as caught:
             await client.schedule(**{**GOOD, **wrong})  # type: ignore[arg-type]
     assert caught.value.field == field
-    assert not relay.calls
-
-
-async def test_batch_has_a_result_for_each(relay: ScriptedRelay, client: RelayClient) -> None:
-    """One refused timer hinders no other; results come in the order of the request."""
-    timers = [
-        NewTimer(topic="t", payload=b"1", delay=1),
-        NewTimer(topic="t", payload=b"2", delay=1, timer_id="bad"),
-        NewTimer(topic="u", payload=b"3", due_time=datetime(2030, 1, 1, tzinfo=UTC), timer_id="three"),
-    ]
-    async with client:
-        results = await client.schedule_batch(timers)
-    assert [result.timer_id for result in results] == [each.timer_id for each in timers]
-    assert [result.ok for result in results] == [True, False, True]
-    assert isinstance(results[1].error, InvalidArgument)
-    assert results[1].error.field == "payload"
-    assert results[2].timer is not None
-    assert results[2].timer.topic == "u"
-    assert len(relay.calls) == 1
-
-
-async def test_big_batches_are_split(relay: ScriptedRelay, client: RelayClient) -> None:
-    """No call is bigger than a server takes; the results are one list all the same."""
-    timers = [NewTimer(topic="t", payload=b"x" * 500_000, delay=1) for _ in range(10)]
-    timers += [NewTimer(topic="t", payload=b"", delay=1) for _ in range(1_500)]
-    async with client:
-        results = await client.schedule_batch(timers)
-    assert [result.timer_id for result in results] == [each.timer_id for each in timers]
-    assert max(request.ByteSize() for _, request in relay.calls) <= MAX_BATCH_BYTES
-    assert sorted(len(request.timers) for _, request in relay.calls) == [4, 4, 502, 1_000]
-
-
-class CountingWire:
-    """Answers batches after a turn of the loop, and counts how many are under way at once; with a
-    `broken` one, never, but for that."""
-
-    def __init__(self, broken: int = -1) -> None:
-        self.sizes: list[int] = []
-        self.active = self.peak = self.cut_off = 0
-        self._broken = broken
-
-    async def call(self, method: Any, request: Any, timeout: float) -> Any:
-        number = len(self.sizes)
-        self.sizes.append(len(request.timers))
-        self.active += 1
-        self.peak = max(self.peak, self.active)
-        try:
-            if number == self._broken:
-                raise InvalidArgument("no", field="timers")
-            await (asyncio.sleep(0) if self._broken < 0 else asyncio.Event().wait())
-        except asyncio.CancelledError:
-            self.cut_off += 1
-            raise
-        finally:
-            self.active -= 1
-        stored = [pb.ScheduleResult(scheduled={"result": 1}) for _ in request.timers]
-        return pb.ScheduleBatchResponse(results=stored)
-
-    async def close(self) -> None:
-        pass
-
-
-def batch(*timer_ids: str) -> calls.Steps[list[ScheduleResult]]:
-    timers = [NewTimer(topic="t", payload=b"", delay=1, timer_id=timer_id) for timer_id in timer_ids]
-    return calls.schedule_batch(timers, create_only=False, timeout=5)
-
-
-async def test_the_calls_of_a_big_batch_overlap() -> None:
-    """The relay works on one while the client reads the answer to another; the results keep their order."""
-    wire = CountingWire()
-    names = [str(number) for number in range(9_500)]
-    results = await calls.run(wire, batch(*names))
-    assert [result.timer_id for result in results] == names
-    assert wire.peak == calls.CALLS_AT_ONCE
-    assert sum(wire.sizes) == 9_500
-
-
-async def test_a_batch_that_names_a_timer_twice_goes_in_order() -> None:
-    """The later one stands, so it must not overtake the earlier one."""
-    wire = CountingWire()
-    await calls.run(wire, batch(*(str(number) for number in range(2_500)), "0"))
-    assert wire.peak == 1
-    assert wire.sizes == [1_000, 1_000, 501]
-
-
-async def test_the_first_error_ends_the_calls_beside_it() -> None:
-    """Nothing goes on behind the caller's back."""
-    wire = CountingWire(broken=1)
-    with pytest.raises(InvalidArgument):
-        await calls.run(wire, batch(*(str(number) for number in range(9_500))))
-    assert (wire.active, wire.cut_off, len(wire.sizes)) == (0, 3, 4)
-
-
-async def test_an_empty_batch_makes_no_call(relay: ScriptedRelay, client: RelayClient) -> None:
-    """Nothing asked, nothing sent."""
-    async with client:
-        assert await client.schedule_batch([]) == []
     assert not relay.calls
 
 

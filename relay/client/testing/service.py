@@ -11,13 +11,14 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from relay.api import translate
+from relay.api.columns import Columns, tell
 from relay.client import errors, tracing
 from relay.client.timers import STATES_ON_THE_WIRE, TimerState
-from relay.client.wire import CANCEL, GET, LIST, RUN, SCHEDULE, SCHEDULE_BATCH, Method
+from relay.client.wire import CANCEL, GET, LIST, RUN, SCHEDULE, SCHEDULE_BATCH, SCHEDULE_COLUMNS, Method
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError, TimerNotFound, TopicFull
 from relay.core.policy import TopicPolicy
-from relay.core.timers import Change, Scheduled
+from relay.core.timers import Change, NewTimer, Scheduled
 from relay.core.timers import TimerState as StoredState
 from relay.store.memory import MemoryStore
 from relay.v1 import timer_pb2
@@ -52,6 +53,8 @@ class MemoryService:
         self._answers: dict[str, Callable[[Any], Message]] = {
             SCHEDULE.name: self._schedule,
             SCHEDULE_BATCH.name: self._schedule_batch,
+            SCHEDULE_COLUMNS.name: self._schedule_columns,
+            SCHEDULE_COLUMNS.name: self._schedule_columns,
             RUN.name: self._run,
             CANCEL.name: self._cancel,
             GET.name: self._get,
@@ -76,16 +79,15 @@ class MemoryService:
         condition = translate.condition(request.condition)
         limit = self._policy.max_payload_bytes
         new = translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
-        stored = self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting)
-        (result,) = at_once(stored)
-        self._check(topic, timer_id, result)
-        return pb.ScheduleResponse(**translate.scheduled(topic, timer_id, result))
+        return pb.ScheduleResponse(**translate.scheduled(topic, timer_id, self._put(topic, new)))
 
-    def _check(self, topic: str, timer_id: str, result: Scheduled) -> None:
+    def _put(self, topic: str, new: NewTimer) -> Scheduled:
+        (result,) = at_once(self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting))
         if result.change is Change.GONE:
-            raise TimerNotFound.of(topic, timer_id)
+            raise TimerNotFound.of(topic, new.timer_id)
         if result.change is Change.FULL:
             raise TopicFull.of(topic, self._policy.max_waiting)
+        return result
 
     def _schedule_batch(self, request: pb.ScheduleBatchRequest) -> pb.ScheduleBatchResponse:
         return pb.ScheduleBatchResponse(
@@ -98,10 +100,19 @@ class MemoryService:
         try:
             return pb.ScheduleResult(scheduled=self._schedule(request))
         except RelayError as failure:
-            error = _error(failure)
-            number: int = error.code.value[0]
-            field = error.field if isinstance(error, errors.InvalidArgument) else ""
-            return pb.ScheduleResult(error=pb.ItemError(code=number, message=error.message, field=field))
+            return pb.ScheduleResult(error=translate.item_error(failure))
+
+    def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
+        topic, create = validate.name("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
+        limit = self._policy.max_payload_bytes
+        columns = Columns(request, limit, dict(tracing.inject()), create=create)
+        response = pb.ScheduleColumnsResponse()
+        for new in columns.read(slice(None)):
+            try:
+                tell(response, [self._put(topic, new) if isinstance(new, NewTimer) else new])
+            except RelayError as failure:
+                tell(response, [failure])
+        return response
 
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         topic, timer_id = _names(request)

@@ -1,0 +1,83 @@
+"""Timers that are said by columns: what they share once, and for each an entry of every column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relay.api import translate
+from relay.core import validate
+from relay.core.errors import InvalidField, RelayError
+from relay.core.timers import NewTimer, Scheduled
+from relay.v1 import timer_pb2 as pb
+from relay.v1 import timer_service_pb2 as service
+
+
+class Columns:
+    """The timers of a request.
+
+    `trace` is the caller's trace context. Raises `InvalidField` where the columns differ in length, or what
+    the timers share is wrong.
+    """
+
+    def __init__(
+        self,
+        request: service.ScheduleColumnsRequest,
+        max_payload_bytes: int,
+        trace: Mapping[str, str],
+        *,
+        create: bool,
+    ) -> None:
+        delayed = bool(request.delays_us)
+        if delayed and request.due_times_us:
+            raise InvalidField("due_times_us", "has entries beside delays_us; fill one of the two")
+        self._names, self._payloads = request.timer_ids, request.payloads
+        self._times, self._delayed = request.delays_us if delayed else request.due_times_us, delayed
+        _check_length("payloads", len(self._payloads), len(self._names))
+        _check_length("delays_us" if delayed else "due_times_us", len(self._times), len(self._names))
+        self._headers = translate.headers(request.headers, trace)
+        self._content_type = validate.content_type(request.content_type)
+        self._limit = max_payload_bytes
+        self._create = create
+
+    def read(self, part: slice) -> list[NewTimer | InvalidField]:
+        """The timers of this part, or what is wrong with each."""
+        delayed = self._delayed
+        columns = zip(self._names[part], self._payloads[part], self._times[part], strict=True)
+        read: list[NewTimer | InvalidField] = []
+        for name, payload, time in columns:
+            try:
+                timer = NewTimer(
+                    validate.name("timer_id", name),
+                    validate.payload(payload, self._limit),
+                    None if delayed else validate.due(time),
+                    validate.delay(time) if delayed else None,
+                    self._headers,
+                    self._content_type,
+                    create=self._create,
+                )
+            except InvalidField as failure:
+                read.append(failure)
+            else:
+                read.append(timer)
+        return read
+
+
+def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | RelayError]) -> None:
+    """Add what became of the next timers."""
+    first = len(response.results)
+    dues, results = [], []
+    for place, outcome in enumerate(outcomes, first):
+        if isinstance(outcome, RelayError):
+            response.errors[place].CopyFrom(translate.item_error(outcome))
+            dues.append(0)
+            results.append(pb.CHANGE_RESULT_UNSPECIFIED)
+        else:
+            dues.append(outcome.due or 0)
+            results.append(translate.RESULTS[outcome.change])
+    response.due_times_us.extend(dues)
+    response.results.extend(results)
+
+
+def _check_length(field: str, entries: int, timers: int) -> None:
+    if entries != timers:
+        raise InvalidField(field, f"has {entries} entries for {timers} timer_ids; give one for each")
