@@ -11,6 +11,9 @@ from relay.core.timers import NewTimer, Scheduled
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
+MAX_SHARED = 16 << 20
+"""Bytes of headers and content types that one call stores at most: as many as a message has by default."""
+
 
 class Columns:
     """The timers of a request.
@@ -36,8 +39,19 @@ class Columns:
         _check_length("delays_us" if delayed else "due_times_us", len(self._times), len(self._names))
         self._headers = translate.headers(request.headers, trace)
         self._content_type = validate.content_type(request.content_type)
+        self._check_shared(len(self._names))
         self._limit = max_payload_bytes
         self._create = create
+
+    def _check_shared(self, timers: int) -> None:
+        """What is said once is stored for each: a small request could fill Redis."""
+        each = sum(len(name) + len(text) for name, text in self._headers.items()) + len(self._content_type)
+        if each * timers > MAX_SHARED:
+            raise InvalidField(
+                "headers",
+                f"would be stored {timers} times, which is {each * timers} bytes; at most {MAX_SHARED} are allowed "
+                "in a call: send fewer timers in each",
+            )
 
     def read(self, part: slice) -> list[NewTimer | InvalidField]:
         """The timers of this part, or what is wrong with each."""
@@ -46,11 +60,14 @@ class Columns:
         read: list[NewTimer | InvalidField] = []
         for name, payload, time in columns:
             try:
+                validate.name("timer_id", name)
+                due = None if delayed else validate.due(time)
+                delay = validate.delay(time) if delayed else None
                 timer = NewTimer(
-                    validate.name("timer_id", name),
+                    name,
                     validate.payload(payload, self._limit),
-                    None if delayed else validate.due(time),
-                    validate.delay(time) if delayed else None,
+                    due,
+                    delay,
                     self._headers,
                     self._content_type,
                     create=self._create,

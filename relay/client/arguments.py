@@ -25,6 +25,7 @@ MAX_NAME_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OUTSTANDING = 100_000
 _MAX_SECONDS = 315_576_000_000  # what a protobuf Duration holds: 10,000 years
+_MAX_TIME = timedelta(seconds=_MAX_SECONDS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 
@@ -92,6 +93,8 @@ def to_duration(value: Seconds, field: str) -> Duration:
     if isinstance(value, timedelta):
         if value < timedelta(0):
             raise InvalidArgument(f"{field} must not be negative", field=field)
+        if value > _MAX_TIME:
+            raise InvalidArgument(f"{field} must not be longer than 10,000 years", field=field)
         return Duration(seconds=value.days * 86_400 + value.seconds, nanos=value.microseconds * 1_000)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument(f"{field} must be seconds or a timedelta, not {_kind(value)}", field=field)

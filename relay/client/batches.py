@@ -1,8 +1,8 @@
 """Many timers in few calls: by columns where they are alike, else one by one.
 
 A topic's timers without headers, or all with the same, and with no expiry, are sent by `ScheduleColumns`,
-which takes both sides half as long; all others by `ScheduleBatch`. A relay that doesn't know columns says so
-once, and gets the rest one by one.
+which takes less of both sides; all others by `ScheduleBatch`. A relay that doesn't know columns says so once
+in a batch, and gets the rest one by one.
 """
 
 from __future__ import annotations
@@ -49,10 +49,13 @@ class _Batch:
         self._knows_columns = True
 
     def store(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
-        """One call, or two where the relay doesn't know the first."""
+        """One call; or two, where the relay doesn't know the first, or refuses what the timers share: then
+        each of them has an answer of its own all the same, and hinders no other chunk."""
         if self._knows_columns and _alike(timers):
             try:
                 return (yield from self._by_columns(timers))
+            except errors.InvalidArgument:
+                pass  # nothing is stored
             except errors.CallError as failure:
                 if failure.code is not grpc.StatusCode.UNIMPLEMENTED:
                     raise

@@ -7,6 +7,9 @@ import select
 import selectors
 from collections.abc import Callable
 
+FD_SETSIZE = 1024
+"""The number from which on `select` takes no file, see select(2)."""
+
 loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 """Makes such a loop; None where asyncio's own is as punctual, since its system takes nanoseconds (kqueue)."""
 
@@ -17,13 +20,17 @@ if hasattr(selectors, "EpollSelector"):
 
         asyncio asks it for the time until its next callback, and `epoll_wait` takes whole milliseconds, up to
         which Python rounds, and at times twice: what should wake in 3.1 ms wakes after 4 to 5. `select` takes
-        microseconds, for 1.4 µs more. It can wait for an epoll instance as for any file whose number is below
-        1,024, as that of a loop is that is made as a process starts.
+        microseconds, for 1.4 µs more. It can wait for an epoll instance as for any file, if its number is
+        below 1,024: of a process that has more open as it begins, waits are rounded.
         """
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._exact = self.fileno() < FD_SETSIZE
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             """See `selectors.BaseSelector.select`."""
-            if timeout is not None and timeout > 0:
+            if self._exact and timeout is not None and timeout > 0:
                 select.select((self.fileno(),), (), (), timeout)
                 timeout = 0
             return super().select(timeout)

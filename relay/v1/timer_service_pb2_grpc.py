@@ -123,8 +123,10 @@ class TimerServiceServicer(object):
 
     def ScheduleColumns(self, request, context):
         """ScheduleColumns is ScheduleBatch for timers of one topic that have the same headers and the
-        same content type: said by columns, which takes the producer and the relay half as long. The
-        n-th entry of each column is about the n-th timer.
+        same content type: said by columns, which takes the relay half as long. The n-th entry of each
+        column is about the n-th timer. A bad id, payload or time stops no other timer; what is wrong of
+        all, such as the topic, is the status of the call, and nothing is stored then. Where one id comes
+        twice, the later one stands.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -12,6 +12,7 @@ import pytest
 from relay.client import (
     CallError,
     ChangeResult,
+    FailedPrecondition,
     InvalidArgument,
     NewTimer,
     RelayClient,
@@ -63,7 +64,7 @@ async def test_big_batches_are_split(relay: ScriptedRelay, client: RelayClient) 
 
 
 class CountingWire:
-    """Answers batches after a turn of the loop, and counts how many are under way at once; with a
+    """Answers columns after a turn of the loop, and counts how many calls are under way at once; with a
     `broken` one, never, but for that."""
 
     def __init__(self, broken: int = -1) -> None:
@@ -78,7 +79,7 @@ class CountingWire:
         self.peak = max(self.peak, self.active)
         try:
             if number == self._broken:
-                raise InvalidArgument("no", field="timers")
+                raise FailedPrecondition("no")
             await (asyncio.sleep(0) if self._broken < 0 else asyncio.Event().wait())
         except asyncio.CancelledError:
             self.cut_off += 1
@@ -117,7 +118,7 @@ async def test_a_batch_that_names_a_timer_twice_goes_in_order() -> None:
 async def test_the_first_error_ends_the_calls_beside_it() -> None:
     """Nothing goes on behind the caller's back."""
     wire = CountingWire(broken=1)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(FailedPrecondition):
         await calls.run(wire, batch(*(str(number) for number in range(9_500))))
     assert (wire.active, wire.cut_off, len(wire.sizes)) == (0, 3, 4)
 
@@ -257,6 +258,16 @@ async def test_it_says_so_once_for_a_big_batch() -> None:
     assert [result.timer_id for result in results] == names
     assert wire.asked.count("ScheduleBatch") == 20
     assert wire.asked.count("ScheduleColumns") == batches.AT_ONCE
+
+
+async def test_what_all_share_is_refused_of_each(relay: ScriptedRelay, client: RelayClient) -> None:
+    """As if they had been sent one by one from the beginning: so a chunk that is refused hinders no other."""
+    async with client:
+        relay.failures = [Failure(grpc.StatusCode.INVALID_ARGUMENT, "topic: is not configured")]
+        results = await client.schedule_batch(timers(2))
+        await client.schedule_batch(timers(1))
+    assert [name for name, _ in relay.calls] == ["ScheduleColumns", "ScheduleBatch", "ScheduleColumns"]
+    assert [result.ok for result in results] == [True, True]
 
 
 async def test_another_error_is_the_calls(relay: ScriptedRelay, client: RelayClient) -> None:

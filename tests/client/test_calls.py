@@ -52,6 +52,7 @@ async def test_schedule_sends_what_it_was_given(relay: ScriptedRelay, client: Re
         (1e-10, 0, 1),
         (1.9999999999, 2, 0),
         (timedelta(days=1, microseconds=7), 86_400, 7_000),
+        (timedelta(seconds=315_576_000_000), 315_576_000_000, 0),
     ],
 )
 async def test_delay_is_seconds_or_a_timedelta(
@@ -141,6 +142,7 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("delay", {"delay": float("nan")}),
     ("delay", {"delay": float("inf")}),
     ("delay", {"delay": timedelta(seconds=-1)}),
+    ("delay", {"delay": timedelta.max}),
     ("delay", {"delay": True}),
     ("delay", {"delay": "5"}),
     ("due_time", {"delay": None}),

@@ -28,8 +28,10 @@ from relay.client import (
     ResourceExhausted,
     TimerState,
 )
+from relay.client.batches import MAX_TIMERS
 from relay.client.testing import InMemoryRelay, RetryPolicy
 from tests.client.scripted_relay import Watched
+from tests.client.test_tracing import within
 from tests.e2e.daemon import running_relay
 from tests.e2e.processes import Relay
 
@@ -738,3 +740,38 @@ async def test_what_the_relay_refuses(
     assert isinstance(results[0].error, InvalidArgument)
     assert results[0].error.field == field
     assert words in results[0].error.message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [({"headers": {"": "x"}}, "headers"), ({"content_type": "a\nb"}, "content_type")],
+    ids=["headers", "content_type"],
+)
+async def test_what_is_wrong_of_all_is_told_of_each(
+    subject: Subject, topic: str, wrong: dict[str, Any], field: str
+) -> None:
+    """A call's worth of such timers hinders no other call of the batch."""
+    bad = [NewTimer(topic=topic, payload=b"", delay=3600, **wrong) for _ in range(MAX_TIMERS)]
+    good = [NewTimer(topic=topic, payload=b"", delay=3600, timer_id=f"{n}") for n in range(2)]
+    async with subject.serving():
+        results = await subject.client.schedule_batch([*bad, *good])
+        assert await subject.client.get(topic, "1") is not None
+    assert [result.ok for result in results] == [False] * MAX_TIMERS + [True] * 2
+    errors = [result.error for result in results[:MAX_TIMERS]]
+    assert {error.field for error in errors if isinstance(error, InvalidArgument)} == {field}
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["by columns", "one by one"])
+async def test_a_batch_carries_the_trace(subject: Subject, topic: str, alike: bool) -> None:
+    """Of who schedules it, however it goes."""
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    other: dict[str, Any] = {} if alike else {"content_type": "text/plain"}
+    new = [
+        NewTimer(topic=topic, payload=b"", delay=3600, timer_id="a"),
+        NewTimer(topic=topic, payload=b"", delay=3600, timer_id="b", **other),
+    ]
+    async with subject.serving():
+        with within({"traceparent": traceparent}):
+            await subject.client.schedule_batch(new)
+        found = [await subject.client.get(topic, name) for name in ("a", "b")]
+    assert [timer.headers["traceparent"] for timer in found if timer is not None] == [traceparent] * 2

@@ -46,6 +46,15 @@ def test_no_timeout_does_not_wait(timeout: float) -> None:
         assert selector.select(timeout) == []
 
 
+def test_a_selector_that_select_does_not_take_is_rounded_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that has a thousand files open as it begins."""
+    monkeypatch.setattr(punctual, "FD_SETSIZE", 0)
+    with punctual.PunctualSelector() as selector:
+        began = time.perf_counter()
+        assert selector.select(0.0001) == []
+        assert time.perf_counter() - began >= 0.001
+
+
 def test_the_daemon_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """And on no other loop."""
     seen: list[object] = []

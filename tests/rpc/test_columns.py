@@ -16,6 +16,7 @@ from relay.v1.timer_service_pb2 import (
     ListTimersRequest,
     ScheduleBatchRequest,
     ScheduleColumnsRequest,
+    ScheduleRequest,
 )
 from tests.keyspace import Keyspace
 from tests.rpc.rig import MAX_PAYLOAD, Relay, at, invalid_field, spec
@@ -33,6 +34,11 @@ def columns(*timer_ids: str, **fields: Any) -> ScheduleColumnsRequest:
     return ScheduleColumnsRequest(
         **{"topic": "t", "timer_ids": timer_ids, "payloads": [b""] * count, **fields}
     )
+
+
+def long(count: int) -> dict[str, Any]:
+    """The columns of so many timers."""
+    return {"timer_ids": ["x"] * count, "payloads": [b""] * count, "due_times_us": [1] * count}
 
 
 async def test_stores_what_a_batch_would(any_relay: Relay, keyspace: Keyspace) -> None:
@@ -114,6 +120,7 @@ async def test_a_bad_delay_fails_by_itself(any_relay: Relay, keyspace: Keyspace,
         ("due_times_us", {"due_times_us": [1, 1], "delays_us": [1, 1]}),
         ("delays_us", {"delays_us": [1, 1, 1]}),
         ("headers", {"headers": {"": "x"}}),
+        ("headers", {"headers": {"k": "x" * 65_000}, **long(300)}),
         ("content_type", {"content_type": "text/\nplain"}),
         ("mode", {"mode": 99}),
         ("timer_ids", {"timer_ids": ["x"] * (MAX_BATCH + 1)}),
@@ -135,6 +142,15 @@ async def test_create_leaves_what_lives(any_relay: Relay, keyspace: Keyspace) ->
     assert list(told.results) == [timer_pb2.CHANGE_RESULT_UNCHANGED, CREATED]
     assert list(told.due_times_us) == [7, 8]
     assert not told.errors
+
+
+async def test_the_first_mistake_is_told_as_of_a_single_call(relay: Relay) -> None:
+    """Of a timer with several, in the order of its fields."""
+    late, big = LATEST + 1, bytes(MAX_PAYLOAD + 1)
+    told = await relay.timers.ScheduleColumns(columns("a", "b{", payloads=[big] * 2, due_times_us=[late] * 2))
+    assert [told.errors[place].field for place in (0, 1)] == ["due_time", "timer_id"]
+    alone = spec("a", payload=big, due_time=at(LATEST // SECOND + 1))
+    assert await invalid_field(relay.timers.Schedule(ScheduleRequest(timer=alone))) == "due_time"
 
 
 async def test_while_redis_is_away_each_timer_has_its_answer(relay: Relay) -> None:

@@ -54,7 +54,6 @@ class MemoryService:
             SCHEDULE.name: self._schedule,
             SCHEDULE_BATCH.name: self._schedule_batch,
             SCHEDULE_COLUMNS.name: self._schedule_columns,
-            SCHEDULE_COLUMNS.name: self._schedule_columns,
             RUN.name: self._run,
             CANCEL.name: self._cancel,
             GET.name: self._get,
