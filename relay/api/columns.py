@@ -49,8 +49,8 @@ class Columns:
         if each * timers > MAX_SHARED:
             raise InvalidField(
                 "headers",
-                f"would be stored {timers} times, which is {each * timers} bytes; at most {MAX_SHARED} are allowed "
-                "in a call: send fewer timers in each",
+                f"would be stored {timers} times, which is {each * timers} bytes; at most {MAX_SHARED} are "
+                "allowed in a call: send fewer timers in each",
             )
 
     def read(self, part: slice) -> list[NewTimer | InvalidField]:
