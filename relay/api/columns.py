@@ -45,7 +45,8 @@ class Columns:
 
     def _check_shared(self, timers: int) -> None:
         """What is said once is stored for each: a small request could fill Redis."""
-        each = sum(len(name) + len(text) for name, text in self._headers.items()) + len(self._content_type)
+        words = (*self._headers, *self._headers.values(), self._content_type)
+        each = sum(len(word.encode()) for word in words)
         if each * timers > MAX_SHARED:
             raise InvalidField(
                 "headers",
