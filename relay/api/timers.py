@@ -58,10 +58,7 @@ class Timers:
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]
     ) -> service.ScheduleBatchResponse:
         """Store many; bad ones fail by themselves."""
-        if len(request.timers) > MAX_BATCH:
-            raise InvalidField(
-                "timers", f"has {len(request.timers)} entries; at most {MAX_BATCH} are allowed in a call"
-            )
+        _check_count("timers", len(request.timers))
         create = _create(request.mode)
         return await self._schedule_all(request.timers, trace, create=create)
 
@@ -103,8 +100,7 @@ class Timers:
     ) -> service.ScheduleColumnsResponse:
         """Store many of one topic; bad ones fail by themselves."""
         count = len(request.timer_ids)
-        if count > MAX_BATCH:
-            raise InvalidField("timer_ids", f"has {count} entries; at most {MAX_BATCH} are allowed in a call")
+        _check_count("timer_ids", count)
         topic = self._engine.admit("topic", request.topic)
         limit = self._engine.max_payload_bytes(topic)
         columns = Columns(request, limit, trace, create=_create(request.mode))
@@ -181,6 +177,11 @@ class Timers:
 
     def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
         return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
+
+
+def _check_count(field: str, count: int) -> None:
+    if count > MAX_BATCH:
+        raise InvalidField(field, f"has {count} entries; at most {MAX_BATCH} are allowed in a call")
 
 
 async def _by_stretches(turn: asyncio.Lock, count: int, work: Callable[[slice], None]) -> None:

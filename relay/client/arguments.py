@@ -123,7 +123,7 @@ def to_timestamp(value: datetime, field: str) -> Timestamp:
 
 def to_datetime(value: Timestamp) -> datetime:
     """Turn a Timestamp into an aware datetime in UTC; nanoseconds are cut off."""
-    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    return from_micros(value.seconds * 1_000_000 + value.nanos // 1_000)
 
 
 def micros(value: Duration | Timestamp) -> int:

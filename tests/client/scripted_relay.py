@@ -250,9 +250,11 @@ class ScriptedRelay(
             )
             if not delayed:
                 spec.due_time.FromMicroseconds(time)
-            stored = timer_service.ScheduleResponse() if name == "bad" else self._store(spec)
+            stored = timer_service.ScheduleResponse()
             if name == "bad":
                 told.errors[place].CopyFrom(TOO_BIG)
+            else:
+                stored = self._store(spec)
             told.due_times_us.append(stored.timer.due_time.ToMicroseconds())
             told.results.append(stored.result)
         return told

@@ -16,7 +16,7 @@ from relay.client import errors, tracing
 from relay.client.timers import STATES_ON_THE_WIRE, TimerState
 from relay.client.wire import CANCEL, GET, LIST, RUN, SCHEDULE, SCHEDULE_BATCH, SCHEDULE_COLUMNS, Method
 from relay.core import validate
-from relay.core.errors import InvalidField, RelayError, TimerNotFound, TopicFull
+from relay.core.errors import RelayError, TimerNotFound, TopicFull
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer, Scheduled
 from relay.core.timers import TimerState as StoredState
@@ -148,14 +148,7 @@ def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) 
     return validate.name("topic", request.topic), validate.name("timer_id", request.timer_id)
 
 
-_STATUSES = {
-    InvalidField: StatusCode.INVALID_ARGUMENT,
-    TimerNotFound: StatusCode.NOT_FOUND,
-    TopicFull: StatusCode.RESOURCE_EXHAUSTED,
-}
-
-
 def _error(failure: RelayError) -> errors.CallError:
     """As a call would end with it."""
-    field = failure.field if isinstance(failure, InvalidField) else ""
-    return errors.make(_STATUSES[type(failure)], str(failure), field=field)
+    told = translate.item_error(failure)
+    return errors.make(told.code, told.message, field=told.field)
