@@ -191,7 +191,8 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         rest = schemas.object(descriptor, taken=True, without=("timer",))
         schema["properties"] |= rest["properties"]
         return {**schema, "oneOf": ONE_TIME}
-    places = tuple(name for name in ("topic", "timer_id", "received") if name in descriptor.fields_by_name)
+    elsewhere = ("topic", "timer_id", "received", "acknowledged")
+    places = tuple(name for name in elsewhere if name in descriptor.fields_by_name)
     schema = schemas.object(descriptor, taken=True, without=places)
     if descriptor.name == "ScheduleBatchRequest":
         spec = descriptor.fields_by_name["timers"].message_type

@@ -125,8 +125,9 @@ class Stream:
         self._tape = tape
         self._call: Any = DeliveryServiceStub(channel).Deliver()
 
-    async def open(self) -> None:
-        await self.say(delivery.DeliverRequest(open=delivery.Open(topics=["invoices"], max_outstanding=10)))
+    async def open(self, topic: str = "invoices", **fields: Any) -> None:
+        wanted = delivery.Open(topics=[topic], max_outstanding=10, **fields)
+        await self.say(delivery.DeliverRequest(open=wanted))
         await self.hear()
 
     async def say(self, request: delivery.DeliverRequest) -> None:
@@ -260,6 +261,19 @@ class Play:
         await stream.end()
         del self._tape.parts["off the page"]
 
+    async def columns(self) -> None:
+        await self.schedule("rem-3", topic="reminders")
+        self._tape.part("delivery-columns")
+        stream = Stream(self._tape, self._channel)
+        await stream.open("reminders", columns=True)
+        tokens = (await stream.hear()).columns.tokens
+        await stream.settle(*tokens)
+        await stream.settle(acknowledged=tokens)
+        self._tape.part("off the page")
+        await stream.say(delivery.DeliverRequest(drain=delivery.Drain()))
+        await stream.end()
+        del self._tape.parts["off the page"]
+
     async def push(self, served: Handler) -> None:
         self._tape.part("push")
         await self.schedule("mail-1", topic="mails")
@@ -379,6 +393,7 @@ async def record() -> dict[str, list[str]]:
             await play.producer()
             await play.stream()
             await play.broken()
+            await play.columns()
             await play.push(served)
             await play.push_batch(batched)
             await asyncio.gather(*(server.stop(None) for server in servers))

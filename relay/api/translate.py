@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -261,11 +261,41 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
     )
 
 
-def deliveries(leases: Iterable[Lease]) -> delivery.DeliverResponse:
-    """A frame of deliveries."""
+def deliveries(leases: Sequence[Lease], *, columns: bool = False) -> delivery.DeliverResponse:
+    """A frame of deliveries; by columns if the application reads them, and they are alike."""
     response = delivery.DeliverResponse()
-    _fill(response.deliveries.deliveries, leases)
+    if columns and _alike(leases):
+        _fill_columns(response.columns, leases)
+    else:
+        _fill(response.deliveries.deliveries, leases)
     return response
+
+
+def _alike(leases: Sequence[Lease]) -> bool:
+    """Whether they differ only in what has a column."""
+    topic, first = leases[0].topic, leases[0].timer
+    headers, content_type = first.headers, first.content_type
+    return all(
+        lease.topic == topic
+        and (item := lease.timer).headers == headers
+        and item.content_type == content_type
+        and not item.approximate
+        for lease in leases
+    )
+
+
+def _fill_columns(columns: delivery.DeliveryColumns, leases: Sequence[Lease]) -> None:
+    items = [lease.timer for lease in leases]
+    columns.topic = leases[0].topic
+    columns.headers.update(items[0].headers)
+    columns.content_type = items[0].content_type
+    columns.timer_ids.extend([item.timer_id for item in items])
+    columns.payloads.extend([item.payload for item in items])
+    columns.due_times_us.extend([item.due for item in items])
+    columns.attempts.extend([item.attempt for item in items])
+    columns.lease_deadlines_us.extend([lease.deadline_time for lease in leases])
+    columns.occurrence_ids.extend([item.occurrence_id for item in items])
+    columns.tokens.extend([lease.token for lease in leases])
 
 
 def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from relay.client import outcomes
+from relay.client.columns import Row
 from relay.client.errors import AlreadySettled, DeliveryLost
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -39,7 +40,7 @@ class Lease:
 
     __slots__ = ("_lost", "message", "settled", "stream", "token")
 
-    def __init__(self, message: pb.Delivery, stream: Stream) -> None:
+    def __init__(self, message: pb.Delivery | Row, stream: Stream) -> None:
         self.message = message
         self.token = message.token
         self.stream = stream

@@ -38,12 +38,21 @@ class Frame:
     """One message in the making, and who waits for its being written.
 
     `said` is the part of it that takes receipts and outcomes, as `received` and `settlements`; without one
-    it takes none.
+    it takes none. `acknowledged` is the list of what is acknowledged, where the relay reads one.
     """
 
-    __slots__ = ("_received", "_settlements", "_waiters", "full", "message", "starts")
+    __slots__ = (
+        "_acknowledged",
+        "_outcomes",
+        "_received",
+        "_settlements",
+        "_waiters",
+        "full",
+        "message",
+        "starts",
+    )
 
-    def __init__(self, message: Any, said: Any = None) -> None:
+    def __init__(self, message: Any, said: Any = None, acknowledged: Any = None) -> None:
         self.message = message
         self.full = said is None
         self.starts: list[Lease] = []
@@ -51,6 +60,8 @@ class Frame:
         # Reading an attribute of a protobuf message costs more than all else that is done here.
         self._received = None if said is None else said.received
         self._settlements = None if said is None else said.settlements
+        self._acknowledged = acknowledged
+        self._outcomes = 0
 
     def add_receipt(self, lease: Lease) -> None:
         """Say that a handler starts; it does start once the frame is written."""
@@ -64,11 +75,14 @@ class Frame:
         """Say what became of a delivery."""
         if self._settlements is None:
             raise AssertionError("a frame of its own takes no outcomes")
-        if settlement is outcomes.ACK:  # by far the most common, and half the cost
-            self._settlements.add(token=token, outcome=pb.OUTCOME_ACK)
-        else:
+        if settlement is not outcomes.ACK:
             self._settlements.add(token=token).MergeFrom(settlement)
-        self.full = len(self._settlements) >= MAX_FRAME or self.full
+        elif self._acknowledged is not None:  # by far the most
+            self._acknowledged.append(token)
+        else:
+            self._settlements.add(token=token, outcome=pb.OUTCOME_ACK)
+        self._outcomes += 1
+        self.full = self._outcomes >= MAX_FRAME or self.full
 
     async def wait(self) -> bool:
         """Wait until the frame is written; return False if the stream broke before."""
@@ -83,9 +97,11 @@ class Frame:
                 waiter.set_result(written)
 
 
-def _of_a_stream() -> Frame:
+def of_a_stream(*, acknowledged: bool) -> Frame:
+    """An empty frame of a stream; `acknowledged` says whether its relay reads the list of that name."""
     request = pb.DeliverRequest()
-    return Frame(request, request.settle)
+    said = request.settle
+    return Frame(request, said, said.acknowledged if acknowledged else None)
 
 
 class Outbox:
@@ -99,7 +115,7 @@ class Outbox:
         self,
         on_started: Callable[[list[Lease]], None],
         on_unstarted: Callable[[list[Lease]], None],
-        blank: Callable[[], Frame] = _of_a_stream,
+        blank: Callable[[], Frame],
     ) -> None:
         self._on_started = on_started
         self._on_unstarted = on_unstarted

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from relay.client import errors
+from relay.client.columns import Row, rows
 from relay.client.handlers import Registration
 from relay.client.lease import Lease
-from relay.client.outbox import Frame, Outbox
+from relay.client.outbox import Frame, Outbox, of_a_stream
 from relay.client.problems import TokenBook
 from relay.client.workers import Workers
 from relay.v1 import delivery_service_pb2 as pb
@@ -43,9 +44,10 @@ class Session:
         self._call = call
         self._workers = workers
         self._on_opened = on_opened
-        self._waiting: deque[pb.Delivery] = deque()
+        self._waiting: deque[pb.Delivery | Row] = deque()
         self._book = TokenBook(registration.topic)
-        self._outbox = Outbox(workers.start, self._unstarted)
+        self._outbox = Outbox(workers.start, self._unstarted, self._blank)
+        self._reads_acknowledged = False
         self._draining: asyncio.Task[None] | None = None
         self._running = 0
         self._idle = asyncio.Event()
@@ -57,6 +59,7 @@ class Session:
                     topics=[registration.topic],
                     max_outstanding=registration.max_outstanding,
                     slow_outstanding=registration.slow_outstanding,
+                    columns=True,
                 )
             )
         )
@@ -132,18 +135,27 @@ class Session:
         while (response := await self._call.read()) is not grpc.aio.EOF:
             assert isinstance(response, pb.DeliverResponse)
             match response.WhichOneof("message"):
+                case "columns":
+                    self._take(rows(response.columns))
                 case "deliveries":
-                    if self._draining is None:
-                        self._waiting.extend(response.deliveries.deliveries)
-                        self.start_waiting()
+                    self._take(response.deliveries.deliveries)
                 case "problems":
                     self._book.report(response.problems.problems)
                 case "opened":
                     self.opened = True
+                    self._reads_acknowledged = response.opened.acknowledged
                     self._on_opened()
                 case "drain":
                     _log.info("relay drains: topic=%s", self._topic)
                     self.drain(tell=False)
+
+    def _take(self, deliveries: Iterable[pb.Delivery | Row]) -> None:
+        if self._draining is None:
+            self._waiting.extend(deliveries)
+            self.start_waiting()
+
+    def _blank(self) -> Frame:
+        return of_a_stream(acknowledged=self._reads_acknowledged)
 
     def _unstarted(self, leases: list[Lease]) -> None:
         self._workers.give_back(len(leases))

@@ -34,17 +34,18 @@ class DeliveryService(base.DeliveryServiceServicer):
     async def Deliver(self, _requests: object, context: Context) -> None:
         """Serve one stream, from Open to its end."""
         try:
-            session = await self._open(context)
+            opened = await self._open(context)
         except InvalidField as failure:
             await abort(context, failure)
-        if session is None:
+        if opened is None:
             return
+        session, columns = opened
         tasks: list[asyncio.Task[None]] = []
         try:
-            await context.write(pb.DeliverResponse(opened=pb.Opened()))
+            await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             self._engine.attach(session)
             reader = asyncio.create_task(self._read(session, context))
-            writer = asyncio.create_task(_write(session, context))
+            writer = asyncio.create_task(_write(session, context, columns=columns))
             tasks += (reader, writer)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -69,7 +70,8 @@ class DeliveryService(base.DeliveryServiceServicer):
         # An end without a Drain before it is how the death of an application looks, too.
         self._engine.detach(session, broken=not session.draining)
 
-    async def _open(self, context: Context) -> Session | None:
+    async def _open(self, context: Context) -> tuple[Session, bool] | None:
+        """The stream's session, and whether deliveries may go by columns; None if nothing was said."""
         request = await _hear(context)
         if request is grpc.aio.EOF:
             return None
@@ -85,7 +87,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         slow = request.open.slow_outstanding
         if not 0 <= slow <= limit:
             raise InvalidField("slow_outstanding", f"is {slow}; give 0 to max_outstanding, which is {limit}")
-        return self._engine.open(topics, limit, slow)
+        return self._engine.open(topics, limit, slow), request.open.columns
 
     async def _read(self, session: Session, context: Context) -> None:
         """Take what the application says until it ends its side."""
@@ -115,7 +117,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             what = settle(self._engine, session, settlement)
             if what is not None:
                 session.complain(settlement.token, what)
-        self._engine.acknowledged(session, acknowledged)
+        self._engine.acknowledged(session, [*acknowledged, *said.acknowledged])
 
 
 async def _hear(context: Context) -> Any:
@@ -126,15 +128,15 @@ async def _hear(context: Context) -> Any:
         raise InvalidField("message", "is no DeliverRequest; check what sends it") from None
 
 
-async def _write(session: Session, context: Context) -> None:
+async def _write(session: Session, context: Context, *, columns: bool) -> None:
     """Say what there is to say, until the session has finished."""
     while (outgoing := await session.next()) is not None:
-        await _say(outgoing, context)
+        await _say(outgoing, context, columns=columns)
 
 
-async def _say(outgoing: Outgoing, context: Context) -> None:
+async def _say(outgoing: Outgoing, context: Context, *, columns: bool) -> None:
     if outgoing.leases:
-        frame = translate.deliveries(outgoing.leases)
+        frame = translate.deliveries(outgoing.leases, columns=columns)
         for lease in outgoing.leases:
             lease.timer.payload = b""  # the application has it from here on: two copies of many would be much
         await context.write(frame)

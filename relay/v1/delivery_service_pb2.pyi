@@ -52,30 +52,36 @@ class DeliverRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class DeliverResponse(_message.Message):
-    __slots__ = ("opened", "deliveries", "problems", "drain")
+    __slots__ = ("opened", "deliveries", "problems", "drain", "columns")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     opened: Opened
     deliveries: DeliveryBatch
     problems: Problems
     drain: Drain
-    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., deliveries: _Optional[_Union[DeliveryBatch, _Mapping]] = ..., problems: _Optional[_Union[Problems, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+    columns: DeliveryColumns
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., deliveries: _Optional[_Union[DeliveryBatch, _Mapping]] = ..., problems: _Optional[_Union[Problems, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., columns: _Optional[_Union[DeliveryColumns, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("topics", "max_outstanding", "slow_outstanding")
+    __slots__ = ("topics", "max_outstanding", "slow_outstanding", "columns")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     MAX_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
     SLOW_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     max_outstanding: int
     slow_outstanding: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ...) -> None: ...
+    columns: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ..., columns: bool = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("acknowledged",)
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    acknowledged: bool
+    def __init__(self, acknowledged: bool = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ()
@@ -120,13 +126,46 @@ class Delivery(_message.Message):
     token: bytes
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_time_approximate: bool = ..., attempt: _Optional[int] = ..., lease_deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrence_id: _Optional[str] = ..., token: _Optional[bytes] = ...) -> None: ...
 
+class DeliveryColumns(_message.Message):
+    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "attempts", "lease_deadlines_us", "occurrence_ids", "tokens", "headers", "content_type")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMER_IDS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    DUE_TIMES_US_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_DEADLINES_US_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timer_ids: _containers.RepeatedScalarFieldContainer[str]
+    payloads: _containers.RepeatedScalarFieldContainer[bytes]
+    due_times_us: _containers.RepeatedScalarFieldContainer[int]
+    attempts: _containers.RepeatedScalarFieldContainer[int]
+    lease_deadlines_us: _containers.RepeatedScalarFieldContainer[int]
+    occurrence_ids: _containers.RepeatedScalarFieldContainer[str]
+    tokens: _containers.RepeatedScalarFieldContainer[bytes]
+    headers: _containers.ScalarMap[str, str]
+    content_type: str
+    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., attempts: _Optional[_Iterable[int]] = ..., lease_deadlines_us: _Optional[_Iterable[int]] = ..., occurrence_ids: _Optional[_Iterable[str]] = ..., tokens: _Optional[_Iterable[bytes]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ...) -> None: ...
+
 class Settle(_message.Message):
-    __slots__ = ("received", "settlements")
+    __slots__ = ("received", "settlements", "acknowledged")
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     SETTLEMENTS_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     received: _containers.RepeatedScalarFieldContainer[bytes]
     settlements: _containers.RepeatedCompositeFieldContainer[Settlement]
-    def __init__(self, received: _Optional[_Iterable[bytes]] = ..., settlements: _Optional[_Iterable[_Union[Settlement, _Mapping]]] = ...) -> None: ...
+    acknowledged: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, received: _Optional[_Iterable[bytes]] = ..., settlements: _Optional[_Iterable[_Union[Settlement, _Mapping]]] = ..., acknowledged: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Settlement(_message.Message):
     __slots__ = ("token", "outcome", "retry_after", "reason", "retryable", "reschedule")

@@ -113,7 +113,7 @@ async def receive(calls: Calls, call: Call) -> Answer:
 async def settle(calls: Calls, call: Call) -> Answer:
     """Say how deliveries ended, or that work goes on."""
     request = pb.Settle()
-    call.read(request, without=("received",))
+    call.read(request, without=("received", "acknowledged"))
     if not 1 <= len(request.settlements) <= MAX_DELIVERIES:
         raise InvalidField(
             "settlements", f"has {len(request.settlements)} entries; give 1 to {MAX_DELIVERIES}"

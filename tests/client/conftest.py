@@ -21,8 +21,14 @@ def target(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def relay(target: str) -> AsyncIterator[ScriptedRelay]:
-    async with serve(target) as relay:
+def columns() -> bool:
+    """Whether the relay knows columns of deliveries. A module may ask for both."""
+    return False
+
+
+@pytest.fixture
+async def relay(target: str, columns: bool) -> AsyncIterator[ScriptedRelay]:
+    async with serve(target, ScriptedRelay(columns=columns)) as relay:
         yield relay
         leftover = {task.get_name() for task in asyncio.all_tasks() if task.get_name()[:6] == "relay "}
         assert not leftover, "the client left tasks behind"

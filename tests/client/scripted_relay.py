@@ -69,11 +69,12 @@ class Watched:
 
 
 class Link(Watched):
-    """One delivery stream, as the relay sees it."""
+    """One delivery stream, as the relay sees it; deliveries go by `columns` or one by one."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, *, columns: bool = False) -> None:
         super().__init__()
         self._context = context
+        self._columns = columns
         self.requests: list[pb.DeliverRequest] = []
         self.received: list[bytes] = []
         self.settlements: list[pb.Settlement] = []
@@ -115,7 +116,10 @@ class Link(Watched):
             )
             for each in timer_ids
         ]
-        await self.send(deliveries=pb.DeliveryBatch(deliveries=batch))
+        if self._columns and not batch[0].due_time_approximate:
+            await self.send(columns=in_columns(batch))
+        else:
+            await self.send(deliveries=pb.DeliveryBatch(deliveries=batch))
 
     async def begin(self, *timer_ids: str, **fields: Any) -> None:
         """Deliver, and wait for the receipts."""
@@ -156,9 +160,34 @@ class Link(Watched):
             self.requests.append(request)
             self.received += request.settle.received
             self.settlements += request.settle.settlements
+            acknowledged = request.settle.acknowledged
+            assert self._columns or not acknowledged, "an older relay would pass over it"
+            self.settlements += [pb.Settlement(token=token, outcome=pb.OUTCOME_ACK) for token in acknowledged]
             self.changed()
         self.half_closed = True
         self.changed()
+
+
+def ended(said: pb.Settle) -> list[bytes]:
+    """The tokens of all outcomes in a message."""
+    return [*(each.token for each in said.settlements), *said.acknowledged]
+
+
+def in_columns(batch: list[pb.Delivery]) -> pb.DeliveryColumns:
+    """These deliveries, which are alike."""
+    first = batch[0]
+    return pb.DeliveryColumns(
+        topic=first.topic,
+        headers=first.headers,
+        content_type=first.content_type,
+        timer_ids=[each.timer_id for each in batch],
+        payloads=[each.payload for each in batch],
+        due_times_us=[each.due_time.ToMicroseconds() for each in batch],
+        attempts=[each.attempt for each in batch],
+        lease_deadlines_us=[each.lease_deadline.ToMicroseconds() for each in batch],
+        occurrence_ids=[each.occurrence_id for each in batch],
+        tokens=[each.token for each in batch],
+    )
 
 
 TOO_BIG = timer_service.ItemError(code=3, message="payload is too big", field="payload")
@@ -169,10 +198,12 @@ class ScriptedRelay(
     timer_service_pb2_grpc.TimerServiceServicer,
     delivery_service_pb2_grpc.DeliveryServiceServicer,
 ):
-    """Both services. `failures` are used up first, one a call; `answers` override by method."""
+    """Both services. `failures` are used up first, one a call. With `columns` it delivers by columns, and
+    reads `Settle.acknowledged`; without, it is an older relay, which knows neither."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, columns: bool = False) -> None:
         super().__init__()
+        self._columns = columns
         self.calls: list[tuple[str, Any]] = []
         self.metadata: list[dict[str, str]] = []
         self.failures: list[Failure] = []
@@ -295,10 +326,10 @@ class ScriptedRelay(
             self.calls.append(("Deliver", None))
             self.changed()
             await refusal.abort(context)
-        link = Link(context)
+        link = Link(context, columns=self._columns)
         serving = asyncio.create_task(link.serve())
         await link.until(lambda: link.requests)
-        await link.send(opened=pb.Opened())
+        await link.send(opened=pb.Opened(acknowledged=self._columns))
         self.links.append(link)
         self.changed()
         await serving

@@ -33,6 +33,11 @@ RESCHEDULE = pb.OUTCOME_RESCHEDULE
 ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_EXTEND
 
 
+@pytest.fixture(params=[False, True], ids=["older-relay", "columns"])
+def columns(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 def summary(link: Link) -> list[tuple[str, int, float | None, str]]:
     return [
         (
@@ -249,7 +254,10 @@ async def test_payloads_stay_out_of_reasons_and_reprs(
     assert link.settlements[0].reason == "RuntimeError"
 
 
-async def test_a_delivery_tells_all_it_knows(relay: ScriptedRelay, client: RelayClient) -> None:
+@pytest.mark.parametrize("approximate", [False, True])
+async def test_a_delivery_tells_all_it_knows(
+    relay: ScriptedRelay, client: RelayClient, approximate: bool
+) -> None:
     """Everything on the wire is an attribute, times as aware datetimes in UTC."""
     seen: list[Delivery] = []
     client.on("t")(seen.append)
@@ -261,7 +269,8 @@ async def test_a_delivery_tells_all_it_knows(relay: ScriptedRelay, client: Relay
             headers={"k": "v"},
             content_type="application/json",
             attempt=3,
-            due_time_approximate=True,
+            due_time_approximate=approximate,
+            lease_deadline=Timestamp(seconds=1_700_000_030, nanos=1_000),
             occurrence_id="o",
         )
     delivery = seen[0]
@@ -269,8 +278,8 @@ async def test_a_delivery_tells_all_it_knows(relay: ScriptedRelay, client: Relay
     assert (delivery.payload, delivery.json()) == (b'{"n": 1}', {"n": 1})
     assert (delivery.headers, delivery.content_type) == ({"k": "v"}, "application/json")
     assert delivery.due_time == datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=UTC)
-    assert delivery.lease_deadline == datetime(1970, 1, 1, tzinfo=UTC)
-    assert delivery.due_time_approximate is True
+    assert delivery.lease_deadline == datetime(2023, 11, 14, 22, 13, 50, 1, tzinfo=UTC)
+    assert delivery.due_time_approximate is approximate
     assert delivery.occurrence_id == "o"
     assert delivery.settled is True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -13,7 +14,7 @@ import pytest
 from relay.client import outcomes
 from relay.client.backoff import Backoff
 from relay.client.lease import Lease
-from relay.client.outbox import Outbox
+from relay.client.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
 
 
@@ -52,29 +53,42 @@ class SlowCall:
 class Desk:
     """An outbox at work, and what it called back."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, acknowledged: bool = False) -> None:
         self.call = SlowCall()
         self.started: list[bytes] = []
         self.unstarted: list[bytes] = []
         self.outbox = Outbox(
             lambda leases: self.started.extend(each.token for each in leases),
             lambda leases: self.unstarted.extend(each.token for each in leases),
+            partial(of_a_stream, acknowledged=acknowledged),
         )
         self.running = asyncio.create_task(self.outbox.run(cast("Any", self.call)))
 
     def receipt(self, token: bytes) -> None:
         self.outbox.gather().add_receipt(Lease(pb.Delivery(token=token), cast("Any", None)))
 
-    def outcome(self, token: bytes) -> None:
-        self.outbox.gather().add_settlement(token, outcomes.ACK)
+    def outcome(self, token: bytes, settlement: pb.Settlement = outcomes.ACK) -> None:
+        self.outbox.gather().add_settlement(token, settlement)
+
+    async def close(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
+    """Of a stream to a relay that reads settlements alone."""
     desk = Desk()
     yield desk
-    desk.running.cancel()
-    await asyncio.gather(desk.running, return_exceptions=True)
+    await desk.close()
+
+
+@pytest.fixture
+async def newer() -> AsyncIterator[Desk]:
+    """Of a stream to a relay that reads `acknowledged`."""
+    desk = Desk(acknowledged=True)
+    yield desk
+    await desk.close()
 
 
 async def test_handlers_start_when_the_write_of_their_receipts_has_ended(desk: Desk) -> None:
@@ -110,6 +124,23 @@ async def test_what_comes_during_a_write_shares_the_next_message(desk: Desk) -> 
     assert tokens == [([], [b"a"]), ([b"c"], [b"b", b"d"]), ([], []), ([], [b"e"])]
     assert desk.call.written[2].HasField("drain")
     assert desk.call.half_closed
+
+
+async def test_what_is_acknowledged_is_a_list_where_the_relay_reads_one(newer: Desk) -> None:
+    """And a message has no more outcomes than before, whichever way each is said."""
+    for number in range(MAX_FRAME):
+        newer.outcome(b"%d" % number, outcomes.EXTEND if number % 2 else outcomes.ACK)
+    newer.outcome(b"over")
+    newer.outbox.finish()
+    for _ in range(2):
+        await newer.call.next_write()
+        newer.call.end_write()
+    await newer.running
+    first, second = (each.settle for each in newer.call.written)
+    assert list(first.acknowledged) == [b"%d" % number for number in range(0, MAX_FRAME, 2)]
+    assert {each.outcome for each in first.settlements} == {pb.OUTCOME_EXTEND}
+    assert len(first.settlements) == MAX_FRAME // 2
+    assert (list(second.acknowledged), list(second.settlements)) == ([b"over"], [])
 
 
 async def test_a_broken_write_starts_nothing(desk: Desk) -> None:

@@ -74,11 +74,16 @@ class Stream:
     async def send(self, **message: Any) -> None:
         await self.call.write(pb.DeliverRequest(**message))
 
-    async def open(self, *topics: str, max_outstanding: int = 100, slow_outstanding: int = 0) -> Stream:
+    async def open(
+        self, *topics: str, max_outstanding: int = 100, slow_outstanding: int = 0, columns: bool = False
+    ) -> Stream:
         """Say Open, and hear Opened."""
         await self.send(
             open=pb.Open(
-                topics=topics or ("t",), max_outstanding=max_outstanding, slow_outstanding=slow_outstanding
+                topics=topics or ("t",),
+                max_outstanding=max_outstanding,
+                slow_outstanding=slow_outstanding,
+                columns=columns,
             )
         )
         response = await self.next()

@@ -240,6 +240,7 @@ async def test_a_token_is_of_its_topic(api: Api) -> None:
         ),
         (SETTLE, {"settlements": [{"reschedule": {"in": 1}}]}, "settlements[0].reschedule.in"),
         (SETTLE, {"received": []}, "received"),
+        (SETTLE, {"acknowledged": []}, "acknowledged"),
         ("/v1/topics/pushed/deliveries:receive", {}, "topic"),
         ("/v1/topics/pushed/deliveries:settle", {"settlements": [{"token": NOBODY}]}, "topic"),
         ("/v1/topics/%7B/deliveries:receive", {}, "topic"),

@@ -1,0 +1,81 @@
+"""Deliveries that came by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from relay.v1 import delivery_service_pb2 as pb
+
+
+class Shared(NamedTuple):
+    """What the deliveries of a frame have in common."""
+
+    topic: str
+    headers: Mapping[str, str]
+    content_type: str
+
+
+class Row(NamedTuple):
+    """One of them, with the attributes of a `pb.Delivery`. It keeps nothing of its neighbours alive."""
+
+    shared: Shared
+    timer_id: str
+    payload: bytes
+    due_time_us: int
+    attempt: int
+    lease_deadline_us: int
+    occurrence_id: str
+    token: bytes
+
+    @property
+    def topic(self) -> str:
+        return self.shared.topic
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.shared.headers
+
+    @property
+    def content_type(self) -> str:
+        return self.shared.content_type
+
+    @property
+    def due_time(self) -> Timestamp:
+        return _timestamp(self.due_time_us)
+
+    @property
+    def due_time_approximate(self) -> bool:
+        return False
+
+    @property
+    def lease_deadline(self) -> Timestamp:
+        return _timestamp(self.lease_deadline_us)
+
+
+def rows(columns: pb.DeliveryColumns) -> list[Row]:
+    """The deliveries of a frame, in their order."""
+    shared = Shared(columns.topic, dict(columns.headers), columns.content_type)
+    return list(
+        map(
+            Row._make,
+            zip(
+                [shared] * len(columns.tokens),
+                columns.timer_ids,
+                columns.payloads,
+                columns.due_times_us,
+                columns.attempts,
+                columns.lease_deadlines_us,
+                columns.occurrence_ids,
+                columns.tokens,
+                strict=True,
+            ),
+        )
+    )
+
+
+def _timestamp(micros: int) -> Timestamp:
+    seconds, rest = divmod(micros, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=rest * 1_000)

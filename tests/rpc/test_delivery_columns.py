@@ -1,0 +1,171 @@
+"""DeliveryService by columns: deliveries that are alike, and what is acknowledged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from relay.engine.lease import Lease
+from relay.v1 import delivery_service_pb2 as pb
+from relay.v1.timer_service_pb2 import ScheduleBatchRequest
+from tests.keyspace import Keyspace
+from tests.rpc.rig import ACK, EXTEND, NACK, Relay, Stream, at, settlement, spec
+
+DUPLICATE, UNKNOWN = pb.PROBLEM_REASON_DUPLICATE, pb.PROBLEM_REASON_UNKNOWN_TOKEN
+
+
+async def put(relay: Relay, *names: str, topic: str = "t", **fields: Any) -> None:
+    timers = [spec(name, topic=topic, payload=name.encode(), **fields) for name in names]
+    results = (await relay.timers.ScheduleBatch(ScheduleBatchRequest(timers=timers))).results
+    assert all(result.HasField("scheduled") for result in results)
+
+
+async def gone(relay: Relay, *names: str, topic: str = "t") -> None:
+    """Until these timers have left the store."""
+
+    async def condition() -> bool:
+        return [await relay.engine.get(topic, name) for name in names] == [None] * len(names)
+
+    await relay.until(f"{names} are settled", condition)
+
+
+async def columns(stream: Stream, count: int) -> list[pb.Delivery]:
+    """The next deliveries, all by columns."""
+    found: list[pb.Delivery] = []
+    while len(found) < count:
+        response = await stream.next()
+        assert response.WhichOneof("message") == "columns", response
+        found += one_by_one(response.columns)
+    return found
+
+
+def one_by_one(said: pb.DeliveryColumns) -> list[pb.Delivery]:
+    """What the columns say, as deliveries."""
+    found = []
+    for place, token in enumerate(said.tokens):
+        delivery = pb.Delivery(
+            topic=said.topic,
+            timer_id=said.timer_ids[place],
+            payload=said.payloads[place],
+            headers=said.headers,
+            content_type=said.content_type,
+            attempt=said.attempts[place],
+            occurrence_id=said.occurrence_ids[place],
+            token=token,
+        )
+        delivery.due_time.FromMicroseconds(said.due_times_us[place])
+        delivery.lease_deadline.FromMicroseconds(said.lease_deadlines_us[place])
+        found.append(delivery)
+    return found
+
+
+async def test_columns_say_what_deliveries_say(any_relay: Relay, keyspace: Keyspace) -> None:
+    """Every field of each; a stream that doesn't ask for columns never sees them."""
+    relay, topic = any_relay, keyspace.topic()
+    shared = {"headers": {"k": "ü"}, "content_type": "text/x"}
+    names = ("a", "b", "c")
+    for place, name in enumerate(names):
+        await put(relay, name, topic=topic, due_time=at(1_700_000_000 + place, 123_456_000), **shared)
+    plain = await relay.stream().open(topic)
+    before = await plain.deliveries(3)
+    await plain.settle(*(settlement(each.token, NACK, retry_after=Duration()) for each in before[:1]))
+    again = await plain.delivery()
+    assert (again.timer_id, again.attempt) == ("a", 2)
+    await plain.send(drain=pb.Drain())
+    assert await plain.finish() == []  # what is unsettled falls due at once, unreceived
+    stream = await relay.stream().open(topic, columns=True)
+    said = {each.timer_id: each for each in await columns(stream, 3)}
+    for then in (again, *before[1:]):
+        now = said[then.timer_id]
+        assert now.lease_deadline.ToMicroseconds() >= then.lease_deadline.ToMicroseconds() > 0
+        assert now.token != then.token
+        for field in ("token", "lease_deadline"):
+            now.ClearField(field)
+            then.ClearField(field)
+        assert now == then
+    await stream.call.done_writing()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"headers": {"k": "v"}}, {"content_type": "text/x"}, {"headers": {"k": "v"}, "content_type": "text/x"}],
+    ids=lambda fields: "-".join(fields),
+)
+async def test_those_that_are_not_alike_come_one_by_one(relay: Relay, fields: dict[str, Any]) -> None:
+    """Whoever asks for columns reads deliveries, too."""
+    await put(relay, "plain")
+    await put(relay, "other", **fields)
+    stream = await relay.stream().open(columns=True)
+    first, second = await stream.deliveries(2)
+    assert (first.timer_id, dict(first.headers), first.content_type) == ("plain", {}, "")
+    assert (second.timer_id, dict(second.headers)) == ("other", fields.get("headers", {}))
+    assert second.content_type == fields.get("content_type", "")
+    await stream.ack([first, second])
+    await gone(relay, "plain", "other")
+
+
+async def test_two_topics_are_not_alike(relay: Relay) -> None:
+    """A message of columns has one topic."""
+    await put(relay, "a", topic="one")
+    await put(relay, "b", topic="two")
+    stream = await relay.stream().open("one", "two", columns=True)
+    found: list[pb.Delivery] = []
+    while len(found) < 2:
+        response = await stream.next()
+        found += list(response.deliveries.deliveries) or one_by_one(response.columns)
+    assert {(each.topic, each.timer_id) for each in found} == {("one", "a"), ("two", "b")}
+
+
+async def test_a_guessed_due_time_is_said(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no column for it."""
+    real = Lease.__init__
+
+    def guessed(self: Lease, topic: str, timer: Any, *rest: Any) -> None:
+        timer.approximate = True
+        real(self, topic, timer, *rest)
+
+    monkeypatch.setattr(Lease, "__init__", guessed)
+    stream = await relay.stream().open(columns=True)
+    await put(relay, "a")
+    assert (await stream.delivery()).due_time_approximate
+
+
+async def test_what_is_acknowledged_is_gone(any_relay: Relay, keyspace: Keyspace) -> None:
+    """Opened says that the list is read; it is, of columns and of deliveries alike."""
+    relay, topic = any_relay, keyspace.topic()
+    for asked in (True, False):
+        stream = await relay.stream().open(topic, columns=asked)
+        assert stream.frames[0].opened.acknowledged
+        await put(relay, "a", "b", topic=topic)
+        tokens: list[bytes] = []
+        while len(tokens) < 2:
+            response = await stream.next()
+            tokens += response.columns.tokens or [each.token for each in response.deliveries.deliveries]
+        await stream.send(settle=pb.Settle(received=tokens, acknowledged=tokens))
+        await gone(relay, "a", "b", topic=topic)
+        await stream.send(drain=pb.Drain())
+        assert await stream.finish() == []
+
+
+async def test_what_is_acknowledged_is_read_last(relay: Relay) -> None:
+    """An EXTEND in the same message came before its handler ended."""
+    stream = await relay.stream().open(columns=True)
+    await put(relay, "a", "b")
+    a, b = (each.token for each in await columns(stream, 2))
+    extend, ack = settlement(a, EXTEND), settlement(b, ACK)
+    await stream.send(settle=pb.Settle(settlements=[extend, ack], acknowledged=[a]))
+    await gone(relay, "a", "b")
+    await stream.send(drain=pb.Drain())
+    assert await stream.finish() == []
+
+
+async def test_what_can_t_be_acknowledged_is_a_problem(relay: Relay) -> None:
+    """Each as it would be of a Settlement, and the others stand."""
+    stream = await relay.stream().open(columns=True)
+    await put(relay, "a")
+    (token,) = (each.token for each in await columns(stream, 1))
+    said = pb.Settle(settlements=[settlement(token, NACK)], acknowledged=[token, b"unheard of"])
+    await stream.send(settle=said)
+    assert await stream.problems(2) == [DUPLICATE, UNKNOWN]
