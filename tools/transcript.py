@@ -35,8 +35,8 @@ def plain(text: str) -> list[str]:
     def name(found: re.Match[str]) -> str:
         return found[1] + known.setdefault(found[2], f"#{len(known) + 1}") + found[3]
 
-    text = re.sub(r'"2026-01-01T00:00:05Z"', '"(the due time)"', text)
-    text = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*Z"', '"(a time)"', text)
+    text = re.sub(r'"2026-01-01T00:00:05Z"|"1767225605000000"', '"(the due time)"', text)
+    text = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*Z"|"\d{16}"', '"(a time)"', text)
     text = re.sub(r'(")([A-Za-z0-9+/]{24})(")', name, text)
     text = re.sub(r'(/)([0-9a-f]{32})(")', name, text)
     lines = re.split(r"\n(?=[→←✂])", text.strip())

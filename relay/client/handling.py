@@ -48,8 +48,12 @@ class Handling:
     async def handle(self, lease: Lease) -> None:
         """Call the handler and settle; never raises, unless the client cancels it."""
         try:
-            with tracing.current(lease.message.headers):
+            context = tracing.current(lease.message.headers)
+            if context is None:
                 await self._handler(Delivery(lease))
+            else:
+                with context:
+                    await self._handler(Delivery(lease))
         except (Nack, Reject, Reschedule) as raised:
             if lease.settled:
                 _log.warning("handler raised %s after settling: %s", type(raised).__name__, lease)

@@ -107,8 +107,10 @@ def of_a_stream(*, acknowledged: bool) -> Frame:
 class Outbox:
     """The frames that wait to be written; `blank` makes an empty one.
 
-    `on_started` is called with the leases whose receipts were just written, and `on_unstarted`
-    with those whose receipts never will be, so that their handlers must not run.
+    `before_write` is called whenever a frame may leave, and adds to it what can go along: so what the
+    handlers of a whole batch leave behind is looked at once. `on_started` is called with the leases whose
+    receipts were just written, and `on_unstarted` with those whose receipts never will be, so that their
+    handlers must not run.
     """
 
     def __init__(
@@ -116,10 +118,12 @@ class Outbox:
         on_started: Callable[[list[Lease]], None],
         on_unstarted: Callable[[list[Lease]], None],
         blank: Callable[[], Frame],
+        before_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_started = on_started
         self._on_unstarted = on_unstarted
         self._blank = blank
+        self._before_write = before_write
         self._frames: deque[Frame] = deque()
         self._wake = asyncio.Event()
         self.closed = False
@@ -134,6 +138,10 @@ class Outbox:
         if self._frames and not self._frames[-1].full:
             return self._frames[-1]
         return self._append(self._blank())
+
+    def wake(self) -> None:
+        """There may be something for `before_write` to add."""
+        self._wake.set()
 
     def finish(self) -> None:
         """Take nothing more in; after the last frame the application's side ends."""
@@ -166,12 +174,14 @@ class Outbox:
             self._on_unstarted(frame.starts)
 
     async def _next(self) -> Frame | None:
-        while not self._frames:
+        while True:
+            self._before_write()
+            if self._frames:
+                return self._frames.popleft()
             if self.closed:
                 return None
             self._wake.clear()
             await self._wake.wait()
-        return self._frames.popleft()
 
     def _append(self, frame: Frame) -> Frame:
         self._frames.append(frame)

@@ -46,7 +46,7 @@ class Session:
         self._on_opened = on_opened
         self._waiting: deque[pb.Delivery | Row] = deque()
         self._book = TokenBook(registration.topic)
-        self._outbox = Outbox(workers.start, self._unstarted, self._blank)
+        self._outbox = Outbox(workers.start, self._unstarted, self._blank, self._start_waiting)
         self._reads_acknowledged = False
         self._draining: asyncio.Task[None] | None = None
         self._running = 0
@@ -99,7 +99,12 @@ class Session:
         """Break the stream off."""
         self._call.cancel()
 
-    def start_waiting(self) -> None:
+    def places_are_free(self) -> None:
+        """More may start than before: their receipts go with the next message."""
+        if self._waiting:
+            self._outbox.wake()
+
+    def _start_waiting(self) -> None:
         """Start as many waiting deliveries as there are free workers, with one message."""
         if not self._waiting or self._outbox.closed:
             return
@@ -152,7 +157,7 @@ class Session:
     def _take(self, deliveries: Iterable[pb.Delivery | Row]) -> None:
         if self._draining is None:
             self._waiting.extend(deliveries)
-            self.start_waiting()
+            self._start_waiting()
 
     def _blank(self) -> Frame:
         return of_a_stream(acknowledged=self._reads_acknowledged)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("relay.client")
 
 _NAMES = ("traceparent", "tracestate")
-_NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
 
 
 def inject() -> tuple[tuple[str, str], ...]:
@@ -28,13 +27,13 @@ def inject() -> tuple[tuple[str, str], ...]:
     return tuple((name, carrier[name]) for name in _NAMES if name in carrier)
 
 
-def current(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """While the block runs, the context in a delivery's headers is the current one.
+def current(headers: Mapping[str, str]) -> AbstractContextManager[None] | None:
+    """Within it, the context in a delivery's headers is the current one; None if it is already.
 
     A delivery without one has none: not that in which the client happened to be opened.
     """
     api = _api()
-    return _NOTHING if api is None else api.current(headers)
+    return None if api is None else api.current(headers)
 
 
 def prepare() -> None:
@@ -53,11 +52,11 @@ class _Api:
         self.inject: Callable[[dict[str, str]], None] = propagate.inject
         self._none = context.Context()
 
-    def current(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+    def current(self, headers: Mapping[str, str]) -> AbstractContextManager[None] | None:
         """See `current`."""
         if _NAMES[0] in headers:
             return self._attached(self._extract(dict(headers), context=self._none))
-        return self._attached(self._none) if self._context.get_current() else _NOTHING
+        return self._attached(self._none) if self._context.get_current() else None
 
     @contextlib.contextmanager
     def _attached(self, context: Context) -> Iterator[None]:

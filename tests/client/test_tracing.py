@@ -79,8 +79,7 @@ from relay.client import tracing
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 sys.modules["opentelemetry"] = None
 assert tracing.inject() == ()
-with tracing.current({"traceparent": "x"}):
-    pass
+assert tracing.current({"traceparent": "x"}) is None
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
@@ -108,6 +107,8 @@ asyncio.run(main())
 
 
 def test_the_context_ends_with_the_block() -> None:
-    with tracing.current(HEADERS):
+    context = tracing.current(HEADERS)
+    assert context is not None
+    with context:
         assert dict(tracing.inject()) == HEADERS
     assert tracing.inject() == ()
