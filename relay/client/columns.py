@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from relay.client import errors
 from relay.v1 import delivery_service_pb2 as pb
 
 
@@ -29,6 +31,9 @@ class Row(NamedTuple):
     lease_deadline_us: int
     occurrence_id: str
     token: bytes
+
+    def __repr__(self) -> str:  # a tuple's own would tell the payload
+        return f"<Row topic={self.topic} timer_id={self.timer_id} attempt={self.attempt}>"
 
     @property
     def topic(self) -> str:
@@ -56,24 +61,27 @@ class Row(NamedTuple):
 
 
 def rows(columns: pb.DeliveryColumns) -> list[Row]:
-    """The deliveries of a frame, in their order."""
+    """The deliveries of a frame, in their order. Raises `CallError` where columns differ in length."""
     shared = Shared(columns.topic, dict(columns.headers), columns.content_type)
-    return list(
-        map(
-            Row._make,
-            zip(
-                [shared] * len(columns.tokens),
-                columns.timer_ids,
-                columns.payloads,
-                columns.due_times_us,
-                columns.attempts,
-                columns.lease_deadlines_us,
-                columns.occurrence_ids,
-                columns.tokens,
-                strict=True,
-            ),
+    try:
+        return list(
+            map(
+                Row._make,
+                zip(
+                    [shared] * len(columns.tokens),
+                    columns.timer_ids,
+                    columns.payloads,
+                    columns.due_times_us,
+                    columns.attempts,
+                    columns.lease_deadlines_us,
+                    columns.occurrence_ids,
+                    columns.tokens,
+                    strict=True,
+                ),
+            )
         )
-    )
+    except ValueError:
+        raise errors.make(grpc.StatusCode.INTERNAL, "the relay sent columns of different lengths") from None
 
 
 def _timestamp(micros: int) -> Timestamp:

@@ -153,6 +153,7 @@ class Session:
                 case "drain":
                     _log.info("relay drains: topic=%s", self._topic)
                     self.drain(tell=False)
+            del response  # while nothing more comes, its payloads would be here twice
 
     def _take(self, deliveries: Iterable[pb.Delivery | Row]) -> None:
         if self._draining is None:

@@ -75,6 +75,7 @@ class Link(Watched):
         super().__init__()
         self._context = context
         self._columns = columns
+        """Whether the relay knows them; they are sent to who asks for them."""
         self.requests: list[pb.DeliverRequest] = []
         self.received: list[bytes] = []
         self.settlements: list[pb.Settlement] = []
@@ -116,7 +117,8 @@ class Link(Watched):
             )
             for each in timer_ids
         ]
-        if self._columns and not batch[0].due_time_approximate:
+        asked = self._columns and self.requests[0].open.columns
+        if asked and not batch[0].due_time_approximate:
             await self.send(columns=in_columns(batch))
         else:
             await self.send(deliveries=pb.DeliveryBatch(deliveries=batch))
@@ -203,7 +205,7 @@ class ScriptedRelay(
 
     def __init__(self, *, columns: bool = False) -> None:
         super().__init__()
-        self._columns = columns
+        self.columns = columns
         self.calls: list[tuple[str, Any]] = []
         self.metadata: list[dict[str, str]] = []
         self.failures: list[Failure] = []
@@ -326,10 +328,10 @@ class ScriptedRelay(
             self.calls.append(("Deliver", None))
             self.changed()
             await refusal.abort(context)
-        link = Link(context, columns=self._columns)
+        link = Link(context, columns=self.columns)
         serving = asyncio.create_task(link.serve())
         await link.until(lambda: link.requests)
-        await link.send(opened=pb.Opened(acknowledged=self._columns))
+        await link.send(opened=pb.Opened(acknowledged=self.columns))
         self.links.append(link)
         self.changed()
         await serving

@@ -16,6 +16,7 @@ from relay.client.backoff import Backoff
 from relay.client.lease import Lease
 from relay.client.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
+from tests.client.scripted_relay import PATIENCE
 
 
 class SlowCall:
@@ -37,7 +38,8 @@ class SlowCall:
 
     async def next_write(self) -> None:
         """Wait until a write has begun."""
-        await self._writing.get()
+        async with asyncio.timeout(PATIENCE):
+            await self._writing.get()
 
     async def done_writing(self) -> None:
         self.half_closed = True

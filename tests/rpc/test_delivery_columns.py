@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from relay.api import translate
+from relay.core.timers import ClaimedTimer
 from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_service_pb2 import ScheduleBatchRequest
@@ -106,16 +108,27 @@ async def test_those_that_are_not_alike_come_one_by_one(relay: Relay, fields: di
     await gone(relay, "plain", "other")
 
 
-async def test_two_topics_are_not_alike(relay: Relay) -> None:
+def lease(topic: str, name: str, *, claimed: int) -> Lease:
+    timer = ClaimedTimer(name, b"x", {}, "", due=1, attempt=1, occurrence_id=name)
+    nonce = bytes([claimed]) * 16
+    return Lease(topic, timer, nonce, nonce + name.encode(), 0.0, claimed, 0.0, 0.0)
+
+
+def test_two_topics_are_not_alike() -> None:
     """A message of columns has one topic."""
-    await put(relay, "a", topic="one")
-    await put(relay, "b", topic="two")
-    stream = await relay.stream().open("one", "two", columns=True)
-    found: list[pb.Delivery] = []
-    while len(found) < 2:
-        response = await stream.next()
-        found += list(response.deliveries.deliveries) or one_by_one(response.columns)
-    assert {(each.topic, each.timer_id) for each in found} == {("one", "a"), ("two", "b")}
+    one, two = lease("one", "a", claimed=7), lease("two", "b", claimed=7)
+    frame = translate.deliveries([one, two], columns=True)
+    assert [(each.topic, each.timer_id) for each in frame.deliveries.deliveries] == [
+        ("one", "a"),
+        ("two", "b"),
+    ]
+    assert not frame.HasField("columns")
+
+
+def test_two_claims_of_a_topic_are_alike() -> None:
+    """Each with its own lease."""
+    said = translate.deliveries([lease("t", "a", claimed=7), lease("t", "b", claimed=8)], columns=True)
+    assert [each.lease_deadline.nanos for each in one_by_one(said.columns)] == [7_000, 8_000]
 
 
 async def test_a_guessed_due_time_is_said(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
