@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import grpc
@@ -46,6 +46,13 @@ class Tape:
 
     def part(self, name: str) -> None:
         self._part = self.parts.setdefault(name, [])
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What is said meanwhile is on no page."""
+        self.part("off the page")
+        yield
+        del self.parts["off the page"]
 
     def sent(self, what: Message | str, call: str = "") -> None:
         self._note("→", what, call)
@@ -257,9 +264,8 @@ class Play:
         for _ in range(2):
             (token,) = await stream.tokens()
             await stream.settle(token, settlements=[settlement(token, ACK)])
-        self._tape.part("off the page")
-        await stream.end()
-        del self._tape.parts["off the page"]
+        with self._tape.unseen():
+            await stream.end()
 
     async def columns(self) -> None:
         await self.schedule("rem-3", topic="reminders")
@@ -269,10 +275,9 @@ class Play:
         tokens = (await stream.hear()).columns.tokens
         await stream.settle(*tokens)
         await stream.settle(acknowledged=tokens)
-        self._tape.part("off the page")
-        await stream.say(delivery.DeliverRequest(drain=delivery.Drain()))
-        await stream.end()
-        del self._tape.parts["off the page"]
+        with self._tape.unseen():
+            await stream.say(delivery.DeliverRequest(drain=delivery.Drain()))
+            await stream.end()
 
     async def push(self, served: Handler) -> None:
         self._tape.part("push")
@@ -282,13 +287,12 @@ class Play:
         await served.ended(3)
 
     async def push_batch(self, served: Batcher) -> None:
-        self._tape.part("off the page")
-        await self.schedule("letter-1", topic="letters")  # goes alone, as the first one of a connection
-        await served.ended()
+        with self._tape.unseen():
+            await self.schedule("letter-1", topic="letters")  # goes alone, as the first one of a connection
+            await served.ended()
         self._tape.part("push-batch")
         await self.schedule("letter-2", "letter-3", topic="letters")
         await served.ended()
-        del self._tape.parts["off the page"]
 
     async def relay_drains(self, process: asyncio.subprocess.Process) -> None:
         await self.schedule("inv-7")

@@ -99,7 +99,7 @@ class Session:
         """Break the stream off."""
         self._call.cancel()
 
-    def places_are_free(self) -> None:
+    def wake(self) -> None:
         """More may start than before: their receipts go with the next message."""
         if self._waiting:
             self._outbox.wake()
@@ -158,7 +158,7 @@ class Session:
     def _take(self, deliveries: Iterable[pb.Delivery | Row]) -> None:
         if self._draining is None:
             self._waiting.extend(deliveries)
-            self._start_waiting()
+            self.wake()
 
     def _blank(self) -> Frame:
         return of_a_stream(acknowledged=self._reads_acknowledged)

@@ -100,7 +100,7 @@ class Subscription:
 
     def _on_free(self) -> None:
         if self._session is not None:
-            self._session.places_are_free()
+            self._session.wake()
 
     def _on_opened(self) -> None:
         self._backoff.reset()

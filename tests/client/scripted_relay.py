@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
@@ -335,6 +336,12 @@ class ScriptedRelay(
         self.links.append(link)
         self.changed()
         await serving
+
+
+@pytest.fixture(params=[False, True], ids=["older-relay", "columns"])
+def either(request: pytest.FixtureRequest) -> bool:
+    """Whether the relay knows columns; for a module that calls it `columns` to be run with both."""
+    return bool(request.param)
 
 
 def _bare(timer: timer_pb2.Timer) -> timer_pb2.Timer:

@@ -27,15 +27,13 @@ from relay.client import (
     UsageError,
 )
 from relay.v1 import delivery_service_pb2 as pb
-from tests.client.scripted_relay import Link, ScriptedRelay, names
+from tests.client.scripted_relay import Link, ScriptedRelay, either, names
 
 RESCHEDULE = pb.OUTCOME_RESCHEDULE
 ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_EXTEND
 
 
-@pytest.fixture(params=[False, True], ids=["older-relay", "columns"])
-def columns(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+columns = either
 
 
 def summary(link: Link) -> list[tuple[str, int, float | None, str]]:

@@ -23,12 +23,9 @@ from relay.client import (
 from relay.client import subscription as subscription_module
 from relay.client.problems import TokenBook
 from relay.v1 import delivery_service_pb2 as pb
-from tests.client.scripted_relay import Failure, Link, ScriptedRelay, ended, names, serve
+from tests.client.scripted_relay import Failure, Link, ScriptedRelay, either, ended, names, serve
 
-
-@pytest.fixture(params=[False, True], ids=["older-relay", "columns"])
-def columns(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+columns = either
 
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 
 from relay.client import Delivery, RelayClient
 from relay.v1 import delivery_service_pb2 as pb
-from tests.client.scripted_relay import ScriptedRelay, ended, names
+from tests.client.scripted_relay import ScriptedRelay, either, ended, names
 
 SUICIDE = """
 import asyncio, os, sys
@@ -28,9 +28,7 @@ asyncio.run(client.run())
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=[False, True], ids=["older-relay", "columns"])
-def columns(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+columns = either
 
 
 @pytest.mark.parametrize("round_number", range(5))

@@ -28,6 +28,7 @@ from relay.store.topics import RedisTopics
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc, timer_service_pb2_grpc
 from relay.v1.timer_pb2 import TimerSpec
+from relay.v1.timer_service_pb2 import ScheduleBatchRequest
 from tests.engine.doubles import Counts, GatedStore, Registered
 from tests.servers import RunningServer
 
@@ -273,3 +274,19 @@ def named_field(message: str, details: Sequence[Any]) -> str:
     assert message.startswith(f"{violation.field}: ")
     assert violation.description
     return str(violation.field)
+
+
+async def put(relay: Relay, *names: str, topic: str = "t", **fields: Any) -> None:
+    """Schedule these timers, all with the same fields."""
+    timers = [spec(name, topic=topic, **fields) for name in names]
+    results = (await relay.timers.ScheduleBatch(ScheduleBatchRequest(timers=timers))).results
+    assert all(result.HasField("scheduled") for result in results)
+
+
+async def gone(relay: Relay, *names: str, topic: str = "t") -> None:
+    """Until these timers have left the store."""
+
+    async def condition() -> bool:
+        return [await relay.engine.get(topic, name) for name in names] == [None] * len(names)
+
+    await relay.until(f"{names} are settled", condition)

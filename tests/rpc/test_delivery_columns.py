@@ -11,26 +11,10 @@ from relay.api import translate
 from relay.core.timers import ClaimedTimer
 from relay.engine.lease import Lease
 from relay.v1 import delivery_service_pb2 as pb
-from relay.v1.timer_service_pb2 import ScheduleBatchRequest
 from tests.keyspace import Keyspace
-from tests.rpc.rig import ACK, EXTEND, NACK, Relay, Stream, at, settlement, spec
+from tests.rpc.rig import ACK, EXTEND, NACK, Relay, Stream, at, gone, put, settlement
 
 DUPLICATE, UNKNOWN = pb.PROBLEM_REASON_DUPLICATE, pb.PROBLEM_REASON_UNKNOWN_TOKEN
-
-
-async def put(relay: Relay, *names: str, topic: str = "t", **fields: Any) -> None:
-    timers = [spec(name, topic=topic, payload=name.encode(), **fields) for name in names]
-    results = (await relay.timers.ScheduleBatch(ScheduleBatchRequest(timers=timers))).results
-    assert all(result.HasField("scheduled") for result in results)
-
-
-async def gone(relay: Relay, *names: str, topic: str = "t") -> None:
-    """Until these timers have left the store."""
-
-    async def condition() -> bool:
-        return [await relay.engine.get(topic, name) for name in names] == [None] * len(names)
-
-    await relay.until(f"{names} are settled", condition)
 
 
 async def columns(stream: Stream, count: int) -> list[pb.Delivery]:
@@ -69,7 +53,8 @@ async def test_columns_say_what_deliveries_say(any_relay: Relay, keyspace: Keysp
     shared = {"headers": {"k": "ü"}, "content_type": "text/x"}
     names = ("a", "b", "c")
     for place, name in enumerate(names):
-        await put(relay, name, topic=topic, due_time=at(1_700_000_000 + place, 123_456_000), **shared)
+        due = at(1_700_000_000 + place, 123_456_000)
+        await put(relay, name, topic=topic, payload=name.encode(), due_time=due, **shared)
     plain = await relay.stream().open(topic)
     before = await plain.deliveries(3)
     await plain.settle(*(settlement(each.token, NACK, retry_after=Duration()) for each in before[:1]))

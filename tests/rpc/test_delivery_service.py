@@ -17,7 +17,7 @@ from relay.core.errors import StoreUnavailable
 from relay.core.timers import NewTimer
 from relay.engine.session import FRAME_PROBLEMS, MAX_PROBLEMS
 from relay.v1 import delivery_service_pb2 as pb
-from relay.v1.timer_service_pb2 import GetTimerRequest, ScheduleBatchRequest, ScheduleRequest
+from relay.v1.timer_service_pb2 import GetTimerRequest, ScheduleRequest
 from tests.keyspace import Keyspace
 from tests.rpc.rig import (
     ACK,
@@ -27,7 +27,9 @@ from tests.rpc.rig import (
     Relay,
     Stream,
     at,
+    gone,
     named_field,
+    put,
     served,
     settlement,
     spec,
@@ -40,21 +42,6 @@ DUPLICATE = pb.PROBLEM_REASON_DUPLICATE
 STALE = pb.PROBLEM_REASON_STALE
 GONE = pb.PROBLEM_REASON_GONE
 INVALID = pb.PROBLEM_REASON_INVALID
-
-
-async def put(relay: Relay, *names: str, topic: str = "t", **fields: Any) -> None:
-    timers = [spec(name, topic=topic, **fields) for name in names]
-    results = (await relay.timers.ScheduleBatch(ScheduleBatchRequest(timers=timers))).results
-    assert all(result.HasField("scheduled") for result in results)
-
-
-async def gone(relay: Relay, *names: str, topic: str = "t") -> None:
-    """Until these timers have left the store."""
-
-    async def condition() -> bool:
-        return [await relay.engine.get(topic, name) for name in names] == [None] * len(names)
-
-    await relay.until(f"{names} are settled", condition)
 
 
 async def released(relay: Relay, *names: str) -> None:

@@ -44,7 +44,7 @@ class MemoryTimers:
     @property
     def now(self) -> datetime:
         """What the clock says."""
-        return arguments.to_datetime(translate.timestamp(self.clock))
+        return arguments.from_micros(self.clock)
 
     def deliveries(
         self, registrations: Mapping[str, tuple[Registration, bool]], until: int
@@ -107,7 +107,7 @@ class MemoryTimers:
         )
         for timer_id, reason in claim.deaths:
             attempts = head.attempts + (head.state is TimerState.LEASED)  # which lapsed, and counts
-            due = arguments.to_datetime(translate.timestamp(head.due))
+            due = arguments.from_micros(head.due)
             self.died(topic, timer_id, reason, attempts=attempts, due_time=due)
         if not claim.timers:
             return None
