@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -22,7 +23,7 @@ from relay.core.timers import (
     StoredTimer,
     TimerState,
 )
-from relay.engine.lease import Lease
+from relay.engine.lease import Lease, Leases
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler
 from relay.v1 import timer_pb2 as pb
@@ -261,47 +262,54 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
     )
 
 
-def deliveries(leases: Sequence[Lease], *, columns: bool = False) -> delivery.DeliverResponse:
-    """A frame of deliveries; by columns if the application reads them, and they are alike."""
+def deliveries(leases: Iterable[Lease]) -> delivery.DeliveryBatch:
+    """A message for each."""
+    frame = delivery.DeliveryBatch()
+    _fill(frame.deliveries, leases)
+    return frame
+
+
+def frame(parts: Sequence[Leases], *, columns: bool) -> delivery.DeliverResponse:
+    """What a stream is sent; by columns if the application reads them, and the deliveries are alike."""
     response = delivery.DeliverResponse()
-    if columns and _alike(leases):
-        _fill_columns(response.columns, leases)
+    if columns and _alike(parts):
+        _fill_columns(response.columns, parts)
     else:
-        _fill(response.deliveries.deliveries, leases)
+        _fill(response.deliveries.deliveries, chain.from_iterable(parts))
     return response
 
 
-def _alike(leases: Sequence[Lease]) -> bool:
+def _alike(parts: Sequence[Leases]) -> bool:
     """Whether they differ only in what has a column."""
-    topic, first = leases[0].topic, leases[0].timer
-    headers, content_type = first.headers, first.content_type
+    topic, first = parts[0].topic, parts[0].timers
+    headers, content_type = first.headers[0], first.content_types[0]
     return all(
-        lease.topic == topic
-        and (item := lease.timer).headers == headers
-        and item.content_type == content_type
-        and not item.approximate
-        for lease in leases
+        part.topic == topic
+        and part.timers.headers.count(headers) == len(part)
+        and part.timers.content_types.count(content_type) == len(part)
+        and not any(part.timers.approximate)
+        for part in parts
     )
 
 
-def _fill_columns(columns: delivery.DeliveryColumns, leases: Sequence[Lease]) -> None:
-    items = [lease.timer for lease in leases]
-    columns.topic = leases[0].topic
-    columns.headers.update(items[0].headers)
-    columns.content_type = items[0].content_type
-    columns.timer_ids.extend([item.timer_id for item in items])
-    columns.payloads.extend([item.payload for item in items])
-    columns.due_times_us.extend([item.due for item in items])
-    columns.attempts.extend([item.attempt for item in items])
-    columns.lease_deadlines_us.extend([lease.deadline_time for lease in leases])
-    columns.occurrence_ids.extend([item.occurrence_id for item in items])
-    columns.tokens.extend([lease.token for lease in leases])
+def _fill_columns(columns: delivery.DeliveryColumns, parts: Sequence[Leases]) -> None:
+    columns.topic = parts[0].topic
+    columns.headers.update(parts[0].timers.headers[0])
+    columns.content_type = parts[0].timers.content_types[0]
+    for part in parts:
+        timers = part.timers
+        columns.timer_ids.extend(timers.timer_ids)
+        columns.payloads.extend(timers.payloads)
+        columns.due_times_us.extend(timers.dues)
+        columns.attempts.extend(timers.attempts)
+        columns.lease_deadlines_us.extend([part.deadline_time] * len(part))
+        columns.occurrence_ids.extend(timers.occurrence_ids)
+        columns.tokens.extend(part.tokens)
 
 
 def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:
     """A call to the application's `TimerHandler`."""
-    (delivered,) = deliveries([lease]).deliveries.deliveries
-    return handler.TimerHandlerDeliverRequest(delivery=delivered)
+    return handler.TimerHandlerDeliverRequest(delivery=deliveries([lease]).deliveries[0])
 
 
 def pushed_batch(leases: Iterable[Lease]) -> handler.TimerHandlerDeliverBatchRequest:
@@ -315,25 +323,25 @@ def _fill(messages: Any, leases: Iterable[Lease]) -> None:
     """Add deliveries. One message is filled again and again, and copied: most of it stays the same."""
     message = delivery.Delivery()
     due_time, deadline_time = message.due_time, None
-    for lease in leases:
-        item = lease.timer
-        if lease.deadline_time != deadline_time:
-            deadline_time = lease.deadline_time
+    for those, place in leases:
+        timers = those.timers
+        if those.deadline_time != deadline_time:
+            deadline_time = those.deadline_time
             message.lease_deadline.CopyFrom(timestamp(deadline_time))
-        message.topic = lease.topic
-        message.timer_id = item.timer_id
-        message.payload = item.payload
-        due_time.seconds, rest = divmod(item.due, SECOND)
+        message.topic = those.topic
+        message.timer_id = timers.timer_ids[place]
+        message.payload = timers.payloads[place]
+        due_time.seconds, rest = divmod(timers.dues[place], SECOND)
         due_time.nanos = rest * 1000
-        message.attempt = item.attempt
-        message.occurrence_id = item.occurrence_id
-        message.token = lease.token
+        message.attempt = timers.attempts[place]
+        message.occurrence_id = timers.occurrence_ids[place]
+        message.token = those.tokens[place]
         messages.append(message)
-        if item.headers:
-            messages[-1].headers.update(item.headers)
-        if item.content_type:
-            messages[-1].content_type = item.content_type
-        if item.approximate:
+        if timers.headers[place]:
+            messages[-1].headers.update(timers.headers[place])
+        if timers.content_types[place]:
+            messages[-1].content_type = timers.content_types[place]
+        if timers.approximate[place]:
             messages[-1].due_time_approximate = True
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from relay.core.timers import ClaimedTimer, NewTimer
 
@@ -65,8 +66,7 @@ NO_LIMITS = Limits()
 
 @dataclass(slots=True)
 class Settlement:
-    """The end of one lease, to be written by `TimerStore.settle`. One is made for each delivery: frozen,
-    it would cost four times as much.
+    """The end of one lease, to be written by `TimerStore.settle`.
 
     `retry_after` (microseconds) goes with NACK, where None leaves the timer where its lease ends, and
     with a RELEASE that was received. `received`, `suspect` and `unsent` go with RELEASE: whether the
@@ -87,6 +87,23 @@ class Settlement:
     error: str = ""
     again: NewTimer | None = None
     new_content: bool = False
+
+
+class Acknowledged(NamedTuple):
+    """Timers whose leases end by an ACK, as most do, and have one nonce."""
+
+    nonce: bytes
+    timer_ids: Sequence[str]
+
+
+def one_by_one(
+    settlements: Iterable[Settlement], acknowledged: Iterable[Acknowledged]
+) -> Iterator[Settlement]:
+    """All as settlements, in the order in which `LeaseSource.settle` answers."""
+    yield from settlements
+    for nonce, timer_ids in acknowledged:
+        for timer_id in timer_ids:
+            yield Settlement(timer_id, nonce, Verb.ACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +134,6 @@ class Ending:
 
         `wait` answers the pause (microseconds) of a NACK that names none.
         """
-        if self is ACKED:  # by far the most common
-            return Settlement(timer.timer_id, nonce, self.verb)
         retry_after, again = self.retry_after, None
         if self.verb is Verb.NACK and retry_after is None:
             retry_after = wait()

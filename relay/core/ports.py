@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from relay.core.dispatch import Promotion, Standing, Tidied
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Acknowledged,
+    Extension,
+    Limits,
+    Settled,
+    Settlement,
+    Verdict,
+)
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -65,9 +73,15 @@ class LeaseSource(Protocol):
         ...
 
     async def settle(
-        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
-        """End leases (see `Settlement`). The timer is removed (ACK), dies (REJECT), starts anew with
+        """End leases: by `settlements`, and those of what is `acknowledged`; answers of each what became of
+        it, in this order. The timer is removed (ACK), dies (REJECT), starts anew with
         another due time (RESCHEDULE), is due again `retry_after` from now or when its lease would have
         ended (NACK), or due now (RELEASE); never before its due time. NACK counts an attempt, RELEASE
         does where a receipt came; who is then beyond the `limits` dies."""

@@ -5,9 +5,11 @@ All instants are microseconds since 1970 by the clock of Redis (`relay.core.inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import itemgetter
+from typing import Any, NamedTuple, overload
 
 from relay.core.dispatch import Standing
 
@@ -112,8 +114,7 @@ class Page:
     cursor: str
 
 
-@dataclass(slots=True, eq=False)
-class ClaimedTimer:
+class ClaimedTimer(NamedTuple):
     """A timer under a lease.
 
     `attempt` counts from 1 and is what this delivery would be, were it to count. `suspect` marks
@@ -138,11 +139,73 @@ class ClaimedTimer:
     proof: bytes = b""
 
 
-def content_size(timer: NewTimer | ClaimedTimer) -> int:
+@dataclass(slots=True, eq=False, repr=False)
+class ClaimedTimers(Sequence[ClaimedTimer]):
+    """The timers of a claim, a list for each field of a `ClaimedTimer`: all lists are equally long.
+
+    A claim brings hundreds, and most of what happens to them happens to all of them in the same way. An
+    object for each would be most of the work.
+    """
+
+    timer_ids: list[str]
+    payloads: list[bytes]
+    headers: list[Mapping[str, str]]
+    content_types: list[str]
+    dues: list[int]
+    attempts: list[int]
+    occurrence_ids: list[str]
+    approximate: list[bool]
+    suspect: list[bool]
+    readable: list[bool]
+    claims: list[int]
+    proofs: list[bytes]
+
+    @classmethod
+    def of(cls, timers: Iterable[ClaimedTimer]) -> ClaimedTimers:
+        """The same by columns."""
+        columns: list[list[Any]] = [list(column) for column in zip(*timers, strict=True)]
+        return cls(*(columns or ([] for _ in ClaimedTimer._fields)))
+
+    @overload
+    def __getitem__(self, place: int) -> ClaimedTimer: ...
+    @overload
+    def __getitem__(self, place: slice) -> ClaimedTimers: ...
+
+    def __getitem__(self, place: int | slice) -> ClaimedTimer | ClaimedTimers:
+        """One of them as it stands, or some of them."""
+        if isinstance(place, slice):
+            return self.picked(itemgetter(place))
+        return ClaimedTimer(*[column[place] for column in self._columns()])
+
+    def __len__(self) -> int:
+        return len(self.timer_ids)
+
+    def picked(self, pick: Callable[[list[Any]], list[Any]]) -> ClaimedTimers:
+        """Some of them; `pick` answers theirs of each column."""
+        return ClaimedTimers(*map(pick, self._columns()))
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        return (
+            self.timer_ids,
+            self.payloads,
+            self.headers,
+            self.content_types,
+            self.dues,
+            self.attempts,
+            self.occurrence_ids,
+            self.approximate,
+            self.suspect,
+            self.readable,
+            self.claims,
+            self.proofs,
+        )
+
+
+def content_size(payload: bytes, headers: Mapping[str, str]) -> int:
     """About how many bytes it takes on its way to Redis or to an application; ids and times are small."""
-    if not timer.headers:
-        return len(timer.payload)
-    return len(timer.payload) + sum(len(name) + len(text) for name, text in timer.headers.items())
+    if not headers:
+        return len(payload)
+    return len(payload) + sum(len(name) + len(text) for name, text in headers.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +221,7 @@ class Claim:
     `missing` ones had been given to somebody, and are not in the stream any more.
     """
 
-    timers: list[ClaimedTimer]
+    timers: ClaimedTimers
     now: int
     next: int | None
     deadline: int

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
-from operator import attrgetter
 from random import random
 
 from relay.core.outcomes import Reason, Settlement, Verb
@@ -14,7 +12,7 @@ from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim
 from relay.engine.clock import Clock
-from relay.engine.lease import Lease
+from relay.engine.lease import Lease, Leases
 from relay.engine.session import Session
 from relay.engine.settler import Settler
 from relay.telemetry.instruments import Instruments
@@ -140,37 +138,44 @@ class Dispatcher:
         released without an attempt.
         """
         here = self._clock.now()
-        deadline, silent_until = sent + policy.lease_ttl, here + policy.lifetime
         # The server read its clock somewhere between; the middle halves the error.
         epoch = (sent + here) / 2 - claim.now / 1e6
-        leases = []
-        for index, timer in enumerate(claim.timers):
-            token = nonce + index.to_bytes(2, "big")
-            due = epoch + timer.due / 1e6
-            proof = timer.proof or nonce
-            lease = Lease(topic, timer, proof, token, deadline, claim.deadline, silent_until, due)
-            if timer.readable:
-                leases.append(lease)
-            else:
-                self._bury(lease)
+        leases = Leases.of(
+            topic,
+            claim.timers,
+            nonce,
+            deadline_time=claim.deadline,
+            deadline=sent + policy.lease_ttl,
+            silent_until=here + policy.lifetime,
+            epoch=epoch,
+        )
         self._tracing.claimed(topic, claim, leases, began)
-        placed = self._place(topic, leases)
-        for lease in leases[placed:]:
-            self.release(lease, suspect=lease.timer.suspect)
+        unreadable = [place for place, readable in enumerate(claim.timers.readable) if not readable]
+        for place in unreadable:
+            self._bury(leases[place])
+        for part in leases.without(unreadable) if unreadable else [leases]:
+            placed = self._place(topic, part)
+            for lease in part[placed:]:
+                self.release(lease, suspect=lease.timer.suspect)
         self._instruments.claimed(topic, len(claim.timers))
 
-    def _sending(self, leases: list[Lease]) -> None:
+    def _sending(self, leases: Leases) -> None:
         """These deliveries go out."""
-        for topic, together in groupby(leases, attrgetter("topic")):  # most often, all of them
-            sent = list(together)
-            firsts = [lease for lease in sent if lease.timer.attempt == 1]
-            self._instruments.delivered(topic, len(sent))
-            self._instruments.retried(topic, len(sent) - len(firsts))
-            self._instruments.lateness(
-                topic, [lease.sent_at - lease.due for lease in firsts if not lease.timer.approximate]
-            )
+        topic, attempts, sent_at = leases.topic, leases.timers.attempts, leases.sent_at
+        self._instruments.delivered(topic, len(leases))
+        self._instruments.retried(topic, len(leases) - attempts.count(1))
+        self._instruments.lateness(
+            topic,
+            [
+                sent_at - due
+                for due, attempt, approximate in zip(
+                    leases.dues, attempts, leases.timers.approximate, strict=True
+                )
+                if attempt == 1 and not approximate
+            ],
+        )
 
-    def _place(self, topic: str, leases: list[Lease]) -> int:
+    def _place(self, topic: str, leases: Leases) -> int:
         """Spread leases over the sessions with room, in even shares; answers how many found one."""
         open_sessions: list[Session] = []
         placed = 0
@@ -182,9 +187,10 @@ class Dispatcher:
             self._turn += 1
             share = -(-(len(leases) - placed) // len(open_sessions))
             session = open_sessions.pop(self._turn % len(open_sessions))
-            part = leases[placed : placed + min(share, session.free)]
-            session.offer(part)
-            placed += len(part)
+            count = min(share, session.free)  # which may have gone since: places are lost by time, too
+            if count > 0:
+                session.offer(leases if count == len(leases) else leases[placed : placed + count])
+                placed += count
         return placed
 
     def release(self, lease: Lease, *, suspect: bool, began: bool = True) -> None:

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from relay.core.dispatch import Dispatch
 from relay.core.errors import RelayError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
-from relay.core.outcomes import ACKED, Ending, Verb
+from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import LeaseSource, Probe, Promotions, TimerStore, TopicStore, WakeHints
 from relay.core.timers import (
@@ -99,7 +99,7 @@ class Engine:
             self._sources, self._dispatcher, policies, self._link, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            partial(self._told, self._write), content_size, attrgetter("timer_id"), self._clock
+            partial(self._told, self._write), _content_size, attrgetter("timer_id"), self._clock
         )
         self._registry = Registry(topics, self._clock)
         self._lookout = Lookout(topics, self._registry.known, self._clock, self._with_standing)
@@ -339,19 +339,14 @@ class Engine:
 
     def acknowledged(self, session: Session, tokens: Sequence[bytes]) -> None:
         """Handlers are done, and nothing is to be said of it."""
-        leases = session.end(tokens)
-        now = self._clock.now()
-        for lease in leases:
-            lease.ended_at = now
-        self._settler.acknowledge(leases, session)
+        self._settler.acknowledge(session.end(tokens), session)
 
     def end(self, session: Session, token: bytes, ending: Ending) -> None:
         """A handler is done."""
-        if ending is ACKED:
+        if ending.verb is Verb.ACK:
             self.acknowledged(session, (token,))
             return
         for lease in session.end((token,)):
-            lease.ended_at = self._clock.now()
             if ending.verb in (Verb.NACK, Verb.REJECT):
                 self._tell(lease, ending)
             settlement = ending.settlement(lease.timer, lease.nonce, partial(self._dispatcher.wait, lease))
@@ -489,3 +484,7 @@ class Engine:
             self._pollers[topic][0].due_at(due)
         if topic in self._promoters:
             self._promoters[topic].due_at(due)
+
+
+def _content_size(timer: NewTimer) -> int:
+    return content_size(timer.payload, timer.headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from relay.core.errors import StoreError, StoreUnavailable
@@ -46,7 +47,8 @@ class LeaseKeeper:
         self._link = link
         self._clock = clock
         self._instruments = instruments
-        self._urgent: set[Lease] = set()
+        self._urgent: set[bytes] = set()
+        """Tokens."""
         self._wakeup = Wakeup()
         self.last_tick = clock.now()
         self.calling = False
@@ -60,7 +62,7 @@ class LeaseKeeper:
         """The application is still at work: renew now, and let `delivery_timeout` begin anew."""
         lease.received = True
         lease.silent_until = self._clock.now() + self._policy(lease.topic).lifetime
-        self._urgent.add(lease)
+        self._urgent.add(lease.token)
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -78,34 +80,42 @@ class LeaseKeeper:
         """Look at every lease once."""
         self.last_tick = self._clock.now()
         due: dict[str, dict[str | bytes, tuple[Session, Lease]]] = {}
-        silent: dict[str, int] = {}
-        wanted: set[Lease] = set()
+        over: dict[Session, list[Lease]] = {}
+        wanted: set[bytes] = set()
         for session, lease in self._dispatcher.leases():
             if lease.lost or self.last_tick >= lease.silent_until:
                 if self.last_tick >= lease.deadline:
-                    session.give_up(lease)
-                    if lease.trace is not None:
-                        lease.trace.end("lost" if lease.lost else "silent")
-                    silent[lease.topic] = silent.get(lease.topic, 0) + (not lease.lost)
-            elif lease in self._urgent or self._aged(lease):
-                wanted.add(lease)
+                    over.setdefault(session, []).append(lease)
+            elif lease.token in self._urgent or self._aged(lease):
+                wanted.add(lease.token)
                 # One operation per timer and call; a second lease on it waits for the next step. A stream may
                 # hold an id more than once, and each entry has a proof of its own.
-                once = lease.timer.proof or lease.timer.timer_id
-                due.setdefault(lease.topic, {}).setdefault(once, (session, lease))
+                due.setdefault(lease.topic, {}).setdefault(lease.proof or lease.timer_id, (session, lease))
         self._urgent &= wanted
-        for topic, count in silent.items():
-            if count:
-                self._instruments.silent(topic, count)
-                log.warning(
-                    "deliveries given up: no outcome within delivery_timeout",
-                    extra={"topic": topic, "count": count},
-                )
+        for session, leases in over.items():
+            self._give_up(session, leases)
+        for session in self._dispatcher.sessions():
+            session.tidy()
         try:
-            for topic, leases in due.items():
-                await self._renew(topic, list(leases.values()))
+            for topic, renewals in due.items():
+                await self._renew(topic, list(renewals.values()))
         except StoreUnavailable as failure:
             self._link.failed(failure)  # the next step tries again
+
+    def _give_up(self, session: Session, leases: list[Lease]) -> None:
+        silent: Counter[str] = Counter()
+        for lease in leases:
+            if lease.trace is not None:
+                lease.trace.end("lost" if lease.lost else "silent")
+            if not lease.lost:
+                silent[lease.topic] += 1
+        session.give_up([lease.token for lease in leases])
+        for topic, count in silent.items():
+            self._instruments.silent(topic, count)
+            log.warning(
+                "deliveries given up: no outcome within delivery_timeout",
+                extra={"topic": topic, "count": count},
+            )
 
     def _aged(self, lease: Lease) -> bool:
         policy = self._policy(lease.topic)
@@ -115,8 +125,8 @@ class LeaseKeeper:
         ttl = self._policy(topic).lease_ttl
         for start in range(0, len(leases), MAX_PER_CALL):
             part = leases[start : start + MAX_PER_CALL]
-            extensions = [Extension(lease.timer.timer_id, lease.nonce, lease.received) for _, lease in part]
-            asked = {lease for _, lease in part} & self._urgent
+            extensions = [Extension(lease.timer_id, lease.nonce, lease.received) for _, lease in part]
+            asked = {lease.token for _, lease in part} & self._urgent
             self._urgent -= asked
             sent = self._clock.now()
             self.calling = True
@@ -132,10 +142,10 @@ class LeaseKeeper:
                 self.calling = False
             self._link.worked()
             for (session, lease), verdict in zip(part, verdicts, strict=True):
-                if verdict is Verdict.OK:
-                    lease.deadline = max(lease.deadline, sent + ttl)
-                elif lease.token in session.leases:  # else it ended while the call was under way
-                    session.lose(lease, PROBLEMS[verdict])
+                if verdict is not Verdict.OK:
+                    session.lose(lease.token, PROBLEMS[verdict])
+                elif (now := session.leases.get(lease.token)) is not None:  # else it ended during the call
+                    now.deadline = max(now.deadline, sent + ttl)
 
     def _complain(self, topic: str, failure: Exception) -> None:
         self._instruments.store_error(type(failure).__name__)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
+from itertools import chain
 
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
-from relay.engine.lease import Lease
+from relay.engine.lease import Lease, Leases, by_claim
 
 FRAME_BYTES = 2 << 20
 """Bytes of payloads and headers that go into one frame, unless a single delivery has more."""
@@ -24,6 +24,9 @@ FRAME_PROBLEMS = 1_000
 
 MAX_PROBLEMS = 10_000
 """Unsaid problems from which on the application is not listened to."""
+
+FEW = 4
+"""Of so many that were claimed together less than one is left: a few."""
 
 HOLD = 0.5
 """Seconds for which a suspect timer has the stream to itself: long enough for a crash to show."""
@@ -58,9 +61,15 @@ DUPLICATE = Problem.DUPLICATE  # looking it up for every outcome is dear: Python
 class Outgoing:
     """What to say to the application next."""
 
-    leases: list[Lease] = field(default_factory=list)
+    parts: list[Leases] = field(default_factory=list)
+    """Deliveries, in this order; each claim's are together."""
     problems: list[tuple[bytes, Problem]] = field(default_factory=list)
     drain: bool = False
+
+    @property
+    def leases(self) -> list[Lease]:
+        """The deliveries one by one."""
+        return list(chain.from_iterable(self.parts))
 
 
 class Ended:
@@ -114,12 +123,14 @@ class Session:
         """Settlements of this session that are not in Redis yet; kept by the settler."""
         self.draining = False
         self.changed: Callable[[Session], None] = lambda _: None
-        self.sending: Callable[[list[Lease]], None] = lambda _: None
+        self.sending: Callable[[Leases], None] = lambda _: None
         """Told of what goes out next; both are the dispatcher's."""
         self.turns = list(self.topics)
         """The topics, the one that was served longest ago first; kept by the dispatcher."""
         self._clock = clock
-        self._outbox: deque[Lease] = deque()
+        self._outbox: deque[Leases] = deque()
+        self._unsent = 0
+        """How many deliveries are in there."""
         self._problems: list[tuple[bytes, Problem]] = []
         self._ended = Ended()
         self._held = 0
@@ -164,16 +175,17 @@ class Session:
     @property
     def in_flight(self) -> int:
         """How many deliveries were sent and are not settled."""
-        return len(self.leases) - len(self._outbox)
+        return len(self.leases) - self._unsent
 
-    def offer(self, leases: Iterable[Lease]) -> None:
+    def offer(self, leases: Leases) -> None:
         """Deliver these, in this order."""
         if not self.leases and self._lingers():
             self._earned = 0
-        for lease in leases:
-            self.leases[lease.token] = lease
-            self._held += lease.size
-            self._outbox.append(lease)
+        for part in _parts(leases):
+            self.leases.update(zip(part.tokens, part, strict=True))
+            self._held += sum(part.sizes)
+            self._unsent += len(part)
+            self._outbox.append(part)
         self._wakeup.set()
 
     def received(self, tokens: Iterable[bytes]) -> list[Lease]:
@@ -181,10 +193,11 @@ class Session:
         received = []
         for token in tokens:
             lease = self.leases.get(token)
-            if lease is None or not lease.sent:
+            if lease is None or not lease.leases.sent:
                 self._unusable(token)
             else:
-                lease.received = True
+                leases, place = lease  # quicker than by the lease's properties, and there are many
+                leases.received[place] = True
                 received.append(lease)
         return received
 
@@ -194,11 +207,13 @@ class Session:
         was_free = self.free
         for token in tokens:
             lease = self.leases.get(token)
-            if lease is None or not lease.sent:  # unheard of; but tokens of one claim count up
+            if lease is None or not lease.leases.sent:  # unheard of; but tokens of one claim count up
                 self._unusable(token)
             else:
                 del self.leases[token]
-                self._held -= lease.size
+                leases, place = lease
+                self._held -= leases.sizes[place]
+                leases.timers.payloads[place] = b""  # those beside it may stay for long
                 self._ended.add(token, DUPLICATE)
                 ended.append(lease)
         if ended:
@@ -212,24 +227,51 @@ class Session:
             self._wakeup.set()
         return ended
 
-    def give_up(self, lease: Lease) -> None:
-        """Forget a delivery whose lease has run out; what is said about it later is stale."""
-        if self.leases.pop(lease.token, None) is not None:
-            self._held -= lease.size
-            if not lease.sent:
-                if self._alone is None and lease is self._outbox[0]:
-                    self._hold_until = 0.0
-                self._outbox.remove(lease)
-            self._ended.add(lease.token, Problem.STALE)
-            self._ended.trim(2 * self.max_outstanding)
-            self.changed(self)
-            self._wakeup.set()
+    def give_up(self, tokens: Iterable[bytes]) -> None:
+        """Forget deliveries whose leases have run out; what is said about them later is stale."""
+        given_up = [lease for token in tokens if (lease := self.leases.pop(token, None)) is not None]
+        if not given_up:
+            return
+        for leases, together in by_claim(given_up):
+            places = sorted(lease.place for lease in together)
+            if not leases.sent:
+                self._strike(leases, places)
+            for place in places:
+                self._held -= leases.sizes[place]
+                leases.timers.payloads[place] = b""
+                self._ended.add(leases.tokens[place], Problem.STALE)
+        self._ended.trim(2 * self.max_outstanding)
+        self.changed(self)
+        self._wakeup.set()
 
-    def lose(self, lease: Lease, problem: Problem) -> None:
-        """The lease of a delivery in flight is lost; it keeps its place until its end."""
-        if not lease.lost:
+    def _strike(self, leases: Leases, places: Sequence[int]) -> None:
+        """Take these out of what waits to be sent; those beside them become leases of their own."""
+        at = self._outbox.index(leases)
+        if self._alone is None and at == 0:
+            self._hold_until = 0.0
+        del self._outbox[at]
+        for part in reversed(leases.without(places)):
+            self.leases.update(zip(part.tokens, part, strict=True))
+            self._outbox.insert(at, part)
+        self._unsent -= len(places)
+
+    def tidy(self) -> None:
+        """Let go of what was claimed together when only a few of it are left: one slow handler must not keep
+        all that is known of its neighbours."""
+        left: dict[Leases, list[int]] = {}
+        for leases, place in self.leases.values():
+            left.setdefault(leases, []).append(place)
+        for leases, places in left.items():
+            if FEW * len(places) < len(leases):  # what waits to be sent is whole
+                few = leases.only(places)
+                self.leases.update(zip(few.tokens, few, strict=True))
+
+    def lose(self, token: bytes, problem: Problem) -> None:
+        """The lease of a delivery in flight, if it still is, is lost; it keeps its place until its end."""
+        lease = self.leases.get(token)
+        if lease is not None and not lease.lost:
             lease.lost = True
-            self.complain(lease.token, problem)
+            self.complain(token, problem)
 
     def complain(self, token: bytes, problem: Problem) -> None:
         """Say that a settlement changed nothing."""
@@ -257,7 +299,7 @@ class Session:
         unsettled = list(self.leases.values())
         self.leases.clear()
         self._outbox.clear()
-        self._held = 0
+        self._held = self._unsent = 0
         return unsettled
 
     def finish(self) -> None:
@@ -274,7 +316,7 @@ class Session:
         """What to say next; waits until there is something, and answers None at the end."""
         while True:
             outgoing = self.take()
-            if outgoing.leases or outgoing.problems or outgoing.drain:
+            if outgoing.parts or outgoing.problems or outgoing.drain:
                 return outgoing
             if self._finished:
                 return None
@@ -287,36 +329,38 @@ class Session:
     def take(self) -> Outgoing:
         """What can be said now."""
         outgoing = Outgoing(self._frame(), self._problems[:FRAME_PROBLEMS], self._say_drain)
-        self._problems = self._problems[FRAME_PROBLEMS:]
+        del self._problems[:FRAME_PROBLEMS]
         self._say_drain = False
         self._said.set()
         return outgoing
 
-    def _frame(self) -> list[Lease]:
+    def _frame(self) -> list[Leases]:
         if not self._outbox or not self._may_send():
             return []
-        frame: list[Lease] = []
-        size = 0
-        for lease in islice(self._outbox, FRAME_TIMERS):
-            if lease.timer.suspect:
-                if not frame:
-                    self._alone = lease
-                    self._hold_until = self._clock.now() + HOLD
-                    frame.append(lease)
-                break
-            size += lease.size
-            if frame and size > FRAME_BYTES:
-                break
-            frame.append(lease)
-        for _ in frame:
-            self._outbox.popleft()
         now = self._clock.now()
-        for lease in frame:
-            lease.sent, lease.sent_at = True, now
-        self.sending(frame)
-        for lease in frame:
-            if lease.trace is not None:
-                lease.trace.start(lease.timer, now - lease.due)
+        if any(self._outbox[0].timers.suspect):
+            frame = [self._outbox.popleft()]
+            self._alone = frame[0][0]
+            self._hold_until = now + HOLD
+        else:
+            frame = self._together()
+        for part in frame:
+            self._unsent -= len(part)
+            part.send(now)
+            self.sending(part)
+        return frame
+
+    def _together(self) -> list[Leases]:
+        """The first that wait, as many as go into one frame."""
+        frame: list[Leases] = []
+        count = size = 0
+        while self._outbox and not any(self._outbox[0].timers.suspect):
+            part = self._outbox[0]
+            count += len(part)
+            size += sum(part.sizes)
+            if frame and (count > FRAME_TIMERS or size > FRAME_BYTES):
+                break
+            frame.append(self._outbox.popleft())
         return frame
 
     def _may_send(self) -> bool:
@@ -330,15 +374,16 @@ class Session:
             self._hold_until = 0.0
             if still_there:
                 return True  # it has had its time; the next one need not wait for it again
-        if self._outbox[0].timer.suspect and self.in_flight:
+        if any(self._outbox[0].timers.suspect) and self.in_flight:
             if not self._hold_until:
                 self._hold_until = now + HOLD
             return now >= self._hold_until
         return True
 
     def _unsend(self) -> list[Lease]:
-        unsent = list(self._outbox)
+        unsent = list(chain.from_iterable(self._outbox))
         self._outbox.clear()
+        self._unsent = 0
         for lease in unsent:
             del self.leases[lease.token]
             self._held -= lease.size
@@ -347,3 +392,16 @@ class Session:
 
     def _unusable(self, token: bytes) -> None:
         self.complain(token, self._ended.get(token) or Problem.UNKNOWN_TOKEN)
+
+
+def _parts(leases: Leases) -> Iterator[Leases]:
+    """The same, cut into what can go out at once: so much as one frame takes, and each suspect alone."""
+    start = size = 0
+    alone = False
+    for place, (more, suspect) in enumerate(zip(leases.sizes, leases.timers.suspect, strict=True)):
+        size += more
+        if place > start and (suspect or alone or place - start == FRAME_TIMERS or size > FRAME_BYTES):
+            yield leases[start:place]
+            start, size = place, more
+        alone = suspect
+    yield leases[start:] if start else leases

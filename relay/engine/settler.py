@@ -6,19 +6,20 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import NamedTuple
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
-from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Acknowledged, Extension, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, LeaseSource
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.deaths import report_deaths
-from relay.engine.lease import Lease
+from relay.engine.lease import Lease, Leases, by_claim
 from relay.engine.link import Link
 from relay.engine.session import Problem, Session
 from relay.telemetry.instruments import Instruments
@@ -36,14 +37,16 @@ log = logging.getLogger(__name__)
 PROBLEMS = {Verdict.STALE: Problem.STALE, Verdict.GONE: Problem.GONE}
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A settlement to be written. `tried`: an earlier try may have been written already."""
+class _End(NamedTuple):
+    """How a lease ends: by a settlement, or without one by an ACK. `session` hears if it changes nothing."""
 
-    lease: Lease
-    settlement: Settlement
+    settlement: Settlement | None
     session: Session | None
-    tried: bool = False
+
+    @property
+    def verb(self) -> Verb:
+        """As which it counts."""
+        return Verb.ACK if self.settlement is None else self.settlement.verb
 
 
 class Settler:
@@ -72,8 +75,10 @@ class Settler:
         self._clock = clock
         self._instruments = instruments
         self._tracing = tracing
-        self._ends: dict[str, dict[bytes, _Waiting]] = {}
-        self._receipts: dict[str, dict[bytes, tuple[Lease, Session]]] = {}
+        self._ends: dict[str, dict[Lease, _End]] = {}
+        self._tried: set[Lease] = set()
+        """Of these an earlier try may have been written already."""
+        self._receipts: dict[str, dict[Lease, Session]] = {}
         self._receipts_at = math.inf
         """When the receipts are to be written, while there are any."""
         self._wakeup = Wakeup()
@@ -82,41 +87,40 @@ class Settler:
 
     def settle(self, lease: Lease, settlement: Settlement, session: Session | None = None) -> None:
         """End a lease; `session` hears of it if that changes nothing."""
-        self._gather([_Waiting(lease, settlement, session)], session)
+        self._gather([lease], _End(settlement, session))
 
     def acknowledge(self, leases: Sequence[Lease], session: Session) -> None:
         """End leases by an ACK; `session` hears of those for which that changes nothing."""
-        ack = Verb.ACK
-        self._gather(
-            [
-                _Waiting(lease, Settlement(lease.timer.timer_id, lease.nonce, ack), session)
-                for lease in leases
-            ],
-            session,
-        )
+        self._gather(leases, _End(None, session))
 
-    def _gather(self, ends: Sequence[_Waiting], session: Session | None) -> None:
-        if not ends:
-            return
-        for waiting in ends:
-            lease = waiting.lease
-            receipts = self._receipts.get(lease.topic)
+    def _gather(self, ended: Sequence[Lease], end: _End) -> None:
+        for leases, some in by_claim(ended):
+            receipts = self._receipts.get(leases.topic)
             if receipts is not None:
-                receipts.pop(lease.token, None)
+                for lease in some:
+                    receipts.pop(lease, None)
                 if not receipts:
-                    del self._receipts[lease.topic]
-            self._ends.setdefault(lease.topic, {})[lease.token] = waiting
-        if session is not None:
-            session.unwritten += len(ends)
-        self._wakeup.set()
+                    del self._receipts[leases.topic]
+            self._ends.setdefault(leases.topic, {}).update(dict.fromkeys(some, end))
+            if end.session is not None:
+                end.session.unwritten += len(some)
+                self._count_handled(leases, some)
+        if ended:
+            self._wakeup.set()
 
-    def receipts(self, leases: Iterable[Lease], session: Session) -> None:
+    def _count_handled(self, leases: Leases, ended: Sequence[Lease]) -> None:
+        took = self._clock.now() - leases.sent_at
+        traces = [trace for _, place in ended if (trace := leases.traces[place]) is not None]
+        spans = [span for trace in traces if (span := trace.span_context)]
+        self._instruments.handled(leases.topic, took, len(ended), spans)
+
+    def receipts(self, received: Iterable[Lease], session: Session) -> None:
         """Write down that the application received deliveries; `session` hears if a lease is lost."""
-        for lease in leases:
+        for leases, some in by_claim(received):
             if not self._receipts:
                 self._receipts_at = self._clock.now() + RECEIPT_DELAY
                 self._wakeup.set()
-            self._receipts.setdefault(lease.topic, {})[lease.token] = (lease, session)
+            self._receipts.setdefault(leases.topic, {}).update(dict.fromkeys(some, session))
 
     @property
     def idle(self) -> bool:
@@ -160,13 +164,14 @@ class Settler:
         began = time.time_ns()
         try:
             results = await self._store.settle(
-                topic, [waiting.settlement for waiting in batch], limits=self._policy(topic).limits
+                topic,
+                [end.settlement for end in batch.values() if end.settlement is not None],
+                acknowledged=_acknowledged(batch),
+                limits=self._policy(topic).limits,
             )
         except StoreUnavailable:
-            for waiting in batch:
-                waiting.tried = True
-            ends = self._ends.setdefault(topic, {})
-            self._ends[topic] = {waiting.lease.token: waiting for waiting in batch} | ends
+            self._tried.update(batch)
+            self._ends[topic] = batch | self._ends.get(topic, {})
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
@@ -177,72 +182,66 @@ class Settler:
             self._trace(topic, batch, results, began)
         finally:
             self._writing = 0
-        for waiting in batch:
-            if waiting.session is not None:
-                waiting.session.unwritten -= 1
+        self._tried.difference_update(batch)
+        for end in batch.values():
+            if end.session is not None:
+                end.session.unwritten -= 1
         self._written.set()
 
-    def _take(self, topic: str) -> list[_Waiting]:
-        """Up to a call's worth, each timer once."""
+    def _take(self, topic: str) -> dict[Lease, _End]:
+        """Up to a call's worth, each timer once; in the order of the answer: the acknowledged come last."""
         ends = self._ends[topic]
-        batch: dict[str, _Waiting] = {}
-        size, ack = 0, Verb.ACK
-        for waiting in islice(ends.values(), MAX_PER_CALL):
-            settlement = waiting.settlement
-            if settlement.verb is not ack:
-                size += _moved_bytes(waiting)
+        batch: dict[str, tuple[Lease, _End]] = {}
+        size = 0
+        for lease, end in islice(ends.items(), MAX_PER_CALL):
+            if end.settlement is not None:
+                size += _moved_bytes(lease, end.settlement)
                 if batch and size > MAX_BYTES:
                     break
-            batch.setdefault(settlement.timer_id, waiting)
-        for waiting in batch.values():
-            del ends[waiting.lease.token]
+            leases, place = lease
+            batch.setdefault(leases.timers.timer_ids[place], (lease, end))
+        taken = {lease: end for lease, end in batch.values() if end.settlement is not None}
+        taken.update(item for item in batch.values() if item[1].settlement is None)
+        for lease in taken:
+            del ends[lease]
         if not ends:
             del self._ends[topic]
-        self._writing = len(batch)
-        return list(batch.values())
+        self._writing = len(taken)
+        return taken
 
-    def _report(self, topic: str, batch: list[_Waiting], results: list[Settled]) -> None:
+    def _report(self, topic: str, batch: dict[Lease, _End], results: list[Settled]) -> None:
         counts: Counter[Verb] = Counter()
         acknowledged = 0
         deaths: list[tuple[str, str]] = []
-        ok, ack = Verdict.OK, Verb.ACK
-        self._count_handled(topic, batch)
-        for waiting, result in zip(batch, results, strict=True):
-            if result is ok and waiting.settlement.verb is ack:  # by far the most
+        ok = Verdict.OK
+        for (lease, end), result in zip(batch.items(), results, strict=True):
+            if result is ok and end.settlement is None:  # by far the most
                 acknowledged += 1
                 continue
             # After a try whose reply was lost, "gone" or "stale" may be its own doing.
-            if result is ok or waiting.tried or isinstance(result, Reason):
-                counts[waiting.settlement.verb] += 1
-            elif waiting.session is not None:
-                waiting.session.complain(waiting.lease.token, PROBLEMS[result])
+            if result is ok or lease in self._tried or isinstance(result, Reason):
+                counts[end.verb] += 1
+            elif end.session is not None:
+                end.session.complain(lease.token, PROBLEMS[result])
             if isinstance(result, Reason):
-                deaths.append((waiting.settlement.timer_id, result.value))
-        counts[ack] += acknowledged
+                deaths.append((lease.timer_id, result.value))
+        counts[Verb.ACK] += acknowledged
         for outcome, count in counts.items():
             self._instruments.settled(topic, outcome.value, count)
         self._instruments.stale(topic, len(batch) - counts.total())
         report_deaths(topic, deaths, self._instruments)
 
-    def _count_handled(self, topic: str, batch: list[_Waiting]) -> None:
-        leases = [lease for waiting in batch if (lease := waiting.lease).ended_at]
-        self._instruments.handled(
-            topic,
-            [lease.ended_at - lease.sent_at for lease in leases],
-            [
-                (lease.ended_at - lease.sent_at, span)
-                for lease in leases
-                if lease.trace is not None and (span := lease.trace.span_context)
-            ],
-        )
-
     def _trace(
-        self, topic: str, batch: list[_Waiting], results: Sequence[Settled], began: int, error: str = ""
+        self, topic: str, batch: dict[Lease, _End], results: Sequence[Settled], began: int, error: str = ""
     ) -> None:
         ends: list[tuple[DeliveryTrace, Settlement, Settled]] = [
-            (waiting.lease.trace, waiting.settlement, Verdict.OK if waiting.tried else result)
-            for waiting, result in zip(batch, results, strict=True)
-            if waiting.lease.trace is not None
+            (
+                trace,
+                end.settlement or Settlement(lease.timer_id, lease.nonce, Verb.ACK),
+                Verdict.OK if lease in self._tried else result,
+            )
+            for (lease, end), result in zip(batch.items(), results, strict=True)
+            if (trace := lease.leases.traces[lease.place]) is not None
         ]
         if ends:
             self._tracing.settled(topic, began, ends, count=len(batch), error=error)
@@ -250,10 +249,10 @@ class Settler:
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]
         batch: dict[str, tuple[Lease, Session]] = {}
-        for lease, session in islice(receipts.values(), MAX_PER_CALL):
-            batch.setdefault(lease.timer.timer_id, (lease, session))
+        for lease, session in islice(receipts.items(), MAX_PER_CALL):
+            batch.setdefault(lease.timer_id, (lease, session))
         for lease, _ in batch.values():
-            del receipts[lease.token]
+            del receipts[lease]
         if not receipts:
             del self._receipts[topic]
         policy = self._policy(topic)
@@ -268,7 +267,7 @@ class Settler:
             kept = self._receipts.setdefault(topic, {})
             # A settlement that came meanwhile makes a receipt needless.
             kept.update(
-                (entry[0].token, entry) for entry in batch.values() if entry[0].token in entry[1].leases
+                (lease, session) for lease, session in batch.values() if lease.token in session.leases
             )
             if not kept:
                 del self._receipts[topic]
@@ -279,8 +278,8 @@ class Settler:
         else:
             self._link.worked()
             for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):
-                if verdict is not Verdict.OK and lease.token in session.leases:
-                    session.lose(lease, PROBLEMS[verdict])
+                if verdict is not Verdict.OK:
+                    session.lose(lease.token, PROBLEMS[verdict])
         finally:
             self._writing = 0
         self._written.set()
@@ -295,10 +294,20 @@ class Settler:
         )
 
 
-def _moved_bytes(waiting: _Waiting) -> int:
-    """Content that may have to move for it, if it is no ACK: whether a NACK or a RELEASE is a death, Redis
+def _acknowledged(batch: Mapping[Lease, _End]) -> list[Acknowledged]:
+    proven = [
+        (leases.nonces[place], leases.timers.timer_ids[place])
+        for (leases, place), end in batch.items()
+        if end.settlement is None
+    ]
+    return [
+        Acknowledged(nonce, [name for _, name in alike]) for nonce, alike in groupby(proven, itemgetter(0))
+    ]
+
+
+def _moved_bytes(lease: Lease, settlement: Settlement) -> int:
+    """Content that may have to move for it, as it is no ACK: whether a NACK or a RELEASE is a death, Redis
     alone knows."""
-    settlement = waiting.settlement
     if settlement.verb is Verb.RESCHEDULE:
         return len(settlement.again.payload) if settlement.again and settlement.new_content else 0
-    return waiting.lease.size
+    return lease.size

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relay.core.dispatch import Dispatch
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Acknowledged,
+    Extension,
+    Limits,
+    Settled,
+    Settlement,
+    Verdict,
+)
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
@@ -40,10 +48,15 @@ class Sources:
         )
 
     async def settle(
-        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
         """See `LeaseSource.settle`."""
-        return await self._of(topic).settle(topic, settlements, limits=limits)
+        return await self._of(topic).settle(topic, settlements, acknowledged=acknowledged, limits=limits)
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `LeaseSource.extend`."""

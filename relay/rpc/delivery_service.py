@@ -135,10 +135,10 @@ async def _write(session: Session, context: Context, *, columns: bool) -> None:
 
 
 async def _say(outgoing: Outgoing, context: Context, *, columns: bool) -> None:
-    if outgoing.leases:
-        frame = translate.deliveries(outgoing.leases, columns=columns)
-        for lease in outgoing.leases:
-            lease.timer.payload = b""  # the application has it from here on: two copies of many would be much
+    if outgoing.parts:
+        frame = translate.frame(outgoing.parts, columns=columns)
+        for part in outgoing.parts:
+            part.drop_payloads()
         await context.write(frame)
     if outgoing.problems:
         problems = [problem(token, what) for token, what in outgoing.problems]

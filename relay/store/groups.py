@@ -18,9 +18,18 @@ from redis.asyncio import Redis
 from relay.core.dispatch import Reclaim
 from relay.core.instants import from_score, micros
 from relay.core.journal import NO_JOURNALS, Journals
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Acknowledged,
+    Extension,
+    Limits,
+    Settled,
+    Settlement,
+    Verdict,
+    one_by_one,
+)
 from relay.core.policy import TopicPolicy
-from relay.core.timers import Claim, ClaimedTimer
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.store import envelope
 from relay.store.keys import KeyNames
 from relay.store.promotions import Met, pairs
@@ -135,7 +144,7 @@ class RedisGroups:
         if stream.reclaim is not Reclaim.OFF and pending:
             look_in = max(at - here, 0.0)
         return Claim(
-            timers=[_claimed(flat[i : i + FIELDS]) for i in range(0, len(flat), FIELDS)],
+            timers=ClaimedTimers.of(_claimed(flat[i : i + FIELDS]) for i in range(0, len(flat), FIELDS)),
             now=int(now),
             next=from_score(float(following)) if following else None,
             deadline=from_score(float(deadline)),
@@ -149,13 +158,18 @@ class RedisGroups:
         )
 
     async def settle(
-        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
         """See `LeaseSource.settle`. One script call. RESCHEDULE is for this group alone."""
         policy = self._policy(topic)
         args: list[bytes | str | int] = [self._keys.channel(topic), micros(policy.lease_ttl)]
         args += (policy.stream.group, self.consumer, *limit_words(limits))
-        for settlement in settlements:
+        for settlement in one_by_one(settlements, acknowledged):
             args += (*_entry(settlement.nonce), *settlement_words(settlement))
         reply = await self._run("finish", topic, *args)
         return [SETTLED[word] for word in reply[1:]]

@@ -11,6 +11,7 @@ from relay.core.instants import LATEST
 from relay.core.journal import NO_JOURNALS, Batch, Journals, Kind
 from relay.core.outcomes import (
     NO_LIMITS,
+    Acknowledged,
     Extension,
     Limits,
     Reason,
@@ -18,12 +19,14 @@ from relay.core.outcomes import (
     Settlement,
     Verb,
     Verdict,
+    one_by_one,
 )
 from relay.core.timers import (
     NO_CONDITION,
     Change,
     Claim,
     ClaimedTimer,
+    ClaimedTimers,
     Condition,
     NewTimer,
     Page,
@@ -190,14 +193,27 @@ class MemoryStore:
                 **_standing(entry),
             )
         self._journal.append(topic, now)
-        return Claim(claimed, now=now, next=self._head(topic), deadline=now + lease, deaths=tuple(deaths))
+        return Claim(
+            ClaimedTimers.of(claimed),
+            now=now,
+            next=self._head(topic),
+            deadline=now + lease,
+            deaths=tuple(deaths),
+        )
 
     async def settle(
-        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
         """See `TimerStore.settle`. The dead are not kept."""
         head = self._head(topic)
-        settled = [self._settle(topic, settlement, limits) for settlement in settlements]
+        settled = [
+            self._settle(topic, settlement, limits) for settlement in one_by_one(settlements, acknowledged)
+        ]
         self._journal.append(topic, self._clock())
         self._hint(topic, head)
         return settled

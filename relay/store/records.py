@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -72,3 +72,12 @@ def text_of(raw: bytes) -> tuple[str, bool]:
         return raw.decode(), True
     except UnicodeDecodeError:
         return raw.decode(errors="surrogateescape"), False
+
+
+def texts_of(raw: Sequence[bytes]) -> tuple[list[str], list[bool]]:
+    """The same of many."""
+    try:
+        return [each.decode() for each in raw], [True] * len(raw)
+    except UnicodeDecodeError:
+        texts, readable = zip(*map(text_of, raw), strict=True)
+        return list(texts), list(readable)

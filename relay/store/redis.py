@@ -10,14 +10,16 @@ import base64
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField
-from relay.core.instants import EXACT, SECOND, from_score, to_score
+from relay.core.instants import EXACT, SECOND, from_score, from_scores, to_score
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.outcomes import (
     NO_LIMITS,
+    Acknowledged,
     Extension,
     Limits,
     Reason,
@@ -31,7 +33,7 @@ from relay.core.timers import (
     NO_HEADERS,
     Change,
     Claim,
-    ClaimedTimer,
+    ClaimedTimers,
     Condition,
     NewTimer,
     Page,
@@ -43,7 +45,7 @@ from relay.store import envelope, records
 from relay.store.envelope import decode
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
-from relay.store.records import read_claimed, text_of
+from relay.store.records import read_claimed, text_of, texts_of
 from relay.store.scripts import Observe, Scripts, unobserved
 from relay.store.sizes import Largest, at_once, usual
 
@@ -157,23 +159,23 @@ class RedisStore:
         )
 
     async def settle(
-        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = [self._keys.channel(topic), *limit_words(limits)]
-        alike: tuple[bytes, str, str | bytes] | None = None
-        ids: list[str] = []
-        for settlement in settlements:
-            end = settlement.nonce, *settlement_words(settlement)
-            if end != alike:
-                if alike is not None:
-                    args += (*alike, len(ids), *ids)
-                alike, ids = end, []
-            ids.append(settlement.timer_id)
-        if alike is not None:
-            args += (*alike, len(ids), *ids)
+        for (nonce, verb, detail), alike in groupby(settlements, _end):
+            ids = [settlement.timer_id for settlement in alike]
+            args += (nonce, verb, detail, len(ids), *ids)
+        for nonce, timer_ids in acknowledged:
+            args += (nonce, "ack", "", len(timer_ids), *timer_ids)
         _, *others = await self._run("settle", topic, *args)
-        results: list[Settled] = [Verdict.OK] * len(settlements)
+        count = len(settlements) + sum(len(timer_ids) for _, timer_ids in acknowledged)
+        results: list[Settled] = [Verdict.OK] * count
         for place, word in zip(others[::2], others[1::2], strict=True):
             results[place - 1] = SETTLED[word]
         return results
@@ -246,6 +248,11 @@ def _condition(condition: Condition) -> str:
     return ("p" if condition.only_pending else "") + due
 
 
+def _end(settlement: Settlement) -> tuple[bytes, str, str | bytes]:
+    """What a group of settlements shares; see `settle.lua`."""
+    return settlement.nonce, *settlement_words(settlement)
+
+
 def settlement_words(settlement: Settlement) -> tuple[str, str | bytes]:
     """The verb and the detail of a settlement; see `settle.lua`."""
     if settlement.verb is _ACK:
@@ -275,36 +282,41 @@ def _detail(settlement: Settlement) -> str | bytes:
     return ""
 
 
-def _claimed(flat: Sequence[bytes]) -> list[ClaimedTimer]:
+def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
     """The timers of a claim, each of them timer_id, record, envelope. There are many, most of them bare, and
     each further call for one of them is dear."""
-    timers = []
+    if not flat:
+        return ClaimedTimers.of(())
+    timer_ids, readable = texts_of(flat[::3])
+    suspect, approximate, attempts, claims, dues, occurrences = zip(
+        *map(read_claimed, flat[1::3]), strict=True
+    )
     bare, body = envelope.NO_HEADERS, envelope.BODY
-    last, occurred = b"", ""
-    for raw_id, raw_record, stored in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-        timer_id, readable = text_of(raw_id)
-        suspect, approximate, attempts, claims, due, occurrence = read_claimed(raw_record)
-        if occurrence != last:  # those that are claimed for the first time share theirs
-            last, occurred = occurrence, occurrence.hex()
-        payload, headers, content_type = (
+    payloads, headers, content_types = zip(
+        *[
             (stored[body:], NO_HEADERS, "") if stored.startswith(bare) else decode(stored)
-        )
-        timers.append(
-            ClaimedTimer(
-                timer_id,
-                payload,
-                headers,
-                content_type,
-                from_score(due),
-                attempts + 1 if attempts < 0xFFFFFFFF else attempts,  # foreign writers reach this record, too
-                f"{timer_id}/{occurred}",
-                approximate == 1,
-                suspect == 1,
-                readable,
-                claims,
-            )
-        )
-    return timers
+            for stored in flat[2::3]
+        ],
+        strict=True,
+    )
+    occurred = {
+        each: each.hex() for each in set(occurrences)
+    }  # those claimed for the first time share theirs
+    return ClaimedTimers(
+        timer_ids,
+        list(payloads),
+        list(headers),
+        list(content_types),
+        from_scores(dues),
+        # Foreign writers reach this record, too.
+        [attempt + 1 if attempt < 0xFFFFFFFF else attempt for attempt in attempts],
+        [f"{name}/{occurred[each]}" for name, each in zip(timer_ids, occurrences, strict=True)],
+        [each == 1 for each in approximate],
+        [each == 1 for each in suspect],
+        readable,
+        list(claims),
+        [b""] * len(timer_ids),
+    )
 
 
 def _stored(

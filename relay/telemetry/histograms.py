@@ -46,13 +46,13 @@ class BatchHistogram:
         self._started = time.time_ns()
         self._series: dict[str, _Series] = {}
 
-    def record(self, attribute: str, values: Sequence[float]) -> None:
-        """Count each value of a batch, which is not empty."""
+    def record(self, attribute: str, values: Sequence[float], times: int = 1) -> None:
+        """Count each value of a batch, which is not empty, so many times."""
         series = self._of(attribute)
         counts, bounds = series.counts, self.spec.bounds
         for value in values:
-            counts[bisect_left(bounds, value)] += 1
-        series.sum += sum(values)
+            counts[bisect_left(bounds, value)] += times
+        series.sum += times * sum(values)
         series.least = min(series.least, *values)
         series.most = max(series.most, *values)
 

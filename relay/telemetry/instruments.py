@@ -185,15 +185,12 @@ class Instruments:
         """The delivery of that span was late by so much; `lateness` has counted it already."""
         self._lateness.exemplify(self.topic(topic), seconds, span)
 
-    def handled(
-        self, topic: str, seconds: Sequence[float], spans: Sequence[tuple[float, SpanContext]] = ()
-    ) -> None:
-        """Deliveries had their outcomes after so many seconds; those of `spans` are among them."""
-        if seconds:
-            topic = self.topic(topic)
-            self._handler.record(topic, seconds)
-            for value, span in spans:
-                self._handler.exemplify(topic, value, span)
+    def handled(self, topic: str, seconds: float, count: int, spans: Sequence[SpanContext] = ()) -> None:
+        """So many deliveries had their outcomes after so many seconds; those of `spans` are among them."""
+        topic = self.topic(topic)
+        self._handler.record(topic, (seconds,), count)
+        for span in spans:
+            self._handler.exemplify(topic, seconds, span)
 
     def schedule_took(self, topic: str, seconds: float, span: SpanContext | None = None) -> None:
         """A call that scheduled was answered after so many seconds."""

@@ -125,9 +125,9 @@ class DeliveryTrace:
             return nullcontext()
         return self._ids.using(self.own)
 
-    def start(self, timer: ClaimedTimer, late: float) -> None:
-        """The delivery goes out, so many seconds after its due time: from now on the timer's headers name
-        this span."""
+    def start(self, headers: Mapping[str, str], late: float) -> Mapping[str, str]:
+        """The delivery goes out, so many seconds after its due time. Answers the timer's headers, which name
+        this span from now on."""
         late = max(late, 0.0)
         if self._note is not None:
             self._attributes[LATENESS] = round(late, 6)
@@ -136,11 +136,12 @@ class DeliveryTrace:
             span = self._tracer.start_span(
                 f"deliver {self.topic}", self.context, SpanKind.CONSUMER, self._attributes, links
             )
-        if span.is_recording():
-            self.span = span
-            if self._note is not None:
-                self._note(self.topic, late, span.get_span_context())
-            timer.headers = renamed(timer.headers, carrier(span.get_span_context()))
+        if not span.is_recording():
+            return headers
+        self.span = span
+        if self._note is not None:
+            self._note(self.topic, late, span.get_span_context())
+        return renamed(headers, carrier(span.get_span_context()))
 
     def end(self, error: str = "", verb: Verb | None = None, verdict: Verdict = Verdict.OK) -> None:
         """The delivery is over; `error` says, in a word, what went wrong.

@@ -51,7 +51,10 @@ UNTRACED = Scheduling({})
 class Traced(Protocol):
     """What the engine holds of a delivery: a lease."""
 
-    timer: ClaimedTimer
+    @property
+    def timer(self) -> ClaimedTimer:
+        """What is delivered."""
+
     trace: DeliveryTrace | None
 
 
@@ -140,16 +143,20 @@ class Tracing:
     # Claim and deliver
 
     def claimed(self, topic: str, claim: Claim, leases: Sequence[Traced], began: int) -> None:
-        """A claim call that began at `began` (`time.time_ns`) brought these; their spans begin later."""
+        """A claim call that began at `began` (`time.time_ns`) brought these, a lease for each of the claim's
+        timers; their spans begin later."""
         tracer = self._tracer
         if tracer is None:
             return
         # In place, since most timers end here: a call more would be most of what tracing costs them.
-        named = [lease for lease in leases if TRACEPARENT in lease.timer.headers]
+        headers = claim.timers.headers
+        named = [place for place, each in enumerate(headers) if TRACEPARENT in each]
         if self._by_flag:
-            named = [lease for lease in named if flagged(lease.timer.headers[TRACEPARENT])]
+            named = [place for place in named if flagged(headers[place][TRACEPARENT])]
         traces = [
-            trace for lease in named if (trace := self._follow(tracer, topic, claim, lease)) is not None
+            trace
+            for place in named
+            if (trace := self._follow(tracer, topic, claim, leases[place])) is not None
         ]
         if not traces:
             return

@@ -99,7 +99,7 @@ async def receive(calls: Calls, call: Call) -> Answer:
     if taken is None:
         raise Refused(503, "draining", "The relay stops", "ask another one, or again", retry_after="1")
     try:
-        batch = translate.deliveries(taken.leases).deliveries
+        batch = translate.deliveries(taken.leases)
         deliveries = [
             forms.with_message(value, delivery.payload)
             for value, delivery in zip(forms.write(batch)["deliveries"], batch.deliveries, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import Limits, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Acknowledged, Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from tests.contract.subject import LEASE, N1, N2, N3, NOW, Subject
 
@@ -52,7 +52,7 @@ async def test_an_application_that_is_killed(subject: Subject) -> None:
         await subject.extend("a", nonce, received=True)
         subject.at(NOW + (n + 1) * HOUR)
     claim = await subject.claim(N3, limits=limits)
-    assert (claim.timers, claim.deaths, claim.next) == ([], (("a", "attempts"),), LATEST)
+    assert (list(claim.timers), claim.deaths, claim.next) == ([], (("a", "attempts"),), LATEST)
     assert await gone(subject)
 
 
@@ -291,6 +291,27 @@ async def test_many_in_one_call(subject: Subject) -> None:
     assert [(timer.timer_id, timer.due) for timer in await subject.everything()] == [("a", NOW + 9)]
 
 
+async def test_what_is_acknowledged_beside_others(subject: Subject) -> None:
+    """By the nonces of several claims; it is answered behind all others, in its order."""
+    for timer_id in "abcdef":
+        await subject.put(timer_id)
+    await subject.claim(N1, limit=4)
+    await subject.claim(N2)
+    await subject.put("b", NOW + HOUR)  # a newer intent
+    acknowledged = [
+        Acknowledged(N2, ["e"]),
+        Acknowledged(N1, ["a", "b", "z"]),
+        Acknowledged(N2, ["f"]),
+        Acknowledged(N3, ["d"]),
+    ]
+    nacked = Settlement("c", N1, Verb.NACK, retry_after=HOUR)
+    answers = await subject.store.settle(subject.topic, [nacked], acknowledged=acknowledged)
+    ok, stale = Verdict.OK, Verdict.STALE
+    assert answers == [ok, ok, ok, stale, Verdict.GONE, ok, stale]
+    left = {timer.timer_id: timer.state for timer in await subject.everything()}
+    assert left == {"b": TimerState.PENDING, "c": TimerState.PENDING, "d": TimerState.LEASED}
+
+
 async def test_deaths_beside_deliveries(subject: Subject) -> None:
     """One claim names both; nothing else of the topic is touched."""
     for timer_id in "ab":
@@ -314,4 +335,4 @@ async def test_an_expiry_at_the_beginning_of_time(subject: Subject) -> None:
     await subject.store.schedule(subject.topic, [NewTimer("a", b"x", delay=0, expires=0)])
     subject.at(NOW + 1)
     claim = await subject.claim(N1)
-    assert (claim.timers, claim.deaths) == ([], (("a", "expired"),))
+    assert (list(claim.timers), claim.deaths) == ([], (("a", "expired"),))

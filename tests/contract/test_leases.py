@@ -34,7 +34,7 @@ async def test_never_before_the_due_time(subject: Subject) -> None:
     for instant in (NOW - 1, NOW - HOUR, 0):
         subject.at(instant)
         claim = await subject.claim()
-        assert (claim.timers, claim.next) == ([], NOW)
+        assert (list(claim.timers), claim.next) == ([], NOW)
     subject.at(NOW)
     assert await subject.claimed() == ["a"]
 

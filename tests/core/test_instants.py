@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from relay.core.instants import LATEST, SECOND, from_score, micros, to_score
+from relay.core.instants import LATEST, SECOND, from_score, from_scores, micros, to_score
 
 LOSSLESS = 2**33 * SECOND  # the year 2242: from here on doubles are coarser than a microsecond
 SURE = 2**32 * SECOND  # 2106: until here half a microsecond can be told apart
@@ -105,3 +105,12 @@ def test_lengths_are_rounded_up(seconds: float) -> None:
     """A wait is never shorter than asked."""
     length = micros(seconds)
     assert length >= seconds * SECOND > length - 1
+
+
+def test_many_scores() -> None:
+    """An odd one among them is read as it is alone."""
+    odd = [math.nan, math.inf, -math.inf, -1.0, 0.0, 5e-324, 2.0**32, 2.0**33 + 0.3, 1e300]
+    scores = [each for one in odd for each in (1_767_225_600.000_001, one)]
+    assert from_scores(scores) == [from_score(score) for score in scores]
+    assert from_scores(scores)[1::2][:5] == [0, LATEST, 0, 0, 0]
+    assert from_scores(()) == []

@@ -168,7 +168,7 @@ class Reader:
         )
 
     async def take(self, **options: Any) -> list[ClaimedTimer]:
-        return (await self.claim(**options)).timers
+        return list((await self.claim(**options)).timers)
 
     async def names(self, **options: Any) -> list[str]:
         return [timer.timer_id for timer in await self.take(**options)]

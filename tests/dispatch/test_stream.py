@@ -13,11 +13,11 @@ from relay.core.dispatch import Reclaim
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.journal import Kind
-from relay.core.outcomes import Limits, Reason, Verb, Verdict
+from relay.core.outcomes import Acknowledged, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.engine.lease import Lease
 from relay.store import promotions
 from tests.dispatch.desk import LEASE, N1, Desk
+from tests.engine.leased import leased
 from tests.lua.bench import NOW
 
 KEEP = Limits(max_attempts=2, keep=True)
@@ -55,7 +55,7 @@ async def test_never_early(fan: Desk) -> None:
     one = fan.reader()
     await fan.put("a", NOW + 1)
     claim = await one.claim()
-    assert (claim.timers, claim.next) == ([], NOW + 1)
+    assert (list(claim.timers), claim.next) == ([], NOW + 1)
     fan.at(NOW + 1)
     assert await one.names() == ["a"]
 
@@ -90,6 +90,22 @@ async def test_an_ack_ends_it_for_the_group_alone(fan: Desk) -> None:
     assert (one.pending(), audit.pending()) == ([], [("one", 1)])
     assert await one.settle(timer) is Verdict.GONE
     assert await audit.settle(other) is Verdict.OK
+
+
+async def test_what_is_acknowledged_beside_others(fan: Desk) -> None:
+    """Each by its own proof; it is answered behind all others."""
+    one = fan.reader()
+    for name in "abc":
+        await fan.put(name)
+    a, b, c = await one.take()
+    nacked = Settlement(b.timer_id, b.proof, Verb.NACK, retry_after=SECOND)
+    acknowledged = [Acknowledged(c.proof, ["c"]), Acknowledged(a.proof, ["a"])]
+    answers = await one.source.settle(fan.topic, [nacked], acknowledged=acknowledged)
+    assert answers == [Verdict.OK, Verdict.OK, Verdict.OK]
+    again = [Acknowledged(a.proof, ["a"]), Acknowledged(b.proof, ["b"])]
+    assert await one.source.settle(fan.topic, [], acknowledged=again) == [Verdict.GONE, Verdict.STALE]
+    fan.later(1)
+    assert await one.names() == ["b"]
 
 
 async def test_the_dead_leave_their_entries(fan: Desk) -> None:
@@ -167,7 +183,7 @@ async def test_a_nack_waits(fan: Desk) -> None:
     assert await one.settle(timer) is Verdict.STALE
     one.idle(500.0)
     claim = await two.claim()
-    assert (claim.timers, claim.next) == ([], NOW + 600 * SECOND)
+    assert (list(claim.timers), claim.next) == ([], NOW + 600 * SECOND)
     fan.later(600)
     again = await two.one()
     assert again.attempt == 2
@@ -232,7 +248,7 @@ async def test_the_last_lapse_is_a_death(fan: Desk) -> None:
     await one.extend(await one.one(), received=True)
     one.idle(30.0)
     claim = await one.claim(limits=KEEP)
-    assert (claim.timers, claim.deaths) == ([], (("a", "attempts"),))
+    assert (list(claim.timers), claim.deaths) == ([], (("a", "attempts"),))
     assert (one.pending(), one.traces(), fan.raw.xlen(fan.dead)) == ([], (0, 0), 1)
 
 
@@ -244,7 +260,7 @@ async def test_the_expired_die(fan: Desk) -> None:
     await fan.promote()
     fan.later(1)
     claim = await one.claim()
-    assert (claim.timers, claim.deaths) == ([], (("b", "expired"),))
+    assert (list(claim.timers), claim.deaths) == ([], (("b", "expired"),))
 
 
 async def test_a_redriven_letter_is_its_groups(fan: Desk) -> None:
@@ -285,7 +301,7 @@ async def test_a_reschedule_is_its_groups(fan: Desk) -> None:
     assert (one.pending(), one.traces()) == ([], (1, 1))
     assert (await fan.tidy()).trimmed == 1
     claim = await one.claim()
-    assert (claim.timers, claim.next) == ([], NOW + 90 * SECOND)
+    assert (list(claim.timers), claim.next) == ([], NOW + 90 * SECOND)
     fan.later(90)
     again = await one.one()
     assert (again.timer_id, again.payload, again.attempt, again.due) == ("a", b"new", 1, NOW + 90 * SECOND)
@@ -332,7 +348,7 @@ async def test_a_pause_holds(fan: Desk) -> None:
     await fan.topics.pause(fan.topic, duration=10 * SECOND)
     fan.later(5)
     claim = await one.claim()
-    assert (claim.timers, claim.paused_until) == ([], NOW + 10 * SECOND)
+    assert (list(claim.timers), claim.paused_until) == ([], NOW + 10 * SECOND)
     assert (await fan.promote()).promoted == 0
     assert await one.settle(timer) is Verdict.OK
     fan.later(10)
@@ -386,7 +402,7 @@ async def test_what_is_not_for_us_is_taken_in_steps(fan: Desk, fields: dict[Any,
         pipe.execute()
     claims = 0
     while (claim := await one.claim(limits=KEEP)).next == NOW:
-        assert (claim.timers, len(claim.deaths)) == ([], 500 if "expires" in fields else 0)
+        assert (list(claim.timers), len(claim.deaths)) == ([], 500 if "expires" in fields else 0)
         claims += 1
     assert claims == 18
     assert [timer.timer_id for timer in claim.timers] == ["last"]
@@ -579,10 +595,7 @@ async def test_other_peoples_entries_can_be_told(fan: Desk) -> None:
         fan.raw.xadd(fan.stream, fields)
     timers = await one.take()
     assert [timer.readable for timer in timers] == [True, True, True, True, False]
-    leases = [
-        Lease(fan.topic, timer, timer.proof, N1, 0.0, 0, 0.0, 0.0) for timer in timers if timer.readable
-    ]
-    assert len(translate.deliveries(leases).deliveries.deliveries) == 4
+    assert len(translate.deliveries(leased(*timers[:4])).deliveries) == 4
     assert (
         await one.settle(timers[4], Verb.REJECT, reason=Reason.UNREADABLE, limits=KEEP) is Reason.UNREADABLE
     )
@@ -599,7 +612,7 @@ async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
     assert fan.raw.xack(fan.stream, "billing", entry[0]) == 1
     fan.later(1)
     claim = await one.claim()
-    assert (claim.timers, claim.missing) == ([], 0)
+    assert (list(claim.timers), claim.missing) == ([], 0)
     assert one.traces() == (0, 0)
 
 
@@ -632,13 +645,13 @@ async def test_a_plain_consumer_is_left_at_work(fan: Desk) -> None:
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]])
     fan.later(1)
     claim = await one.claim()
-    assert (claim.timers, one.pending()) == ([], [("plain", 2)])
+    assert (list(claim.timers), one.pending()) == ([], [("plain", 2)])
     assert claim.next is not None
     assert NOW + 29 * SECOND < claim.next <= NOW + 31 * SECOND
     fan.at(claim.next)
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]], idle=29_000, justid=True)
     claim = await one.claim()
-    assert claim.timers == []
+    assert list(claim.timers) == []
     assert claim.next is not None
     fan.at(claim.next)
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]], idle=30_000, justid=True)  # it is dead

@@ -12,7 +12,16 @@ from typing import TypeVar
 import anyio
 from opentelemetry.trace import SpanContext
 
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verdict
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Acknowledged,
+    Extension,
+    Limits,
+    Settled,
+    Settlement,
+    Verdict,
+    one_by_one,
+)
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import (
     NO_CONDITION,
@@ -192,11 +201,20 @@ class GatedStore(Doors):
         )
 
     async def settle(
-        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
-        assert len({s.timer_id for s in settlements}) == len(settlements), "a timer twice in a call"
+        items = [*one_by_one(settlements, acknowledged)]
+        assert len({s.timer_id for s in items}) == len(items), "a timer twice in a call"
         return await self.through(
-            "settle", topic, lambda: self.inner.settle(topic, settlements, limits=limits), settlements
+            "settle",
+            topic,
+            lambda: self.inner.settle(topic, settlements, acknowledged=acknowledged, limits=limits),
+            items,
         )
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
@@ -324,10 +342,8 @@ class Counts(Instruments):
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         self.latenesses += seconds
 
-    def handled(
-        self, topic: str, seconds: Sequence[float], spans: Sequence[tuple[float, SpanContext]] = ()
-    ) -> None:
-        self.handlers += seconds
+    def handled(self, topic: str, seconds: float, count: int, spans: Sequence[SpanContext] = ()) -> None:
+        self.handlers += [seconds] * count
 
     def schedule_took(self, topic: str, seconds: float, span: SpanContext | None = None) -> None:
         self.schedules.append(seconds)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.core.outcomes import Reason, Settlement, Verb
-from relay.core.timers import Claim
+from relay.core.timers import Claim, ClaimedTimer
+from relay.engine.session import Session
 from tests.engine.fake_clock import settle
+from tests.engine.leased import leased
 from tests.engine.world import World
 
 
@@ -78,8 +82,7 @@ async def test_a_timer_whose_id_is_no_text_is_dead_and_said(
 
     async def claim(topic: str, **options: int | bytes) -> Claim:
         answer = await original(topic, **options)  # type: ignore[arg-type]
-        for timer in answer.timers:
-            timer.readable = timer.timer_id != "bad"
+        answer.timers.readable = [name != "bad" for name in answer.timers.timer_ids]
         return answer
 
     monkeypatch.setattr(world.store.inner, "claim", claim)
@@ -127,3 +130,41 @@ async def test_a_delivery_begins_when_it_is_sent(world: World) -> None:
     assert other.names() == ["a", "b"]
     assert world.counts.total["delivered"] == 2
     assert world.counts.latenesses == pytest.approx([5.0, 5.0])
+
+
+async def test_places_that_go_while_they_are_filled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session loses places by time alone, as its deliveries turn out to be slow. Nothing goes out twice."""
+    fading, steady = await world.app(), await world.app()
+    looks = iter([100, -100, -100, 0])
+    real: Any = vars(Session)["free"]
+
+    def free(self: Session) -> int:
+        places: int = next(looks) if self is fading.session else real.fget(self)
+        return places
+
+    monkeypatch.setattr(Session, "free", property(free))
+    dispatcher = world.engine._dispatcher
+    leases = leased(*(ClaimedTimer(f"{n}", b"", {}, "", 0, 1, f"{n}") for n in range(300)))
+    dispatcher._turn = 1  # the fading one comes first
+    assert dispatcher._place("t", leases) == 300
+    monkeypatch.undo()
+    assert (fading.session.leases, len(steady.session.leases)) == ({}, 300)
+    assert fading.session.take().parts == []
+    steady.take()
+    steady.ack(list(steady.held))
+
+
+async def test_a_guess_is_no_lateness(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a foreign worker held a timer before, nobody knows when it was due."""
+    await world.put("known", "guessed")
+    original = world.store.inner.claim
+
+    async def claim(topic: str, **options: int | bytes) -> Claim:
+        answer = await original(topic, **options)  # type: ignore[arg-type]
+        answer.timers.approximate = [name == "guessed" for name in answer.timers.timer_ids]
+        return answer
+
+    monkeypatch.setattr(world.store.inner, "claim", claim)
+    app = await world.app()
+    assert len(app.names()) == 2
+    assert (len(world.counts.latenesses), world.counts.total["delivered"]) == (1, 2)

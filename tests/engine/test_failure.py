@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import StoreUnavailable, TopicFull
 from relay.core.outcomes import Again, Reason, Settlement, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
-from relay.core.timers import Change, Claim, Condition, NewTimer, Scheduled
+from relay.core.timers import Change, Claim, ClaimedTimers, Condition, NewTimer, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -246,7 +246,7 @@ async def test_a_paused_topic_is_looked_at_every_second(
         if until is None:
             return await original(topic, **options)  # type: ignore[arg-type]
         now = world.clock.server()
-        return Claim([], now, now - 5, now + 1, paused_until=until)
+        return Claim(ClaimedTimers.of([]), now, now - 5, now + 1, paused_until=until)
 
     monkeypatch.setattr(world.store.inner, "claim", claim)
     await world.put("a")

@@ -189,6 +189,26 @@ async def test_a_lost_lease_is_told_when_it_is_noticed(world: World) -> None:
     assert len(app.session.leases) == 1, "lost deliveries keep their places until their leases' end"
 
 
+async def test_one_that_is_given_up_unsent_leaves_those_beside_it_alive(world: World) -> None:
+    """They are renewed in the very step that gives up one of their claim. The race: what the renewal brings
+    has to reach them where they are then, or the relay takes them for lapsed."""
+    world.tune(lease_ttl=6.0)
+    await world.put("a", "b", "c", "d")
+    app = await world.app()  # whose stream is stuck: it takes nothing
+    await world.put("b", delay=500.0)
+    await world.put("d", delay=500.0)
+    await world.advance(5.9)
+    assert [lease.lost for lease in app.session.leases.values()] == [False, True, False, True]
+    await world.advance(0.2)
+    left = list(app.session.leases.values())
+    assert [lease.timer_id for lease in left] == ["a", "c"]
+    assert {lease.deadline - world.clock.now() > 5.5 for lease in left} == {True}, "renewed in this step"
+    await world.advance(200.0)
+    assert await world.leased() == {"a", "c"}
+    assert app.names() == ["a", "c"], "the others are not sent without a lease"
+    assert world.counts.total["claimed"] == 4
+
+
 async def test_renews_again_once_redis_is_back(world: World) -> None:
     """A short absence costs no lease."""
     await world.put("a")
@@ -242,3 +262,31 @@ async def test_a_refused_renewal_keeps_others_going(world: World) -> None:
     await world.advance(25.0)
     assert world.store.count("extend", "good") >= 2
     assert await world.leased("good") == {"c"}
+
+
+async def test_a_delivery_that_is_moved_goes_on(world: World) -> None:
+    """Nearly all that was claimed with it has ended, so it moves. The race: a renewal is under way then; and
+    EXTEND, a lost lease and the end find it where it is."""
+    await world.put(*"abcdefghi")
+    app = await world.app()
+    leases = app.take()
+    call = world.store.hold("extend")
+    app.receive(leases[0])
+    app.extend(leases[1])
+    await world.advance(1.0)
+    assert call.reached
+    app.ack(leases[2:])
+    app.extend(leases[0])
+    call.open()
+    await world.advance(1.0)
+    assert {lease.leases for lease in app.session.leases.values()} != {leases[0].leases}
+    moved = app.session.leases[leases[0].token]
+    assert (len(moved.leases), moved.received) == (2, True)
+    await world.advance(60.0)
+    assert await world.leased() == {"a", "b"}
+    await world.put("b", delay=500.0)
+    await world.advance(11.0)
+    assert app.complaints() == [Problem.STALE]
+    app.end(leases[0])
+    await settle()
+    assert (await world.stored()).keys() == {"b"}

@@ -16,10 +16,10 @@ from relay.core.errors import StoreError, StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Verdict
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TopicStore
-from relay.core.timers import Claim, ClaimedTimer
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.keeper import LeaseKeeper
-from relay.engine.lease import Lease
+from relay.engine.lease import Lease, Leases
 from relay.engine.link import Link
 from relay.engine.promoter import Promoter
 from relay.engine.session import Session
@@ -200,7 +200,7 @@ class Named:
         self.name = name
 
     async def claim(self, topic: str, **_: Any) -> Claim:
-        return Claim([], 0, None, 0, orphans=(self.name,))
+        return Claim(ClaimedTimers.of([]), 0, None, 0, orphans=(self.name,))
 
     async def settle(self, topic: str, settlements: Any, **_: Any) -> Any:
         return self.name
@@ -250,11 +250,19 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
     """A stream may hold a timer's id many times: each of its deliveries lives on its own."""
     clock, counts, source = FakeClock(), Counts(), Extended("group")
     session, now = Session([TOPIC], 10, clock), clock.now()
-    leases = []
-    for number in range(8):
-        proof = bytes([number]) * 20
-        timer = ClaimedTimer("same", b"", {}, "", EPOCH, 1, "same/1", proof=proof)
-        leases.append(Lease(TOPIC, timer, proof, bytes([number]), now, EPOCH, now + 600, now))
+    timers = [
+        ClaimedTimer("same", b"", {}, "", EPOCH, 1, "same/1", proof=bytes([number]) * 20)
+        for number in range(8)
+    ]
+    leases = Leases.of(
+        TOPIC,
+        ClaimedTimers.of(timers),
+        b"n" * 16,
+        deadline_time=EPOCH,
+        deadline=now,
+        silent_until=now + 600,
+        epoch=now,
+    )
     session.offer(leases)
 
     async def ping() -> None:
@@ -264,7 +272,7 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
     policy = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g"))
     keeper = LeaseKeeper(source, held, lambda _: policy, Link(ping, clock, counts), clock, counts)
     await keeper.step()
-    assert source.proofs == [lease.nonce for lease in leases]
+    assert source.proofs == leases.nonces == [timer.proof for timer in timers]
 
 
 class Locks:

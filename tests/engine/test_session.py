@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from relay.core.timers import ClaimedTimer
-from relay.engine.lease import Lease
 from relay.engine.session import (
     FRAME_BYTES,
     FRAME_PROBLEMS,
@@ -20,11 +19,13 @@ from relay.engine.session import (
     Session,
 )
 from tests.engine.fake_clock import FakeClock, settle
+from tests.engine.leased import leased
 
 
-def lease(name: str, *, size: int = 1, suspect: bool = False, headers: dict[str, str] | None = None) -> Lease:
-    timer = ClaimedTimer(name, bytes(size), headers or {}, "", 0, 1, name, suspect=suspect)
-    return Lease("t", timer, b"n" * 16, name.encode(), 1e9, 10**15, 1e9, 0.0)
+def timer(
+    name: str, *, size: int = 1, suspect: bool = False, headers: dict[str, str] | None = None
+) -> ClaimedTimer:
+    return ClaimedTimer(name, bytes(size), headers or {}, "", 0, 1, name, suspect=suspect)
 
 
 @pytest.fixture
@@ -39,27 +40,27 @@ def session(clock: FakeClock) -> Session:
 
 def names(outgoing: Outgoing | None) -> list[str]:
     assert outgoing is not None
-    return [lease.timer.timer_id for lease in outgoing.leases]
+    return [lease.timer_id for lease in outgoing.leases]
 
 
 def test_sends_what_is_there_in_one_frame_in_order(session: Session) -> None:
     """Offers of several claims travel together."""
-    session.offer([lease("a"), lease("b")])
-    session.offer([lease("c")])
+    session.offer(leased(timer("a"), timer("b")))
+    session.offer(leased(timer("c")))
     assert names(session.take()) == ["a", "b", "c"]
     assert names(session.take()) == []
 
 
 def test_a_frame_ends_at_its_count(session: Session) -> None:
     """The rest goes into the next."""
-    session.offer([lease(f"{n}") for n in range(FRAME_TIMERS + 1)])
+    session.offer(leased(*[timer(f"{n}") for n in range(FRAME_TIMERS + 1)]))
     assert len(names(session.take())) == FRAME_TIMERS
     assert names(session.take()) == [f"{FRAME_TIMERS}"]
 
 
 def test_a_frame_ends_at_its_bytes(session: Session) -> None:
     """Large payloads do not make a message that the application would refuse."""
-    session.offer([lease(f"{n}", size=FRAME_BYTES // 2) for n in range(3)])
+    session.offer(leased(*[timer(f"{n}", size=FRAME_BYTES // 2) for n in range(3)]))
     assert names(session.take()) == ["0", "1"]
     assert names(session.take()) == ["2"]
 
@@ -67,20 +68,20 @@ def test_a_frame_ends_at_its_bytes(session: Session) -> None:
 def test_headers_count_into_a_frame_too(session: Session) -> None:
     """500 timers with 64 KiB of headers each would be a message of 32 MiB."""
     headers = {"h": "x" * 60_000}
-    session.offer([lease(f"{n}", headers=headers) for n in range(100)])
+    session.offer(leased(*[timer(f"{n}", headers=headers) for n in range(100)]))
     assert len(names(session.take())) <= 2 + FRAME_BYTES // 60_000
 
 
 def test_the_first_delivery_goes_whatever_its_size(session: Session) -> None:
     """A foreign publisher knows no limit."""
-    session.offer([lease("a", size=10 * FRAME_BYTES), lease("b")])
+    session.offer(leased(timer("a", size=10 * FRAME_BYTES), timer("b")))
     assert names(session.take()) == ["a"]
     assert names(session.take()) == ["b"]
 
 
 def test_suspects_go_one_by_one(session: Session, clock: FakeClock) -> None:
     """Each alone, and the next only once the one before is settled."""
-    session.offer([lease("a", suspect=True), lease("b", suspect=True), lease("c"), lease("d")])
+    session.offer(leased(timer("a", suspect=True), timer("b", suspect=True), timer("c"), timer("d")))
     assert names(session.take()) == ["a"]
     assert names(session.take()) == []
     session.end([b"a"])
@@ -92,7 +93,7 @@ def test_suspects_go_one_by_one(session: Session, clock: FakeClock) -> None:
 
 def test_a_suspect_waits_until_nothing_else_is_in_flight(session: Session) -> None:
     """Else its crash would count against the others."""
-    session.offer([lease("a"), lease("b", suspect=True), lease("c")])
+    session.offer(leased(timer("a"), timer("b", suspect=True), timer("c")))
     assert names(session.take()) == ["a"]
     assert names(session.take()) == []
     session.end([b"a"])
@@ -103,7 +104,7 @@ def test_a_suspect_waits_until_nothing_else_is_in_flight(session: Session) -> No
 
 async def test_a_suspect_holds_the_stream_up_only_so_long(session: Session, clock: FakeClock) -> None:
     """A long handler must not block its stream: after HOLD it is taken for harmless."""
-    session.offer([lease("a"), lease("b", suspect=True), lease("c")])
+    session.offer(leased(timer("a"), timer("b", suspect=True), timer("c")))
     session.take()
     assert names(session.take()) == []
     await clock.advance(HOLD)
@@ -116,7 +117,7 @@ async def test_a_suspect_holds_the_stream_up_only_so_long(session: Session, cloc
 
 async def test_suspects_that_run_long_cost_one_hold_each(session: Session, clock: FakeClock) -> None:
     """One that had its time alone and still runs does not make the next one wait again."""
-    session.offer([lease(name, suspect=True) for name in "abc"])
+    session.offer(leased(*[timer(name, suspect=True) for name in "abc"]))
     assert names(session.take()) == ["a"]
     await clock.advance(HOLD)
     assert names(session.take()) == ["b"]
@@ -126,7 +127,7 @@ async def test_suspects_that_run_long_cost_one_hold_each(session: Session, clock
 
 async def test_waiting_for_a_suspect_ends_by_itself(session: Session, clock: FakeClock) -> None:
     """`next` needs nobody to wake it when HOLD is over."""
-    session.offer([lease("a", suspect=True), lease("b")])
+    session.offer(leased(timer("a", suspect=True), timer("b")))
     said: list[list[str]] = []
 
     async def say() -> None:
@@ -139,7 +140,7 @@ async def test_waiting_for_a_suspect_ends_by_itself(session: Session, clock: Fak
         assert said == [["a"]]
         await clock.advance(HOLD)
         assert said == [["a"], ["b"]]
-        session.offer([lease("c", suspect=True), lease("d")])
+        session.offer(leased(timer("c", suspect=True), timer("d")))
         await clock.advance(HOLD)
         assert said == [["a"], ["b"], ["c"]], "a and b are in flight for longer than HOLD"
         session.end([b"c"])
@@ -150,13 +151,12 @@ async def test_waiting_for_a_suspect_ends_by_itself(session: Session, clock: Fak
 
 async def test_a_suspect_that_was_given_up_leaves_no_hold_behind(session: Session, clock: FakeClock) -> None:
     """The next suspect waits its own time for what is in flight."""
-    first = lease("b", suspect=True)
-    session.offer([lease("a"), first])
+    session.offer(leased(timer("a"), timer("b", suspect=True)))
     session.take()
     session.take()
-    session.give_up(first)
+    session.give_up([b"b"])
     await clock.advance(10.0)
-    session.offer([lease("c", suspect=True)])
+    session.offer(leased(timer("c", suspect=True)))
     assert names(session.take()) == []
 
 
@@ -169,7 +169,7 @@ def test_a_token_that_was_never_given_is_unknown(session: Session) -> None:
 
 def test_a_second_settlement_is_a_duplicate(session: Session) -> None:
     """The first one stands."""
-    session.offer([lease("a")])
+    session.offer(leased(timer("a")))
     session.take()
     assert session.end([b"a"]) != []
     assert session.end([b"a"]) == []
@@ -178,7 +178,7 @@ def test_a_second_settlement_is_a_duplicate(session: Session) -> None:
 
 def test_what_has_not_been_sent_cannot_be_settled(session: Session) -> None:
     """Tokens of one claim follow one another: who makes one up ends no delivery that nobody has seen."""
-    session.offer([lease("a"), lease("b", suspect=True)])
+    session.offer(leased(timer("a"), timer("b", suspect=True)))
     assert names(session.take()) == ["a"]
     assert session.end([b"b"]) == []
     assert session.received([b"b"]) == []
@@ -188,10 +188,9 @@ def test_what_has_not_been_sent_cannot_be_settled(session: Session) -> None:
 
 def test_what_is_said_about_a_delivery_that_was_given_up_is_stale(session: Session) -> None:
     """The application hears why."""
-    given_up = lease("a")
-    session.offer([given_up])
-    session.give_up(given_up)
-    session.give_up(given_up)
+    session.offer(leased(timer("a")))
+    session.give_up([b"a"])
+    session.give_up([b"a"])
     assert session.end([b"a"]) == []
     assert session.take().problems == [(b"a", Problem.STALE)]
     assert session.free == session.max_outstanding
@@ -199,16 +198,38 @@ def test_what_is_said_about_a_delivery_that_was_given_up_is_stale(session: Sessi
 
 def test_a_delivery_that_was_given_up_before_it_was_sent_is_not_sent(session: Session) -> None:
     """Its lease is over."""
-    given_up = lease("a")
-    session.offer([given_up, lease("b")])
-    session.give_up(given_up)
+    session.offer(leased(timer("a"), timer("b")))
+    session.give_up([b"a"])
     assert names(session.take()) == ["b"]
+
+
+def test_one_that_was_given_up_among_many(session: Session) -> None:
+    """The others go out in their order, together as ever; and all of them are counted."""
+    session.offer(leased(*map(timer, "abcde")))
+    session.offer(leased(*map(timer, "fgh")))
+    session.give_up([b"f", b"c", b"h", b"?"])
+    session.give_up([b"a"])
+    assert (len(session.leases), session.in_flight) == (4, 0)
+    assert names(session.take()) == ["b", "d", "e", "g"]
+    assert session.in_flight == 4
+    assert [lease.timer_id for lease in session.end([b"g", b"e", b"d", b"b"])] == ["g", "e", "d", "b"]
+    assert (session.in_flight, session.free) == (0, session.max_outstanding)
+
+
+def test_an_end_frees_its_payload(session: Session) -> None:
+    """One slow handler must not keep the payloads of all that were claimed with its timer."""
+    leases = leased(*(timer(name, size=5) for name in ("slow", "a", "silent")))
+    session.offer(leases)
+    session.take()
+    session.end([b"a"])
+    session.give_up([b"silent"])
+    assert [len(payload) for payload in leases.timers.payloads] == [5, 0, 0]
 
 
 def test_counts_its_places(session: Session) -> None:
     """Free is what is neither held nor kept for a claim; none while it drains."""
     session.max_outstanding = 3
-    session.offer([lease("a")])
+    session.offer(leased(timer("a")))
     session.reserved = 1
     assert session.free == 1
     session.drain(say=False)
@@ -221,13 +242,13 @@ async def test_holds_more_while_deliveries_are_quick(clock: FakeClock) -> None:
     session = Session(["t"], 5, clock, slow_outstanding=2)
     grown = []
     session.changed = lambda session: grown.append(session.free)
-    session.offer([lease("a"), lease("b")])
+    session.offer(leased(timer("a"), timer("b")))
     session.take()
     assert session.free == 0
     await clock.advance(QUICK - 0.001)
     session.end([b"a"])
     assert (session.places, session.free, grown) == (3, 2, [2])
-    session.offer([lease("c"), lease("d")])
+    session.offer(leased(timer("c"), timer("d")))
     await clock.advance(0.002)  # by now b is slow
     assert (session.places, session.free) == (2, -1)
     session.take()
@@ -235,7 +256,7 @@ async def test_holds_more_while_deliveries_are_quick(clock: FakeClock) -> None:
     assert session.places == 2
     session.end([b"b"])  # the slow one
     assert (session.places, session.free, grown) == (2, 1, [2, 1])
-    session.offer([lease(name) for name in "efghij"])
+    session.offer(leased(*[timer(name) for name in "efghij"]))
     session.take()
     session.end([name.encode() for name in "efghij"])
     assert session.places == 5, "never more than it asked for"
@@ -248,14 +269,14 @@ async def test_what_was_quick_before_a_rest_earns_nothing(clock: FakeClock) -> N
     """A burst of slow timers would all go to the application that was quick last; and the places are earned
     anew."""
     session = Session(["t"], 5, clock, slow_outstanding=2)
-    session.offer([lease("a"), lease("b")])
+    session.offer(leased(timer("a"), timer("b")))
     session.take()
     session.end([b"a", b"b"])
     await clock.advance(QUICK - 0.001)
     assert session.places == 4
     await clock.advance(0.002)
     assert session.places == 2
-    session.offer([lease("c")])
+    session.offer(leased(timer("c")))
     session.take()
     assert session.places == 2
     session.end([b"c"])
@@ -266,30 +287,30 @@ def test_holds_more_only_while_it_is_light(clock: FakeClock) -> None:
     """Of large payloads as many as if they took long; and whatever leaves makes it lighter."""
     session = Session(["t"], 5, clock, slow_outstanding=2)
 
-    def send(*leases: Lease) -> None:
-        session.offer(leases)
-        while session.take().leases:
+    def send(*timers: ClaimedTimer) -> None:
+        session.offer(leased(*timers))
+        while session.take().parts:
             pass
 
-    send(*map(lease, "abc"))
+    send(*map(timer, "abc"))
     session.end([b"a", b"b", b"c"])
     assert session.places == 5
     for leave in (
         lambda: session.end([b"large", b"unsent"]),
-        lambda: session.give_up(session.leases[b"large"]),
+        lambda: session.give_up([b"large"]),
         lambda: session.resize(0),
         lambda: session.drain(say=False),
         session.close,
     ):
-        send(lease("large", size=LIGHT - 10), lease("small", size=11))
+        send(timer("large", size=LIGHT - 10), timer("small", size=11))
         assert session.places == 2
         session.end([b"small"])
         assert session.places == 5
-        session.offer([lease("unsent", size=11)])
+        session.offer(leased(timer("unsent", size=11)))
         assert session.places == 2
         leave()
         session.max_outstanding, session.draining = 5, False
-        while session.take().leases:
+        while session.take().parts:
             pass
         session.end(list(session.leases))
         assert session.places == 5
@@ -297,13 +318,13 @@ def test_holds_more_only_while_it_is_light(clock: FakeClock) -> None:
 
 def test_a_drain_takes_back_what_was_not_sent(session: Session) -> None:
     """After Drain no further deliveries go out, from whichever side it came."""
-    session.offer([lease("a")])
+    session.offer(leased(timer("a")))
     session.take()
-    session.offer([lease("b"), lease("c")])
+    session.offer(leased(timer("b"), timer("c")))
     assert [lease.timer.timer_id for lease in session.drain(say=True)] == ["b", "c"]
     outgoing = session.take()
     assert outgoing.drain
-    assert outgoing.leases == []
+    assert outgoing.parts == []
     assert session.end([b"a"]) != []
     assert session.end([b"b"]) == []
 
@@ -320,7 +341,7 @@ def test_remembers_ended_deliveries_only_so_long() -> None:
     """Two to four times max_outstanding: a stream may live for months."""
     session = Session(["t"], 2, FakeClock())
     for n in range(100):
-        session.offer([lease(f"{n}")])
+        session.offer(leased(timer(f"{n}")))
         session.take()
         session.end([f"{n}".encode()])
     assert len(session._ended) <= 10
@@ -368,3 +389,40 @@ async def test_finished_ends_the_conversation_after_the_last_word(session: Sessi
     assert last is not None
     assert last.problems
     assert await session.next() is None
+
+
+def test_what_is_in_flight_is_counted(session: Session) -> None:
+    """Whatever becomes of what waits."""
+    session.offer(leased(timer("a"), timer("b")))
+    session.take()
+    session.offer(leased(timer("c")))
+    assert session.in_flight == 2
+    assert [lease.timer_id for lease in session.resize(0)] == ["c"]
+    assert session.in_flight == 2
+    session.max_outstanding = 10
+    session.offer(leased(timer("d")))
+    session.close()
+    assert session.in_flight == 0
+
+
+def test_few_that_are_left_let_go_of_the_others(session: Session, clock: FakeClock) -> None:
+    """One slow handler must not keep all that is known of what was claimed with its timer."""
+    session.offer(leased(*map(timer, "abcdefghi")))
+    session.offer(leased(timer("unsent", suspect=True)))
+    session.take()
+    session.received([b"h"])
+    session.end([name.encode() for name in "abdef"])
+    session.tidy()
+    assert len(session.leases[b"h"].leases) == 9, "nearly half are no few"
+    session.end([b"c", b"g"])
+    session.tidy()
+    assert len(session.leases[b"h"].leases) == 2
+    assert [(lease.timer_id, lease.received, lease.sent) for lease in session.leases.values()] == [
+        ("h", True, True),
+        ("i", False, True),
+        ("unsent", False, False),
+    ]
+    session.lose(b"h", Problem.STALE)
+    assert session.leases[b"h"].lost
+    assert [lease.timer_id for lease in session.end([b"i", b"h"])] == ["i", "h"]
+    assert names(session.take()) == ["unsent"]

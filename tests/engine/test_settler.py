@@ -11,9 +11,11 @@ import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Again, Extension, Settlement, Verb
+from relay.core.timers import ClaimedTimer
 from relay.engine.session import Problem
 from relay.engine.settler import RECEIPT_DELAY
 from tests.engine.fake_clock import settle
+from tests.engine.leased import leased
 from tests.engine.world import TOPIC, App, World
 
 NAMES = [f"{n:04}" for n in range(700)]
@@ -293,7 +295,7 @@ async def test_who_waits_for_all_hears_of_a_receipt_that_is_dropped(world: World
 
     world.tasks.start_soon(flush)
     await settle()
-    app.session.give_up(lease)
+    app.session.give_up([lease.token])
     assert not over.is_set()
     call.open()
     await settle()
@@ -384,3 +386,48 @@ async def test_a_receipt_that_repeats_itself_is_one_receipt(world: World) -> Non
         app.receive(lease)
     await world.advance(RECEIPT_DELAY)
     assert world.store.items("extend") == [Extension("a", lease.nonce, received=True)]
+
+
+async def test_each_answer_reaches_its_own_delivery(world: World) -> None:
+    """What is acknowledged is answered behind all else, whichever came first."""
+    await world.put("a", "b", "c", "d")
+    app = await world.app()
+    a, b, c, d = app.take()
+    await world.put("c", delay=500.0)  # a newer intent
+    app.end(a)
+    app.end(b, Verb.NACK, retry_after=60_000_000)
+    app.end(c)
+    app.end(d, Verb.NACK, retry_after=60_000_000)
+    await settle()
+    assert app.session.take().problems == [(c.token, Problem.STALE)]
+    assert (world.store.count("settle"), world.counts.total["ack"], world.counts.total["nack"]) == (1, 1, 2)
+
+
+async def test_a_second_try_keeps_the_order(world: World) -> None:
+    """What failed goes before what came meanwhile; once it is written nothing is remembered of it."""
+    await world.put("a", "b", "c")
+    app = await world.app()
+    a, b, c = app.take()
+    call = world.store.hold("settle", after=True)
+    call.error = StoreUnavailable("away")
+    app.end(b)
+    app.end(a, Verb.NACK, retry_after=60_000_000)
+    await settle()
+    assert call.reached
+    app.end(c)
+    call.open()
+    await world.advance(5.0)
+    calls = [call.items for call in world.store.calls if call.verb == "settle"]
+    names = [[each.timer_id for each in items if isinstance(each, Settlement)] for items in calls]
+    assert names == [["a", "b"], ["a", "b", "c"]]
+    assert (app.complaints(), world.engine._settler._tried) == ([], set())
+
+
+async def test_acknowledged_by_the_proof_of_each(world: World) -> None:
+    """A stream's entries have one each, also those of one claim."""
+    timers = [ClaimedTimer(n, b"", {}, "", 0, 1, n, proof=n.encode() * 20) for n in "abc"]
+    leases = leased(*timers)
+    session = world.engine.open([TOPIC], 10)
+    world.engine._settler.acknowledge(list(leases), session)
+    await settle()
+    assert [(s.timer_id, s.nonce) for s in settlements(world)] == [(n, n.encode() * 20) for n in "abc"]

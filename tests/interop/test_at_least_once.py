@@ -52,7 +52,7 @@ async def test_a_timer_leaves_only_after_its_handler(pair: Neighbours, publisher
         assert leased_until is not None
         assert leased_until > now()
         assert (await pair.sizes())[:2] == (1, 1)
-        assert (await pair.claim(fresh())).timers == []
+        assert not (await pair.claim(fresh())).timers
         async with working(pair, "peer") as two:
             await publish(pair, publisher, "b")
             await two.called()

@@ -101,7 +101,7 @@ async def test_their_worker_takes_over(both: Neighbours) -> None:
         await until(lambda: len(both.seen) == 1)
         for verb in Verb:
             assert await both.settle("a", nonce, verb) is Verdict.STALE
-        assert (await both.claim(fresh())).timers == []
+        assert not (await both.claim(fresh())).timers
         hold.set()
         await until(lambda: committed(both))
     assert await both.settle("a", nonce) is Verdict.GONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import takewhile
 
 from relay.core.instants import SECOND
@@ -31,7 +32,7 @@ async def test_never_before_the_due_time(bench: Bench) -> None:
     bench.put("a", score(NOW))
     bench.now = NOW - 1
     claim = await bench.claim()
-    assert (claim.timers, claim.next) == ([], NOW)
+    assert (list(claim.timers), claim.next) == ([], NOW)
     assert bench.state() == alone("a", score(NOW))
     bench.now = NOW
     assert await bench.claimed() == ["a"]
@@ -40,7 +41,7 @@ async def test_never_before_the_due_time(bench: Bench) -> None:
 async def test_an_empty_topic(bench: Bench) -> None:
     """There is nothing to take and no next timer."""
     claim = await bench.claim()
-    assert (claim.timers, claim.now, claim.next, claim.parked, claim.orphans) == ([], NOW, None, 0, ())
+    assert (list(claim.timers), claim.now, claim.next, claim.parked, claim.orphans) == ([], NOW, None, 0, ())
     assert bench.state() == EMPTY
 
 
@@ -232,3 +233,17 @@ async def test_what_lies_around_does_no_harm(bench: Bench) -> None:
     assert await bench.claimed(N1) == ["a"]
     state = bench.state()
     assert (state.payloads["lonely"], state.leases["gone"]) == (ENVELOPE, stray)
+
+
+async def test_records_with_odd_numbers(bench: Bench) -> None:
+    """Foreign writers reach them: an attempt has to fit into the message, and what is no time is some time.
+    Those beside them are claimed as ever."""
+    bench.put("a", LAPSED, record(PENDING, LAPSED, due=DUE))
+    bench.put("b", LAPSED, record(PENDING, LAPSED, due=math.nan, attempts=7))
+    bench.put("c", LAPSED, record(PENDING, LAPSED, due=DUE, attempts=0xFFFFFFFE))
+    timers = (await bench.claim(N1)).timers
+    assert [(timer.timer_id, timer.due, timer.attempt) for timer in timers] == [
+        ("a", NOW - SECOND, 1),
+        ("b", 0, 8),
+        ("c", NOW - SECOND, 0xFFFFFFFF),
+    ]

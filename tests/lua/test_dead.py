@@ -230,7 +230,7 @@ async def test_a_lapse_that_was_the_last_attempt(bench: Bench) -> None:
     """Nobody settled, since the application was killed: the next claim counts, and ends it."""
     bench.put("a", LAPSED, record(LEASED, LAPSED, due=DUE, nonce=N1, received=1, attempts=1))
     claim = await bench.claim(N2, limits=Limits(max_attempts=2, keep=True))
-    assert (claim.timers, claim.deaths, claim.next) == ([], (("a", "attempts"),), None)
+    assert (list(claim.timers), claim.deaths, claim.next) == ([], (("a", "attempts"),), None)
     assert bench.state() == buried(Letter("a", "attempts", 2, 1, DUE, NOW, N1))
 
 

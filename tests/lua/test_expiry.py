@@ -61,7 +61,7 @@ async def test_never_at_or_after_its_expiry(bench: Bench, base: int) -> None:
             await schedule(bench, timer)
             bench.now = end
             claim = await bench.claim()
-            assert (claim.timers, claim.deaths, claim.next) == ([], (("a", "expired"),), None)
+            assert (list(claim.timers), claim.deaths, claim.next) == ([], (("a", "expired"),), None)
             assert bench.state() == EMPTY
 
 

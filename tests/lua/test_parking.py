@@ -16,7 +16,7 @@ async def test_parked_for_the_grace_period(bench: Bench) -> None:
     """It is not delivered and not removed; its score moves to the end of the grace period."""
     bench.put("a", DUE, stored=None)
     claim = await bench.claim(N1)
-    assert (claim.timers, claim.parked, claim.orphans, claim.next) == ([], 1, (), NOW + GRACE)
+    assert (list(claim.timers), claim.parked, claim.orphans, claim.next) == ([], 1, (), NOW + GRACE)
     kept = record(PARKED, PARKED_UNTIL, due=DUE, claims=0, occurrence=NO_NONCE)
     assert bench.state() == State({"a": PARKED_UNTIL}, {}, {"a": kept})
 
@@ -31,7 +31,7 @@ async def test_removed_after_the_grace_period(bench: Bench) -> None:
     assert bench.state() == before
     bench.now += 1
     claim = await bench.claim(N2)
-    assert (claim.timers, claim.parked, claim.orphans, claim.next) == ([], 0, ("a",), None)
+    assert (list(claim.timers), claim.parked, claim.orphans, claim.next) == ([], 0, ("a",), None)
     assert bench.state() == EMPTY
 
 

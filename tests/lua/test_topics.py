@@ -42,7 +42,7 @@ async def test_nothing_is_claimed_of_a_paused_topic(bench: Bench) -> None:
     for instant in (NOW, NOW + MINUTE - 1):
         bench.now = instant
         claim = await bench.claim(N1)
-        assert (claim.timers, claim.paused_until, claim.next) == ([], NOW + MINUTE, NOW - SECOND)
+        assert (list(claim.timers), claim.paused_until, claim.next) == ([], NOW + MINUTE, NOW - SECOND)
         assert bench.state() == before
     bench.now = NOW + MINUTE
     claim = await bench.claim(N1)
@@ -102,7 +102,7 @@ async def test_what_is_in_flight_goes_on(bench: Bench) -> None:
     assert await bench.settle("nack", N1, Verb.NACK, retry_after=0) is Verdict.OK
     bench.now = NOW + HOUR - 1
     claim = await bench.claim(N2, limits=Limits(max_attempts=1))
-    assert (claim.timers, claim.deaths) == ([], ())
+    assert (list(claim.timers), claim.deaths) == ([], ())
     bench.now += 1
     claim = await bench.claim(N2, limits=Limits(max_attempts=1))
     assert {timer_id for timer_id, _ in claim.deaths} == {"nack", "lapse"}

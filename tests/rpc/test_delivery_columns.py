@@ -8,9 +8,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from relay.api import translate
-from relay.core.timers import ClaimedTimer
-from relay.engine.lease import Lease
+from relay.core.timers import ClaimedTimer, ClaimedTimers
+from relay.engine.lease import Leases
 from relay.v1 import delivery_service_pb2 as pb
+from tests.engine.leased import leased
 from tests.keyspace import Keyspace
 from tests.rpc.rig import ACK, EXTEND, NACK, Relay, Stream, at, gone, put, settlement
 
@@ -93,16 +94,14 @@ async def test_those_that_are_not_alike_come_one_by_one(relay: Relay, fields: di
     await gone(relay, "plain", "other")
 
 
-def lease(topic: str, name: str, *, claimed: int) -> Lease:
+def one(topic: str, name: str, *, claimed: int) -> Leases:
     timer = ClaimedTimer(name, b"x", {}, "", due=1, attempt=1, occurrence_id=name)
-    nonce = bytes([claimed]) * 16
-    return Lease(topic, timer, nonce, nonce + name.encode(), 0.0, claimed, 0.0, 0.0)
+    return leased(timer, topic=topic, claimed=claimed)
 
 
 def test_two_topics_are_not_alike() -> None:
     """A message of columns has one topic."""
-    one, two = lease("one", "a", claimed=7), lease("two", "b", claimed=7)
-    frame = translate.deliveries([one, two], columns=True)
+    frame = translate.frame([one("one", "a", claimed=7), one("two", "b", claimed=7)], columns=True)
     assert [(each.topic, each.timer_id) for each in frame.deliveries.deliveries] == [
         ("one", "a"),
         ("two", "b"),
@@ -112,19 +111,19 @@ def test_two_topics_are_not_alike() -> None:
 
 def test_two_claims_of_a_topic_are_alike() -> None:
     """Each with its own lease."""
-    said = translate.deliveries([lease("t", "a", claimed=7), lease("t", "b", claimed=8)], columns=True)
+    said = translate.frame([one("t", "a", claimed=7), one("t", "b", claimed=8)], columns=True)
     assert [each.lease_deadline.nanos for each in one_by_one(said.columns)] == [7_000, 8_000]
 
 
 async def test_a_guessed_due_time_is_said(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no column for it."""
-    real = Lease.__init__
+    real = Leases.of
 
-    def guessed(self: Lease, topic: str, timer: Any, *rest: Any) -> None:
-        timer.approximate = True
-        real(self, topic, timer, *rest)
+    def guessed(topic: str, timers: ClaimedTimers, *rest: Any, **more: Any) -> Leases:
+        timers.approximate = [True] * len(timers)
+        return real(topic, timers, *rest, **more)
 
-    monkeypatch.setattr(Lease, "__init__", guessed)
+    monkeypatch.setattr(Leases, "of", guessed)
     stream = await relay.stream().open(columns=True)
     await put(relay, "a")
     assert (await stream.delivery()).due_time_approximate
@@ -167,3 +166,13 @@ async def test_what_can_t_be_acknowledged_is_a_problem(relay: Relay) -> None:
     said = pb.Settle(settlements=[settlement(token, NACK)], acknowledged=[token, b"unheard of"])
     await stream.send(settle=said)
     assert await stream.problems(2) == [DUPLICATE, UNKNOWN]
+
+
+@pytest.mark.parametrize("columns", [True, False])
+async def test_a_payload_is_forgotten_once_it_is_written(relay: Relay, *, columns: bool) -> None:
+    """The application has it: two copies of many would be much."""
+    await put(relay, "a", payload=b"x" * 1_000)
+    stream = await relay.stream().open(columns=columns)
+    assert (await stream.next()).ByteSize() > 1_000
+    ((_, lease),) = relay.engine._dispatcher.leases()
+    assert (lease.timer.payload, lease.size) == (b"", 1_000)

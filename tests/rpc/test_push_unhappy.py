@@ -114,8 +114,8 @@ async def test_a_timer_that_no_message_can_carry_fails_alone(
     def picky(messages: Any, leases: Iterable[Lease]) -> None:
         leases = list(leases)
         for lease in leases:
-            if lease.timer.timer_id == "odd":
-                lease.timer.occurrence_id = "\udcff"
+            if lease.timer_id == "odd":
+                lease.leases.timers.occurrence_ids[lease.place] = "\udcff"
         fill(messages, leases)
 
     monkeypatch.setattr(translate, "_fill", picky)

@@ -186,3 +186,13 @@ def test_what_is_not_there_is_not_told() -> None:
     assert b"relay_topic_waiting" not in metrics.render()[0]
     assert b"relay_store_connected 0.0" in metrics.render()[0]
     metrics.close()
+
+
+def test_many_of_one_length() -> None:
+    """Count, sum and bucket are those of each by itself."""
+    metrics = Metrics()
+    metrics.instruments.handled("orders", 0.5, 3)
+    metrics.instruments.handled("orders", 2.0, 1)
+    text = metrics.render()[0].decode()
+    assert 'relay_handler_duration_seconds_count{topic="orders"} 4.0' in text
+    assert 'relay_handler_duration_seconds_sum{topic="orders"} 3.5' in text

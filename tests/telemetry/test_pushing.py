@@ -56,7 +56,7 @@ def traffic(metrics: Metrics) -> None:
         count.undeliverable(topic, 1)
         count.journal_trimmed(topic, 1)
         count.lateness(topic, [0.0005, 0.3, 20_000.0])
-        count.handled(topic, [0.004])
+        count.handled(topic, 0.004, 1)
         count.schedule_took(topic, 0.002)
     count.store_error("StoreUnavailable")
     count.round_trip("claim", 0.0003)
@@ -124,7 +124,7 @@ async def test_exemplars_go_out_once(collector: Collector, monkeypatch: pytest.M
     count.lateness("orders", [0.3, 0.3])
     for span_id in (1, 2):
         count.late("orders", 0.3, SpanContext(0xA1, span_id, is_remote=False))
-    count.handled("orders", [7.0], [(7.0, SPAN)])
+    count.handled("orders", 7.0, 1, [SPAN])
     await pushing.step(metrics)
     await pushing.step(metrics)
     first, second = collector.points("relay.lateness")
@@ -134,7 +134,7 @@ async def test_exemplars_go_out_once(collector: Collector, monkeypatch: pytest.M
     await pushing.close(metrics)
     monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_off")
     metrics = Metrics(pushing.pushers(["otlp"]))
-    metrics.instruments.handled("orders", [7.0], [(7.0, SPAN)])
+    metrics.instruments.handled("orders", 7.0, 1, [SPAN])
     await pushing.close(metrics)
     assert collector.points("relay.handler.duration")[-1].exemplars == []
 

@@ -15,7 +15,7 @@ from relay.client.testing.service import at_once
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
 from relay.core.outcomes import Ending, Extension, Reason, Verb, Verdict
-from relay.core.timers import ClaimedTimer
+from relay.engine.lease import Lease as Claimed
 from relay.v1 import delivery_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -44,21 +44,19 @@ class Held:
     def __init__(
         self,
         timers: MemoryTimers,
-        timer: ClaimedTimer,
-        message: pb.Delivery,
+        claimed: Claimed,
         book: TokenBook,
-        deadline: int,
         *,
         pushed: bool,
     ) -> None:
-        self.topic = message.topic
-        self.nonce = message.token
+        self.topic = claimed.topic
+        self.nonce = claimed.nonce
         self.book = book
-        self.deadline = deadline
-        self.lease = Lease(message, self)
+        self.deadline = claimed.deadline_time
+        self.lease = Lease(translate.deliveries([claimed]).deliveries[0], self)
         self.silent_until = self._silence_ends(timers)
         self._timers = timers
-        self._timer = timer
+        self._timer = claimed.timer
         self._pushed = pushed
         self._at = timers.now
         self._outcome: Outcome | None = None
@@ -147,7 +145,7 @@ class Held:
         )
 
     def _refused(self, reason: pb.ProblemReason, words: str) -> None:
-        self.book.report([pb.Problem(token=self.nonce, reason=reason, message=words)])
+        self.book.report([pb.Problem(token=self.lease.message.token, reason=reason, message=words)])
 
     @staticmethod
     def _silence_ends(timers: MemoryTimers) -> int:

@@ -18,7 +18,7 @@ from relay.core.instants import micros
 from relay.core.nonce import nonces
 from relay.core.policy import TopicPolicy
 from relay.core.timers import TimerState
-from relay.engine.lease import Lease as Claimed
+from relay.engine.lease import Leases
 from relay.store.memory import MemoryStore
 
 MAX_DELIVERIES = 10_000
@@ -111,10 +111,17 @@ class MemoryTimers:
             self.died(topic, timer_id, reason, attempts=attempts, due_time=due)
         if not claim.timers:
             return None
-        (timer,) = claim.timers
-        frame = translate.deliveries([Claimed(topic, timer, nonce, nonce, 0.0, claim.deadline, 0.0, 0.0)])
+        (claimed,) = Leases.of(
+            topic,
+            claim.timers,
+            nonce,
+            deadline_time=claim.deadline,
+            deadline=0.0,
+            silent_until=0.0,
+            epoch=0.0,
+        )
         book = self._books.setdefault(topic, TokenBook(topic))
-        held = Held(self, timer, frame.deliveries.deliveries[0], book, claim.deadline, pushed=pushed)
+        held = Held(self, claimed, book, pushed=pushed)
         held.renew()  # the receipt: a renewal with a flag, after which a lapse counts
         self.held[nonce] = held
         book.add(held.lease)
