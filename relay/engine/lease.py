@@ -181,7 +181,7 @@ class Lease(_Place):
     size = _Column[int]("sizes")
     received = _Column[bool]("received")
     lost = _Column[bool]("lost")
-    trace: Any = _Column["DeliveryTrace | None"]("traces")
+    trace = _Column["DeliveryTrace | None"]("traces")
 
     def __repr__(self) -> str:
         return f"<Lease {self.topic}/{self.timer_id}>"  # no payload: it may come into a log

@@ -299,9 +299,8 @@ def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
         ],
         strict=True,
     )
-    occurred = {
-        each: each.hex() for each in set(occurrences)
-    }  # those claimed for the first time share theirs
+    # Those claimed for the first time share theirs.
+    occurred = {each: each.hex() for each in set(occurrences)}
     return ClaimedTimers(
         timer_ids,
         list(payloads),
