@@ -6,9 +6,9 @@ All instants are microseconds since 1970 by the clock of Redis (`relay.core.inst
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, overload
 
 from relay.core.dispatch import Standing
@@ -175,30 +175,17 @@ class ClaimedTimers(Sequence[ClaimedTimer]):
         """One of them as it stands, or some of them."""
         if isinstance(place, slice):
             return self.picked(itemgetter(place))
-        return ClaimedTimer(*[column[place] for column in self._columns()])
+        return ClaimedTimer(*[column[place] for column in _columns(self)])
 
     def __len__(self) -> int:
         return len(self.timer_ids)
 
     def picked(self, pick: Callable[[list[Any]], list[Any]]) -> ClaimedTimers:
         """Some of them; `pick` answers theirs of each column."""
-        return ClaimedTimers(*map(pick, self._columns()))
+        return ClaimedTimers(*map(pick, _columns(self)))
 
-    def _columns(self) -> tuple[list[Any], ...]:
-        return (
-            self.timer_ids,
-            self.payloads,
-            self.headers,
-            self.content_types,
-            self.dues,
-            self.attempts,
-            self.occurrence_ids,
-            self.approximate,
-            self.suspect,
-            self.readable,
-            self.claims,
-            self.proofs,
-        )
+
+_columns = attrgetter(*(each.name for each in fields(ClaimedTimers)))
 
 
 def content_size(payload: bytes, headers: Mapping[str, str]) -> int:

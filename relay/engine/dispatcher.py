@@ -153,7 +153,7 @@ class Dispatcher:
         unreadable = [place for place, readable in enumerate(claim.timers.readable) if not readable]
         for place in unreadable:
             self._bury(leases[place])
-        for part in leases.without(unreadable) if unreadable else [leases]:
+        for part in leases.without(unreadable):
             placed = self._place(topic, part)
             for lease in part[placed:]:
                 self.release(lease, suspect=lease.timer.suspect)
@@ -189,7 +189,7 @@ class Dispatcher:
             session = open_sessions.pop(self._turn % len(open_sessions))
             count = min(share, session.free)  # which may have gone since: places are lost by time, too
             if count > 0:
-                session.offer(leases if count == len(leases) else leases[placed : placed + count])
+                session.offer(leases[placed : placed + count])
                 placed += count
         return placed
 

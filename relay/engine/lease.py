@@ -88,9 +88,10 @@ class Leases(Sequence["Lease"]):
     def __getitem__(self, place: slice) -> Leases: ...
 
     def __getitem__(self, place: int | slice) -> Lease | Leases:
-        """One of them; or some, as leases of their own."""
+        """One of them; or some, as leases of their own. All of them are these."""
         if isinstance(place, slice):
-            return self._picked(itemgetter(place))
+            whole = place.indices(len(self)) == (0, len(self), 1)
+            return self if whole else self._picked(itemgetter(place))
         return Lease(self, range(len(self))[place])
 
     def only(self, places: Sequence[int]) -> Leases:

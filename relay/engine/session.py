@@ -404,4 +404,4 @@ def _parts(leases: Leases) -> Iterator[Leases]:
             yield leases[start:place]
             start, size = place, more
         alone = suspect
-    yield leases[start:] if start else leases
+    yield leases[start:]

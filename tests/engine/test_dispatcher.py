@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from relay.core.outcomes import Reason, Settlement, Verb
-from relay.core.timers import Claim, ClaimedTimer
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.engine.session import Session
 from tests.engine.fake_clock import settle
 from tests.engine.leased import leased
 from tests.engine.world import World
+
+
+def alter_claims(
+    world: World, monkeypatch: pytest.MonkeyPatch, alter: Callable[[ClaimedTimers], None]
+) -> None:
+    """Let all claims from now on bring other timers than were stored."""
+    original = world.store.inner.claim
+
+    async def claim(topic: str, **options: Any) -> Claim:
+        answer = await original(topic, **options)
+        alter(answer.timers)
+        return answer
+
+    monkeypatch.setattr(world.store.inner, "claim", claim)
 
 
 async def test_spreads_timers_in_even_shares(world: World) -> None:
@@ -78,14 +93,11 @@ async def test_a_timer_whose_id_is_no_text_is_dead_and_said(
 ) -> None:
     """It can't be named to an application; it does not keep the others from going."""
     await world.put("bad", "good")
-    original = world.store.inner.claim
 
-    async def claim(topic: str, **options: int | bytes) -> Claim:
-        answer = await original(topic, **options)  # type: ignore[arg-type]
-        answer.timers.readable = [name != "bad" for name in answer.timers.timer_ids]
-        return answer
+    def alter(timers: ClaimedTimers) -> None:
+        timers.readable = [name != "bad" for name in timers.timer_ids]
 
-    monkeypatch.setattr(world.store.inner, "claim", claim)
+    alter_claims(world, monkeypatch, alter)
     app = await world.app()
     assert app.names() == ["good"]
     assert "its id is not UTF-8" in caplog.text
@@ -157,14 +169,11 @@ async def test_places_that_go_while_they_are_filled(world: World, monkeypatch: p
 async def test_a_guess_is_no_lateness(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a foreign worker held a timer before, nobody knows when it was due."""
     await world.put("known", "guessed")
-    original = world.store.inner.claim
 
-    async def claim(topic: str, **options: int | bytes) -> Claim:
-        answer = await original(topic, **options)  # type: ignore[arg-type]
-        answer.timers.approximate = [name == "guessed" for name in answer.timers.timer_ids]
-        return answer
+    def alter(timers: ClaimedTimers) -> None:
+        timers.approximate = [name == "guessed" for name in timers.timer_ids]
 
-    monkeypatch.setattr(world.store.inner, "claim", claim)
+    alter_claims(world, monkeypatch, alter)
     app = await world.app()
     assert len(app.names()) == 2
     assert (len(world.counts.latenesses), world.counts.total["delivered"]) == (1, 2)
