@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from relay.core.redis_url import parse
 from relay.store.connect import Kinds, options_of
-from relay.store.errors import NotMaster, translated, words
+from relay.store.errors import NotMaster, translated_errors, words
 from relay.store.pool import role_of
 from relay.store.sentinel import SENTINEL_TIMEOUT, Address
 
@@ -42,13 +42,13 @@ class Line:
 
     def send(self, *commands: Sequence[Argument]) -> None:
         """Put them on their way."""
-        with translated():
+        with translated_errors():
             self._connection.send_packed_command([_pack(command) for command in commands], check_health=False)
         self.waiting += len(commands)
 
     def send_packed(self, data: bytes, replies: int) -> None:
         """The same for commands that somebody has packed; so many replies will come."""
-        with translated():
+        with translated_errors():
             self._connection.send_packed_command([data], check_health=False)
         self.waiting += replies
 
@@ -57,7 +57,7 @@ class Line:
         return [self._receive() for _ in range(count)]
 
     def _receive(self) -> Any:
-        with translated():
+        with translated_errors():
             try:
                 reply = self._connection.read_response(disable_decoding=True)
             except ResponseError as refusal:
@@ -88,7 +88,7 @@ def checked(reply: Any) -> Any:
     """The reply; raises `StoreError` if it is, or holds, a refusal."""
     for each in reply if isinstance(reply, list) else [reply]:
         if isinstance(each, RedisError):
-            with translated():
+            with translated_errors():
                 raise each
     return reply
 

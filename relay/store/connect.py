@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from relay.core.errors import UnfitServer
 from relay.core.redis_url import Credentials, RedisLocation, Tls, parse
 from relay.store.errors import translated_errors
-from relay.store.pool import MasterPool
+from relay.store.pool import Client, MasterPool
 from relay.store.sentinel import MasterConnection, MasterTlsConnection, Sentinels
 
 OLDEST = (6, 2)
@@ -89,7 +89,7 @@ def connect(url: str, *, connections: int, timeout: float) -> Redis:
     pool = MasterPool(**options)
     if "sentinels" in options:
         options["sentinels"].moved = pool.renew
-    return Redis.from_pool(pool)  # so that its aclose closes the pool
+    return Client.from_pool(pool)  # so that its aclose closes the pool
 
 
 async def follow_master(redis: Redis, moved: Callable[[], None]) -> None:
@@ -188,7 +188,7 @@ def _reason(failure: OSError) -> str:
 async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = False) -> str:
     """Raise `UnfitServer` if the server is too old, may evict timers, or is a cluster's node and keys
     have no hash tags; answers its name and version."""
-    async with translated_errors():
+    with translated_errors():
         info = await redis.info()
     version = str(info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from redis.exceptions import (
     AuthenticationError,
@@ -35,16 +35,9 @@ _PASSING = (AuthenticationError, BusyLoadingError, ClusterDownError, ReadOnlyErr
 _PASSING_WORDS = re.compile(r"(?:^|\s-?|-)(?:READONLY|NOREPLICAS|MISCONF)\b")
 
 
-@asynccontextmanager
-async def translated_errors() -> AsyncIterator[None]:
-    """redis-py's errors as Relay's; see `relay.core.errors`."""
-    with translated():
-        yield
-
-
 @contextmanager
-def translated() -> Iterator[None]:
-    """The same for those who block."""
+def translated_errors() -> Iterator[None]:
+    """redis-py's errors as Relay's; see `relay.core.errors`."""
     try:
         yield
     except OutOfMemoryError as failure:

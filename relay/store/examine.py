@@ -54,7 +54,7 @@ class Facts:
 
 async def facts(redis: Redis) -> Facts:
     """Ask the server. Raises `StoreError`."""
-    async with translated_errors():
+    with translated_errors():
         info = await redis.info()
     snapshots = None
     with suppress(RedisError):  # a right that a relay does not need
@@ -81,7 +81,7 @@ async def clock(redis: Redis) -> tuple[float, float]:
     trips: list[tuple[float, float]] = []
     for _ in range(ROUND_TRIPS):
         before, start = time.time(), time.perf_counter()
-        async with translated_errors():
+        with translated_errors():
             seconds, micros = await redis.execute_command("TIME")
         trip = time.perf_counter() - start
         trips.append((trip, before + trip / 2 - (int(seconds) + int(micros) / 1e6)))
@@ -98,7 +98,7 @@ async def foreign_types(
     the user may have no right to them.
     """
     found = []
-    async with translated_errors():
+    with translated_errors():
         behind = _behind(keys, topic, policy) if policy is not None else ()
         for key, wanted in (*zip(_used(keys, topic, journal), TYPES, strict=False), *behind):
             held = (await redis.execute_command("TYPE", key)).decode()
@@ -234,13 +234,14 @@ async def deafness(redis: Redis, keys: KeyNames) -> str:
     """Why wake hints are not heard; empty if they are. Raises `StoreUnavailable`."""
     channel = keys.channel(f"relay-doctor-{secrets.token_hex(8)}")
     try:
-        async with translated_errors(), redis.pubsub() as pubsub:
-            await pubsub.subscribe(channel)
-            await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
-            await redis.execute_command("PUBLISH", channel, "0")
-            heard = await pubsub.get_message(timeout=HEARING)
-            await pubsub.unsubscribe(channel)
-            await pubsub.get_message(timeout=HEARING)
+        with translated_errors():
+            async with redis.pubsub() as pubsub:
+                await pubsub.subscribe(channel)
+                await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
+                await redis.execute_command("PUBLISH", channel, "0")
+                heard = await pubsub.get_message(timeout=HEARING)
+                await pubsub.unsubscribe(channel)
+                await pubsub.get_message(timeout=HEARING)
     except StoreUnavailable:
         raise
     except StoreError as failure:
@@ -252,7 +253,7 @@ async def deafness(redis: Redis, keys: KeyNames) -> str:
 async def explained() -> AsyncIterator[None]:
     """Failures to reach the server, as `StoreError`s whose words say what to do."""
     try:
-        async with translated_errors():
+        with translated_errors():
             yield
     except StoreError as failure:
         raise type(failure)(explain(failure)) from failure

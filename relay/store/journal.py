@@ -43,7 +43,7 @@ class JournalReader:
 
     async def _page(self, command: str, topic: str, start: str, end: str, count: int) -> list[Batch]:
         key = self._keys.of(topic)[-1]
-        async with translated_errors():
+        with translated_errors():
             found = await self._redis.execute_command(
                 command, key, start, end, "COUNT", min(count, MAX_BATCHES)
             )

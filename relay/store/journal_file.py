@@ -106,7 +106,7 @@ async def in_redis(redis: Redis, keys: KeyNames, topic: str, after: str) -> Asyn
     """The stream's entries behind `after` (empty: all), until there are no more. Raises `StoreError`."""
     while True:
         start = f"({after}" if after else "-"
-        async with translated_errors():
+        with translated_errors():
             found = await redis.execute_command("XRANGE", keys.of(topic)[-1], start, "+", "COUNT", PAGE)
         if not found:
             return

@@ -206,11 +206,12 @@ class RedisPromotions:
         return Standing(policy.dispatch, entries=entries, groups=tuple(groups))
 
     async def _read(self, *commands: Sequence[str]) -> list[Any]:
-        async with translated_errors(), self._redis.pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            replies: list[Any] = await pipe.execute()
-            return replies
+        with translated_errors():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for command in commands:
+                    pipe.execute_command(*command)
+                replies: list[Any] = await pipe.execute()
+                return replies
 
 
 def _since(first: Sequence[bytes], now: float) -> float:

@@ -86,7 +86,7 @@ class RedisStore:
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""
-        async with translated_errors():
+        with translated_errors():
             await self._redis.ping()
 
     async def schedule(

@@ -130,7 +130,7 @@ class Scripts:
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[Argument], marks: str) -> Any:
         try:
-            async with translated_errors():
+            with translated_errors():
                 return await self._scripts[name](self._redis, keys, args, marks)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
@@ -142,7 +142,7 @@ class Scripts:
         an exception in its place; raises `StoreError` where nothing came of it."""
         if not topics:
             return []
-        async with translated_errors():
+        with translated_errors():
             replies = await self._pipelined(verb, topics)
             unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
             if unknown is not None:

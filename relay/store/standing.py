@@ -23,10 +23,11 @@ async def standing(
     found: list[tuple[bool, bool]] = []
     for start in range(0, len(timer_ids), MAX_PER_CALL):
         part = timer_ids[start : start + MAX_PER_CALL]
-        async with translated_errors(), redis.pipeline(transaction=True) as calls:
-            calls.execute_command("ZMSCORE", timeline, *part)
-            calls.execute_command("HMGET", leases, *part)
-            scores, records = await calls.execute()
+        with translated_errors():
+            async with redis.pipeline(transaction=True) as calls:
+                calls.execute_command("ZMSCORE", timeline, *part)
+                calls.execute_command("HMGET", leases, *part)
+                scores, records = await calls.execute()
         found += [
             (score is not None, record is not None) for score, record in zip(scores, records, strict=True)
         ]

@@ -59,7 +59,7 @@ class RedisTopics:
 
     async def register(self, topic: str) -> None:
         """See `TopicStore.register`. One SADD."""
-        async with translated_errors():
+        with translated_errors():
             await self._redis.execute_command("SADD", self._keys.topics, topic)
 
     async def topics(self) -> list[str]:
@@ -67,7 +67,7 @@ class RedisTopics:
         found: set[str] = set()
         cursor = 0
         while True:
-            async with translated_errors():
+            with translated_errors():
                 cursor, names = await self._redis.execute_command(
                     "SSCAN", self._keys.topics, cursor, "COUNT", 1000
                 )
@@ -114,7 +114,7 @@ class RedisTopics:
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
         """See `TopicStore.dead_letter`. One XRANGE."""
         _check(dead_id)
-        async with translated_errors():
+        with translated_errors():
             found = await self._redis.execute_command("XRANGE", self._keys.of(topic)[3], dead_id, dead_id)
         return _letter(*found[0]) if found else None
 
@@ -185,7 +185,7 @@ class RedisTopics:
 
     async def lock(self, name: str, *, ttl: int) -> bool:
         """See `TopicStore.lock`. One SET NX."""
-        async with translated_errors():
+        with translated_errors():
             reply = await self._redis.execute_command(
                 "SET", f"{self._keys.topics}:{name}", "1", "NX", "PX", max(ttl // 1000, 1)
             )

@@ -42,6 +42,8 @@ def bulk(text: str) -> bytes:
 class Line:
     """A proxy in front of a server; it cuts the line instead of passing on a reply while `losing`.
 
+    A connection by which something comes while it is `deaf` is never read again.
+
     `sent` is all that clients said, in order.
     """
 
@@ -49,6 +51,7 @@ class Line:
         self.port = port
         self.sent = b""
         self.losing = False
+        self.deaf = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -72,6 +75,8 @@ class Line:
         try:
             with suppress(OSError):
                 while data := await reader.read(1 << 16):
+                    if self.deaf:
+                        await asyncio.Event().wait()
                     self.sent += data
                     upstream.write(data)
                     await upstream.drain()

@@ -87,12 +87,10 @@ async def test_a_server_that_is_not_there() -> None:
 
 async def test_every_error_has_words() -> None:
     """An exception without a message is named by its type."""
-    with pytest.raises(StoreUnavailable, match="TimeoutError"):
-        async with translated_errors():
-            raise TimeoutError
-    with pytest.raises(StoreRefused, match="RedisError"):
-        async with translated_errors():
-            raise RedisError
+    with pytest.raises(StoreUnavailable, match="TimeoutError"), translated_errors():
+        raise TimeoutError
+    with pytest.raises(StoreRefused, match="RedisError"), translated_errors():
+        raise RedisError
 
 
 @pytest.mark.parametrize("kind", KINDS)

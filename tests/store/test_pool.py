@@ -1,0 +1,163 @@
+"""A relay's connections: who waits for one, what breaks one, and that none is missing afterwards."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from relay.store.connect import connect
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+from tests.store.fake import Line
+
+
+@asynccontextmanager
+async def connected(url: str, *, connections: int, timeout: float = 20.0) -> AsyncIterator[Redis]:
+    redis = connect(url, connections=connections, timeout=timeout)
+    try:
+        yield redis
+    finally:
+        await redis.aclose()
+
+
+async def until_blocked(valkey: RunningServer, clients: int) -> None:
+    with valkey.client() as client, anyio.fail_after(20):
+        while client.info("clients")["blocked_clients"] != clients:
+            await checkpoint()
+
+
+async def test_who_waits_gets_a_connection_in_turn(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Nobody overtakes, not even the one who had the connection last and asks again at once."""
+    answers: list[bytes] = []
+    key = keyspace.topic()
+
+    async def first(redis: Redis) -> None:
+        await redis.execute_command("BLPOP", key, 0)
+        answers.append(await redis.execute_command("ECHO", "first again"))
+
+    async def then(redis: Redis, said: str) -> None:
+        answers.append(await redis.execute_command("ECHO", said))
+
+    async with connected(valkey.url, connections=1) as redis, anyio.create_task_group() as group:
+        group.start_soon(first, redis)
+        await until_blocked(valkey, 1)
+        for n in range(3):
+            group.start_soon(then, redis, f"waited {n}")
+        await anyio.wait_all_tasks_blocked()
+        assert answers == []
+        with valkey.client() as client:
+            client.rpush(key, "go")
+    assert answers == [b"waited 0", b"waited 1", b"waited 2", b"first again"]
+
+
+async def test_no_connection_becomes_free(valkey: RunningServer) -> None:
+    """Who waited too long is told for how long; it takes nothing with it."""
+    async with connected(valkey.url, connections=1, timeout=0.05) as redis:
+        pool = redis.connection_pool
+        held = await pool.get_connection()
+        for _ in range(3):
+            with pytest.raises(RedisConnectionError, match=r"no connection became free within 0\.05 s"):
+                await redis.ping()
+        await pool.release(held)
+    async with connected(valkey.url, connections=1) as redis:
+        assert await redis.ping()
+
+
+@pytest.mark.parametrize("granted", [False, True], ids=["in-the-queue", "as-its-turn-comes"])
+async def test_who_waits_gives_up(valkey: RunningServer, granted: bool) -> None:
+    """Cancelled, even in the moment between the grant and the next turn of the loop, it keeps no place."""
+    async with connected(valkey.url, connections=1) as redis:
+        pool = redis.connection_pool
+        held = await pool.get_connection()
+        async with anyio.create_task_group() as group:
+            group.start_soon(redis.execute_command, "PING")
+            await anyio.wait_all_tasks_blocked()
+            if granted:
+                await pool.release(held)
+            group.cancel_scope.cancel()
+        if not granted:
+            await pool.release(held)
+        with anyio.fail_after(5):
+            assert await redis.ping()
+
+
+async def test_nobody_listens() -> None:
+    """Each call says so, however many there were: none of them keeps a place."""
+    with socket.socket() as closed:  # bound, and not listening: nobody else gets the port
+        closed.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{closed.getsockname()[1]}/0"
+        async with connected(url, connections=2, timeout=5.0) as redis:
+            for _ in range(5):
+                with pytest.raises(RedisConnectionError, match=r"refused|Connect call failed"):
+                    await redis.ping()
+
+
+async def test_no_connection_can_be_made(valkey: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What redis-py raises then comes each time, and later calls go through."""
+    async with connected(valkey.url, connections=1, timeout=1.0) as redis:
+        with monkeypatch.context() as patch:
+
+            def broken() -> None:
+                raise OSError("no file descriptor is left")
+
+            patch.setattr(redis.connection_pool, "make_connection", broken)
+            for _ in range(3):
+                with pytest.raises(OSError, match="no file descriptor"):
+                    await redis.ping()
+        assert await redis.ping()
+
+
+async def test_a_call_is_cancelled(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Nobody else reads the answer that was meant for it."""
+    key = keyspace.topic()
+    async with connected(valkey.url, connections=1) as redis:
+        async with anyio.create_task_group() as group:
+            group.start_soon(redis.execute_command, "BLPOP", key, 0)
+            await until_blocked(valkey, 1)
+            group.cancel_scope.cancel()
+        await until_blocked(valkey, 0)
+        with anyio.fail_after(5):
+            assert await redis.execute_command("ECHO", "mine") == b"mine"
+
+
+async def test_a_refusal_breaks_nothing(valkey: RunningServer) -> None:
+    """The connection goes on."""
+    async with connected(valkey.url, connections=1) as redis:
+        before = await redis.client_id()
+        with pytest.raises(ResponseError, match="unknown command"):
+            await redis.execute_command("NONSENSE")
+        assert await redis.client_id() == before
+
+
+async def test_the_server_hangs_up_on_an_idle_connection(valkey: RunningServer) -> None:
+    """The next call makes another one, and fails for nobody."""
+    async with connected(valkey.url, connections=1) as redis:
+        before = await redis.client_id()
+        (idle,) = redis.connection_pool._available_connections
+        with valkey.client() as client:
+            client.client_kill_filter(_id=str(before))
+        with anyio.fail_after(20):
+            while not await idle.can_read():  # the end, as asyncio hears of it
+                await checkpoint()
+        assert await redis.client_id() != before
+
+
+async def test_a_server_that_no_longer_reads(valkey: RunningServer) -> None:
+    """A command that it never takes is over in time, and the next one gets a connection of its own."""
+    line = Line(valkey.port)
+    async with line.open() as url, connected(url, connections=1, timeout=0.5) as redis:
+        before = await redis.client_id()
+        line.deaf = True
+        with anyio.fail_after(10), pytest.raises(RedisTimeoutError):
+            await redis.execute_command("ECHO", bytes(32 << 20))
+        line.deaf = False
+        assert await redis.client_id() != before
