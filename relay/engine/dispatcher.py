@@ -149,7 +149,7 @@ class Dispatcher:
             silent_until=here + policy.lifetime,
             epoch=epoch,
         )
-        self._tracing.claimed(topic, claim, leases, began)
+        leases.traces = self._tracing.claimed(topic, claim, began)
         unreadable = [place for place, readable in enumerate(claim.timers.readable) if not readable]
         for place in unreadable:
             self._bury(leases[place])

@@ -29,9 +29,10 @@ class Leases(Sequence["Lease"]):
     the relay knows, and when a delivery without a sign of life is given up. `deadline_time` is the first
     deadline as the server told it (microseconds). `dues` are the timers' due times by the engine's clock, as
     well as the claim's round trip tells. `lost` says that the store called the token stale or the timer gone
-    while the delivery was under way. `traces` are their spans, of those that have one. `sent_at` is the
-    instant of the engine's clock at which they went out, 0.0 until then. `sizes` say about how many bytes the
-    content of each has; the payloads themselves go once they are written to a stream, or with their lease.
+    while the delivery was under way. `traces` are the spans of those that have one, by their places.
+    `sent_at` is the instant of the engine's clock at which they went out, 0.0 until then. `sizes` say about
+    how many bytes the content of each has; the payloads themselves go once they are written to a stream, or
+    with their lease.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class Leases(Sequence["Lease"]):
     sizes: list[int]
     received: list[bool]
     lost: list[bool]
-    traces: list[DeliveryTrace | None]
+    traces: dict[int, DeliveryTrace]
     sent: bool = False
     sent_at: float = 0.0
 
@@ -75,7 +76,7 @@ class Leases(Sequence["Lease"]):
             list(map(content_size, timers.payloads, timers.headers)),
             [False] * count,
             [False] * count,
-            [None] * count,
+            {},
         )
 
     def __iter__(self) -> Iterator[Lease]:
@@ -98,7 +99,11 @@ class Leases(Sequence["Lease"]):
         """Those at these places, as leases of their own."""
         return self._picked(lambda column: [column[place] for place in places])
 
-    def _picked(self, pick: Callable[[list[Any]], list[Any]]) -> Leases:
+    def _picked(self, pick: Callable[[Sequence[Any]], list[Any]]) -> Leases:
+        traces = self.traces
+        if traces:
+            picked = enumerate(pick(range(len(self))))
+            traces = {place: traces[before] for place, before in picked if before in traces}
         return Leases(
             self.topic,
             self.timers.picked(pick),
@@ -111,7 +116,7 @@ class Leases(Sequence["Lease"]):
             pick(self.sizes),
             pick(self.received),
             pick(self.lost),
-            pick(self.traces),
+            traces,
             self.sent,
             self.sent_at,
         )
@@ -127,11 +132,9 @@ class Leases(Sequence["Lease"]):
     def send(self, now: float) -> None:
         """They go out: their spans begin, and their timers' headers name them."""
         self.sent, self.sent_at = True, now
-        if any(self.traces):
-            headers = self.timers.headers
-            for place, trace in enumerate(self.traces):
-                if trace is not None:
-                    headers[place] = trace.start(headers[place], now - self.dues[place])
+        headers = self.timers.headers
+        for place, trace in self.traces.items():
+            headers[place] = trace.start(headers[place], now - self.dues[place])
 
     def drop_payloads(self) -> None:
         """The application has them: two copies of many would be much."""
@@ -182,7 +185,6 @@ class Lease(_Place):
     size = _Column[int]("sizes")
     received = _Column[bool]("received")
     lost = _Column[bool]("lost")
-    trace = _Column["DeliveryTrace | None"]("traces")
 
     def __repr__(self) -> str:
         return f"<Lease {self.topic}/{self.timer_id}>"  # no payload: it may come into a log
@@ -201,6 +203,11 @@ class Lease(_Place):
     def timer_id(self) -> str:
         """Of its timer; quicker than to ask that."""
         return self.leases.timers.timer_ids[self.place]
+
+    @property
+    def trace(self) -> DeliveryTrace | None:
+        """Its span, if it has one."""
+        return self.leases.traces.get(self.place)
 
     @property
     def proof(self) -> bytes:

@@ -110,8 +110,8 @@ class Settler:
 
     def _count_handled(self, leases: Leases, ended: Sequence[Lease]) -> None:
         took = self._clock.now() - leases.sent_at
-        traces = [trace for _, place in ended if (trace := leases.traces[place]) is not None]
-        spans = [span for trace in traces if (span := trace.span_context)]
+        traces = leases.traces
+        spans = [span for _, place in ended if place in traces and (span := traces[place].span_context)]
         self._instruments.handled(leases.topic, took, len(ended), spans)
 
     def receipts(self, received: Iterable[Lease], session: Session) -> None:
@@ -236,12 +236,12 @@ class Settler:
     ) -> None:
         ends: list[tuple[DeliveryTrace, Settlement, Settled]] = [
             (
-                trace,
+                lease[0].traces[lease[1]],
                 end.settlement or Settlement(lease.timer_id, lease.nonce, Verb.ACK),
                 Verdict.OK if lease in self._tried else result,
             )
             for (lease, end), result in zip(batch.items(), results, strict=True)
-            if (trace := lease.leases.traces[lease.place]) is not None
+            if lease[1] in lease[0].traces  # in place: hardly any has one
         ]
         if ends:
             self._tracing.settled(topic, began, ends, count=len(batch), error=error)

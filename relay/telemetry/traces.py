@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, TracerProvider
 
@@ -46,16 +45,6 @@ NAMES = {verb: "commit" if verb is Verb.ACK else verb.value for verb in Verb}
 """Of the settle calls that write one kind of end."""
 
 UNTRACED = Scheduling({})
-
-
-class Traced(Protocol):
-    """What the engine holds of a delivery: a lease."""
-
-    @property
-    def timer(self) -> ClaimedTimer:
-        """What is delivered."""
-
-    trace: DeliveryTrace | None
 
 
 @dataclass(slots=True)
@@ -142,24 +131,25 @@ class Tracing:
 
     # Claim and deliver
 
-    def claimed(self, topic: str, claim: Claim, leases: Sequence[Traced], began: int) -> None:
-        """A claim call that began at `began` (`time.time_ns`) brought these, a lease for each of the claim's
-        timers; their spans begin later."""
+    def claimed(self, topic: str, claim: Claim, began: int) -> dict[int, DeliveryTrace]:
+        """A claim call that began at `began` (`time.time_ns`) brought these. Answers the spans of those that
+        are traced, by their places among the claim's timers; they begin later."""
         tracer = self._tracer
         if tracer is None:
-            return
+            return {}
         # In place, since most timers end here: a call more would be most of what tracing costs them.
         headers = claim.timers.headers
         named = [place for place, each in enumerate(headers) if TRACEPARENT in each]
         if self._by_flag:
             named = [place for place in named if flagged(headers[place][TRACEPARENT])]
-        traces = [
-            trace
+        traced = {
+            place: trace
             for place in named
-            if (trace := self._follow(tracer, topic, claim, leases[place])) is not None
-        ]
-        if not traces:
-            return
+            if (trace := self._follow(tracer, topic, claim.timers[place], claim.now / 1e6)) is not None
+        }
+        if not traced:
+            return {}
+        traces = list(traced.values())
         first = traces[0]
         producers = {(trace.producer.trace_id, trace.producer.span_id): trace.producer for trace in traces}
         # One that serves a single producer is in that trace; one that serves many can only link.
@@ -177,14 +167,14 @@ class Tracing:
         if alone and span.is_recording():
             first.part(span.get_span_context())
         span.end()
+        return traced
 
-    def _follow(self, tracer: Tracer, topic: str, claim: Claim, lease: Traced) -> DeliveryTrace | None:
-        timer = lease.timer
+    def _follow(self, tracer: Tracer, topic: str, timer: ClaimedTimer, now: float) -> DeliveryTrace | None:
         producer = parse(timer.headers)
         if producer is None:
             return None
-        trace = lease.trace = DeliveryTrace(tracer, topic, timer, producer, self._ids)
-        seen, now = first_seen(timer.headers), claim.now / 1e6
+        trace = DeliveryTrace(tracer, topic, timer, producer, self._ids)
+        seen = first_seen(timer.headers)
         if seen is not None and now - seen > self._long:
             trace.part()
         if self._ids is not None:

@@ -45,7 +45,7 @@ def leases() -> Leases:
     for n, lease in enumerate(made):
         lease.deadline, lease.silent_until = 10.0 + n, 20.0 + n
         lease.received, lease.lost = cast("bool", f"received-{n}"), cast("bool", f"lost-{n}")
-        lease.trace = cast("Any", f"trace-{n}")
+        made.traces |= {n: cast("Any", f"trace-{n}")} if n % 2 else {}
     return made
 
 

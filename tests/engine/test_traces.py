@@ -14,12 +14,11 @@ from opentelemetry.trace import StatusCode
 
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, NewTimer
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer
 from relay.engine.engine import Engine
 from relay.telemetry.otlp import LinksDecide
 from relay.telemetry.traces import LONG, Tracing
 from tests.engine.fake_clock import settle
-from tests.engine.leased import leased
 from tests.engine.world import TOPIC, App, World
 
 SAMPLED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
@@ -322,11 +321,8 @@ def test_calls_have_their_true_start(spans: Spans) -> None:
     """Their spans are made when they have come back."""
     tracing = Tracing(spans.provider)
     timer = ClaimedTimer("1", b"", SAMPLED, "", due=0, attempt=1, occurrence_id="o")
-    leases = leased(timer, topic=TOPIC)
-    tracing.claimed(TOPIC, Claim(leases.timers, 1, None, 2), leases, began=1_000)
-    (lease,) = leases
-    assert lease.trace is not None
-    lease.trace.start(timer.headers, 0.0)
-    end = lease.trace, Settlement("1", b"", Verb.ACK), Verdict.OK
+    (trace,) = tracing.claimed(TOPIC, Claim(ClaimedTimers.of([timer]), 1, None, 2), began=1_000).values()
+    trace.start(timer.headers, 0.0)
+    end = trace, Settlement("1", b"", Verb.ACK), Verdict.OK
     tracing.settled(TOPIC, 2_000, [end], count=1)
     assert (spans.one("claim").start_time, spans.one("commit").start_time) == (1_000, 2_000)
