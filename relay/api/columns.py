@@ -56,28 +56,26 @@ class Columns:
 
     def read(self, part: slice) -> list[NewTimer | InvalidField]:
         """The timers of this part, or what is wrong with each."""
-        delayed = self._delayed
-        columns = zip(self._names[part], self._payloads[part], self._times[part], strict=True)
+        names, payloads, times = self._names[part], self._payloads[part], self._times[part]
+        columns = zip(names, payloads, times, strict=True)
+        # Together they are looked at in a fifth of the time, and hardly ever anything is wrong.
+        if validate.plain_names(names) and validate.times(times) and max(map(len, payloads)) <= self._limit:
+            return [self._timer(*each) for each in columns]
         read: list[NewTimer | InvalidField] = []
         for name, payload, time in columns:
             try:
                 validate.name("timer_id", name)
-                due = None if delayed else validate.due(time)
-                delay = validate.delay(time) if delayed else None
-                timer = NewTimer(
-                    name,
-                    validate.payload(payload, self._limit),
-                    due,
-                    delay,
-                    self._headers,
-                    self._content_type,
-                    create=self._create,
-                )
+                (validate.delay if self._delayed else validate.due)(time)
+                validate.payload(payload, self._limit)
             except InvalidField as failure:
                 read.append(failure)
             else:
-                read.append(timer)
+                read.append(self._timer(name, payload, time))
         return read
+
+    def _timer(self, name: str, payload: bytes, time: int) -> NewTimer:
+        due, delay = (None, time) if self._delayed else (time, None)
+        return NewTimer(name, payload, due, delay, self._headers, self._content_type, create=self._create)
 
 
 def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | RelayError]) -> None:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Self, TypeAlias, TypedDict
+from typing import NamedTuple, Self, TypeAlias, TypedDict
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
@@ -70,7 +70,8 @@ class NewTimer:
 
     def __post_init__(self) -> None:
         """Refuse what is plainly wrong."""
-        # Its own, so that timers with the same headers have the same messages.
+        # Their own: nobody changes them behind what was checked.
+        object.__setattr__(self, "payload", arguments.check_payload(self.payload))
         object.__setattr__(self, "headers", arguments.check_headers(self.headers))
         object.__setattr__(self, "_spec", self._checked())
 
@@ -85,7 +86,7 @@ class NewTimer:
         spec = timer_pb2.TimerSpec(
             topic=self.topic,
             timer_id=self.timer_id,
-            payload=arguments.check_payload(self.payload),
+            payload=self.payload,
             headers=self.headers,
             content_type=self.content_type,
         )
@@ -220,8 +221,7 @@ class ScheduledTimer(TimerInfo):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleResult:
+class ScheduleResult(NamedTuple):
     """The fate of one timer of a batch: `timer` is set if there is one now, else `error` is.
 
     >>> for result in await client.schedule_batch(timers):      # doctest: +SKIP
@@ -231,12 +231,16 @@ class ScheduleResult:
 
     timer_id: str
     error: errors.CallError | None = None
-    _told: timer_service_pb2.ScheduleResponse | _Told | None = field(default=None, repr=False)
+    told: timer_service_pb2.ScheduleResponse | _Told | None = None
+    """What `timer` is read from."""
+
+    def __repr__(self) -> str:
+        return f"ScheduleResult(timer_id={self.timer_id!r}, error={self.error!r})"
 
     @property
     def timer(self) -> ScheduledTimer | None:
         """What was stored, or was there; read when it is asked for, which for most results nobody does."""
-        told = self._told
+        told = self.told
         if isinstance(told, tuple):
             return ScheduledTimer.from_columns(self.timer_id, told)
         return None if told is None else ScheduledTimer.from_response(told)
@@ -250,18 +254,10 @@ class ScheduleResult:
     def from_proto(cls, new: NewTimer, result: timer_service_pb2.ScheduleResult) -> Self:
         """Read the message from the wire."""
         if result.WhichOneof("result") == "scheduled":
-            return cls(timer_id=new.timer_id, _told=result.scheduled)
+            return cls(new.timer_id, None, result.scheduled)
         return cls.refused(new, result.error)
-
-    @classmethod
-    def from_columns(cls, new: NewTimer, due_us: int, result: timer_pb2.ChangeResult) -> Self:
-        """Note what columns say of a timer: when it is due, in microseconds since 1970."""
-        return cls(timer_id=new.timer_id, _told=(new.topic, due_us, result))
 
     @classmethod
     def refused(cls, new: NewTimer, failure: timer_service_pb2.ItemError) -> Self:
         """Read why it was not stored."""
-        return cls(
-            timer_id=new.timer_id,
-            error=errors.make(failure.code, failure.message, field=failure.field),
-        )
+        return cls(new.timer_id, errors.make(failure.code, failure.message, field=failure.field))

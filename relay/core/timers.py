@@ -62,6 +62,8 @@ class Change(Enum):
     being delivered. GONE: there is none. FULL: the topic holds `max_waiting` timers.
     """
 
+    __hash__ = object.__hash__  # each is one object; Enum's own is not in C, and is asked for each timer
+
     CREATED = "CREATED"
     REPLACED = "REPLACED"
     CANCELLED = "CANCELLED"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
@@ -33,6 +33,14 @@ def name(field: str, value: str) -> str:
         if ord(char) < 0x20 or 0x7F <= ord(char) <= 0x9F:
             raise InvalidField(field, f"contains the control character U+{ord(char):04X}; leave it out")
     return value
+
+
+def plain_names(values: Sequence[str]) -> bool:
+    """Whether all of them are names of the usual kind, at a fifth of what `name` takes for each. False says
+    nothing about any."""
+    lengths = [len(value) for value in values]
+    fit = min(lengths, default=0) > 0 and max(lengths) <= MAX_NAME_BYTES
+    return fit and _PLAIN.fullmatch("".join(values)) is not None
 
 
 def _size(field: str, text: str) -> int:
@@ -80,6 +88,11 @@ def delay(value: int, field: str = "delay") -> int:
     if value > LATEST:
         raise InvalidField(field, "ends after the year 9999; give a shorter one")
     return value
+
+
+def times(values: Sequence[int]) -> bool:
+    """Whether `due` and `delay` would take all of them."""
+    return min(values) >= 0 and max(values) <= LATEST
 
 
 def content_type(value: str) -> str:

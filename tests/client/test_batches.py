@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -22,7 +22,7 @@ from relay.client import (
     calls,
     errors,
 )
-from relay.client.batches import MAX_BYTES
+from relay.client.batches import MAX_BYTES, weight
 from relay.v1 import timer_service_pb2 as pb
 from relay.v1.timer_pb2 import CHANGE_RESULT_CREATED as CREATED
 from tests.client.scripted_relay import Failure, ScriptedRelay
@@ -179,11 +179,31 @@ async def test_what_columns_answer(relay: ScriptedRelay, client: RelayClient) ->
 )
 def test_what_was_left_as_it_is(number: Any, result: ChangeResult, state: TimerState) -> None:
     """Of columns and of a single result alike: only the due time is known."""
-    (new,) = timers(1)
-    told = ScheduleResult.from_columns(new, 7, number).timer
+    told = ScheduleResult("id", None, ("topic", 7, number)).timer
     assert told is not None
     assert (told.result, told.state, told.replaced, bool(told.result)) == (result, state, False, False)
     assert told.due_time == datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("time", [{"delay": 3e8 + 1e-9}, {"due_time": DUE}])
+@pytest.mark.parametrize("expiry", [{}, {"expire_after": 3e8}, {"expire_time": DUE + timedelta(days=1)}])
+@pytest.mark.parametrize("beside", [{}, {"headers": {"ü": "é" * 999}}, {"content_type": "text/plain"}])
+@pytest.mark.parametrize("payload", [b"", b"x", b"x" * (1 << 20)])
+def test_no_timer_takes_more_than_is_reckoned(time: Any, expiry: Any, beside: Any, payload: bytes) -> None:
+    """By columns or as a message: else a call could be larger than servers take."""
+    name = "é" * 128
+    new = NewTimer(topic=name, timer_id=name, payload=payload, **time, **expiry, **beside)
+    spec = new.to_proto()
+    one_by_one = pb.ScheduleBatchRequest(timers=[spec])
+    by_columns = pb.ScheduleColumnsRequest(
+        topic=name,
+        timer_ids=[name],
+        payloads=[payload],
+        headers=new.headers,
+        content_type=new.content_type,
+        due_times_us=[1 << 62],
+    )
+    assert weight(new) >= max(one_by_one.ByteSize(), by_columns.ByteSize())
 
 
 @pytest.mark.parametrize(
@@ -277,3 +297,11 @@ async def test_another_error_is_the_calls(relay: ScriptedRelay, client: RelayCli
         with pytest.raises(CallError, match="INTERNAL"):
             await client.schedule_batch(timers(2))
     assert [name for name, _ in relay.calls] == ["ScheduleColumns"]
+
+
+def test_a_payload_that_changes_later() -> None:
+    """What was checked is what is sent."""
+    buffer = bytearray(b"first")
+    new = NewTimer(topic="t", payload=cast("bytes", buffer), delay=1)
+    buffer[:] = b"then!"
+    assert (new.payload, new.to_proto().payload) == (b"first", b"first")

@@ -99,6 +99,28 @@ async def test_each_bad_one_fails_by_itself(any_relay: Relay, keyspace: Keyspace
     assert [(timer.timer_id, timer.due_time) for timer in listed] == [("a", at(0, 2_000))]
 
 
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("timer_id", {"timer_ids": ["a", ""]}),
+        ("timer_id", {"timer_ids": ["a", "n" * 257]}),
+        ("timer_id", {"timer_ids": ["a", "é" * 129]}),
+        ("timer_id", {"timer_ids": ["a", "b}"]}),
+        ("timer_id", {"timer_ids": ["a", "b\n"]}),
+        ("payload", {"payloads": [b"x" * MAX_PAYLOAD, b"x" * (MAX_PAYLOAD + 1)]}),
+        ("due_time", {"due_times_us": [LATEST, LATEST + 1]}),
+        ("due_time", {"due_times_us": [0, -1]}),
+        ("delay", {"delays_us": [0, LATEST + 1]}),
+        ("delay", {"delays_us": [0, -1]}),
+    ],
+)
+async def test_one_mistake_among_what_is_right(relay: Relay, field: str, fields: dict[str, Any]) -> None:
+    """However alone, it is found; what is just within the limits is none."""
+    told = await relay.timers.ScheduleColumns(columns(*fields.get("timer_ids", ("a", "b")), **fields))
+    assert {place: error.field for place, error in told.errors.items()} == {1: field}
+    assert list(told.results) == [CREATED, 0]
+
+
 @pytest.mark.parametrize("delay", [-1, LATEST], ids=["negative", "ends after 9999"])
 async def test_a_bad_delay_fails_by_itself(any_relay: Relay, keyspace: Keyspace, delay: int) -> None:
     """The second one, Redis alone can tell."""
