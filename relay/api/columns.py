@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from relay.api import translate
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError
-from relay.core.timers import NewTimer, Scheduled
+from relay.core.timers import NO_CONDITION, NewTimers, Scheduled
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
@@ -42,6 +42,8 @@ class Columns:
         self._check_shared(len(self._names))
         self._limit = max_payload_bytes
         self._create = create
+        self._read: list[NewTimers] = []
+        self._failures: dict[int, InvalidField] = {}
 
     def _check_shared(self, timers: int) -> None:
         """What is said once is stored for each: a small request could fill Redis."""
@@ -54,28 +56,62 @@ class Columns:
                 "allowed in a call: send fewer timers in each",
             )
 
-    def read(self, part: slice) -> list[NewTimer | InvalidField]:
-        """The timers of this part, or what is wrong with each."""
+    def read(self, part: slice) -> None:
+        """Take in the timers of this part; the next one begins where it ends."""
         names, payloads, times = self._names[part], self._payloads[part], self._times[part]
-        columns = zip(names, payloads, times, strict=True)
+        timers = self._timers(names, payloads, times)
         # Together they are looked at in a fifth of the time, and hardly ever anything is wrong.
-        if validate.plain_names(names) and validate.times(times) and max(map(len, payloads)) <= self._limit:
-            return [self._timer(*each) for each in columns]
-        read: list[NewTimer | InvalidField] = []
-        for name, payload, time in columns:
+        if not (
+            validate.plain_names(names) and validate.times(times) and max(map(len, payloads)) <= self._limit
+        ):
+            wrong = self._wrong(names, payloads, times)
+            right = [place for place in range(len(names)) if place not in wrong]
+            timers = timers.picked(lambda column: [column[place] for place in right])
+            self._failures |= {part.start + place: failure for place, failure in wrong.items()}
+        self._read.append(timers)
+
+    @property
+    def timers(self) -> NewTimers:
+        """Those that were read and are right."""
+        return NewTimers.joined(self._read)
+
+    def outcomes(self, stored: Sequence[Scheduled | RelayError]) -> Sequence[Scheduled | RelayError]:
+        """What became of all that was read, by what became of those that are right."""
+        if not self._failures:
+            return stored
+        results = iter(stored)
+        count = len(stored) + len(self._failures)
+        return [self._failures.get(place) or next(results) for place in range(count)]
+
+    def _wrong(
+        self, names: Sequence[str], payloads: Sequence[bytes], times: Sequence[int]
+    ) -> dict[int, InvalidField]:
+        wrong = {}
+        for place, (name, payload, time) in enumerate(zip(names, payloads, times, strict=True)):
             try:
                 validate.name("timer_id", name)
                 (validate.delay if self._delayed else validate.due)(time)
                 validate.payload(payload, self._limit)
             except InvalidField as failure:
-                read.append(failure)
-            else:
-                read.append(self._timer(name, payload, time))
-        return read
+                wrong[place] = failure
+        return wrong
 
-    def _timer(self, name: str, payload: bytes, time: int) -> NewTimer:
-        due, delay = (None, time) if self._delayed else (time, None)
-        return NewTimer(name, payload, due, delay, self._headers, self._content_type, create=self._create)
+    def _timers(self, names: list[str], payloads: list[bytes], times: list[int]) -> NewTimers:
+        count = len(names)
+        none: list[int | None] = [None] * count
+        given: list[int | None] = [*times]
+        return NewTimers(
+            names,
+            payloads,
+            dues=none if self._delayed else given,
+            delays=given if self._delayed else none,
+            headers=[self._headers] * count,
+            content_types=[self._content_type] * count,
+            expires=none,
+            expires_after=none,
+            create=[self._create] * count,
+            conditions=[NO_CONDITION] * count,
+        )
 
 
 def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | RelayError]) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from relay.api import translate
 from relay.api.columns import Columns, tell
+from relay.api.specs import Specs
 from relay.core import validate
 from relay.core.errors import InvalidField, RelayError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, TimerState
+from relay.core.timers import NO_CONDITION, Change, TimerState
 from relay.engine.engine import Engine
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -48,11 +50,13 @@ class Timers:
         condition = translate.condition(request.condition)
         if create and condition != NO_CONDITION:
             raise InvalidField("condition", "is set with CREATE, where there is no timer to hold it against")
-        topic, timer = self._new_timer(request.timer, trace, {}, create=create, condition=condition)
+        topic, timer_id = request.timer.topic, request.timer.timer_id or uuid.uuid4().hex
+        limit = self._admit(topic)
+        timer = translate.new_timer(request.timer, timer_id, limit, trace, create=create, condition=condition)
         result = await self._engine.schedule(topic, timer)
         if result.change is Change.GONE:
-            raise TimerNotFound.of(topic, timer.timer_id)
-        return service.ScheduleResponse(**translate.scheduled(topic, timer.timer_id, result))
+            raise TimerNotFound.of(topic, timer_id)
+        return service.ScheduleResponse(**translate.scheduled(topic, timer_id, result))
 
     async def schedule_batch(
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]
@@ -60,39 +64,21 @@ class Timers:
         """Store many; bad ones fail by themselves."""
         _check_count("timers", len(request.timers))
         create = _create(request.mode)
-        return await self._schedule_all(request.timers, trace, create=create)
-
-    async def _schedule_all(
-        self, specs: Sequence[pb.TimerSpec], trace: Mapping[str, str], *, create: bool
-    ) -> service.ScheduleBatchResponse:
-        outcomes: list[tuple[str, NewTimer] | RelayError] = []
-        limits: dict[str, int] = {}
-
-        def read(part: slice) -> None:
-            for spec in specs[part]:
-                try:
-                    outcomes.append(self._new_timer(spec, trace, limits, create=create))
-                except InvalidField as failure:
-                    outcomes.append(failure)
-
-        await _by_stretches(self._reading, len(specs), read)
-        good = [outcome for outcome in outcomes if not isinstance(outcome, RelayError)]
-        stored = iter(await self._engine.schedule_many(good))
+        specs = Specs(request.timers, self._admit, trace, create=create)
+        count = len(request.timers)
+        await _by_stretches(self._reading, count, specs.read)
+        outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers))
         results = translate.ScheduleResults()
 
         def answer(part: slice) -> None:
-            for outcome in outcomes[part]:
-                if isinstance(outcome, RelayError):
-                    results.refuse(outcome)
-                    continue
-                (topic, timer), result = outcome, next(stored)
+            for topic, timer_id, result in islice(outcomes, part.stop - part.start):
                 if isinstance(result, RelayError):
                     results.refuse(result)
                 else:
-                    results.add(topic, timer.timer_id, result)
+                    results.add(topic, timer_id, result)
             results.join()
 
-        await _by_stretches(self._answering, len(outcomes), answer)
+        await _by_stretches(self._answering, count, answer)
         return results.response
 
     async def schedule_columns(
@@ -101,15 +87,12 @@ class Timers:
         """Store many of one topic; bad ones fail by themselves."""
         count = len(request.timer_ids)
         _check_count("timer_ids", count)
-        topic = self._engine.admit("topic", request.topic)
-        limit = self._engine.max_payload_bytes(topic)
+        topic = request.topic
+        limit = self._admit(topic)
         columns = Columns(request, limit, trace, create=_create(request.mode))
-        read: list[NewTimer | InvalidField] = []
-        await _by_stretches(self._reading, count, lambda part: read.extend(columns.read(part)))
-        stored = iter(
-            await self._engine.schedule_many([(topic, new) for new in read if isinstance(new, NewTimer)])
-        )
-        outcomes = [next(stored) if isinstance(new, NewTimer) else new for new in read]
+        await _by_stretches(self._reading, count, columns.read)
+        results = await self._engine.schedule_many({topic: columns.timers})
+        outcomes = columns.outcomes(results[topic])
         response = service.ScheduleColumnsResponse()
         await _by_stretches(self._answering, count, lambda part: tell(response, outcomes[part]))
         return response
@@ -158,22 +141,9 @@ class Timers:
             next_page_token=page.cursor,
         )
 
-    def _new_timer(
-        self,
-        spec: pb.TimerSpec,
-        trace: Mapping[str, str],
-        limits: dict[str, int],
-        *,
-        create: bool = False,
-        condition: Condition = NO_CONDITION,
-    ) -> tuple[str, NewTimer]:
-        """`limits`: of payloads, by the topics that were admitted in this call."""
-        topic = spec.topic
-        limit = limits.get(topic)
-        if limit is None:
-            limit = limits[topic] = self._engine.max_payload_bytes(self._engine.admit("topic", topic))
-        timer_id = spec.timer_id or uuid.uuid4().hex
-        return topic, translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
+    def _admit(self, topic: str) -> int:
+        """How many bytes a payload of the topic may have, if there may be such a topic."""
+        return self._engine.max_payload_bytes(self._engine.admit("topic", topic))
 
     def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
         return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
@@ -188,7 +158,7 @@ async def _by_stretches(turn: asyncio.Lock, count: int, work: Callable[[slice], 
     """Do the work on so many items; others have the loop in between. Long batches take turns: stretch by
     stretch among each other, the first would end with the last."""
     if count <= STRETCH:
-        work(slice(count))
+        work(slice(0, count))
         return
     async with turn:
         for start in range(0, count, STRETCH):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -19,6 +20,7 @@ from relay.core.timers import (
     Change,
     Condition,
     NewTimer,
+    NewTimers,
     Scheduled,
     StoredTimer,
     TimerState,
@@ -103,6 +105,41 @@ def new_timer(
         expires_after,
         create,
         condition,
+    )
+
+
+def new_timers(
+    specs: Sequence[pb.TimerSpec], max_payload_bytes: int, trace: Mapping[str, str], *, create: bool
+) -> NewTimers | None:
+    """`new_timer` of each, looked at together; those without a timer_id get one. Something is wrong with one
+    of them where it is None, or `InvalidField` is raised: which, and what, is for `new_timer` to say."""
+    timer_ids = [spec.timer_id or uuid.uuid4().hex for spec in specs]
+    payloads = [spec.payload for spec in specs]
+    if not validate.plain_names(timer_ids) or max(map(len, payloads)) > max_payload_bytes:
+        return None
+    dues = [instant("due_time", spec.due_time) if spec.HasField("due_time") else None for spec in specs]
+    delays = [length("delay", spec.delay) if spec.HasField("delay") else None for spec in specs]
+    times = [due if delay is None else delay for due, delay in zip(dues, delays, strict=True)]
+    given = [time for time in times if time is not None]
+    both = any(due is not None and delay is not None for due, delay in zip(dues, delays, strict=True))
+    if both or len(given) < len(specs) or not validate.times(given):
+        return None
+    content_types = [spec.content_type for spec in specs]
+    for each in set(content_types):
+        validate.content_type(each)
+    expiries = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
+    bare = headers({}, trace)
+    return NewTimers(
+        timer_ids,
+        payloads,
+        dues,
+        delays,
+        [headers(said, trace) if (said := spec.headers) else bare for spec in specs],
+        content_types,
+        [instant for instant, _ in expiries],
+        [distance for _, distance in expiries],
+        [create] * len(specs),
+        [NO_CONDITION] * len(specs),
     )
 
 
@@ -217,21 +254,23 @@ class ScheduleResults:
         self._timer = self._scheduled.timer
         self._timer.state = pb.TIMER_STATE_PENDING
         self._due, self._next_claim = self._timer.due_time, self._timer.next_claim_time
-        self._change: Change | None = None
+        self._said: tuple[str, int, Change] | None = None
 
     def add(self, topic: str, timer_id: str, result: Scheduled) -> None:
         """What became of a timer."""
         if not result.stored or result.due is None:
             self._write(service.ScheduleResult(scheduled=scheduled(topic, timer_id, result)))
             return
-        if result.change is not self._change:
-            self._change = result.change
+        said = topic, result.due, result.change
+        if said != self._said:  # those of one delay are due at one instant
+            self._said = said
             self._scheduled.replaced = result.change is Change.REPLACED
             self._scheduled.result = RESULTS[result.change]
-        self._timer.topic, self._timer.timer_id = topic, timer_id
-        seconds, rest = divmod(result.due, SECOND)
-        self._due.seconds = self._next_claim.seconds = seconds
-        self._due.nanos = self._next_claim.nanos = rest * 1000
+            seconds, rest = divmod(result.due, SECOND)
+            self._due.seconds = self._next_claim.seconds = seconds
+            self._due.nanos = self._next_claim.nanos = rest * 1000
+            self._timer.topic = topic
+        self._timer.timer_id = timer_id
         self._written.append(self._one.SerializeToString())
 
     def refuse(self, failure: RelayError) -> None:

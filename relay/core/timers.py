@@ -5,15 +5,71 @@ All instants are microseconds since 1970 by the clock of Redis (`relay.core.inst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, overload
+from itertools import chain
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from relay.core.dispatch import Standing
 
 NO_HEADERS: Mapping[str, str] = {}
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+
+class ByColumns(Sequence[Row]):
+    """Many of a kind, a list for each field of a `ROW`: all lists are equally long.
+
+    Calls bring hundreds, and most of what happens to them happens to all of them in the same way. An object
+    for each would be most of the work.
+    """
+
+    __slots__: tuple[str, ...] = ()
+    ROW: ClassVar[Any]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """The same by columns."""
+        if isinstance(rows, cls):
+            return rows
+        columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
+        return cls(*(columns or ([] for _ in cls.ROW._fields)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """One behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = zip(*(part.columns() for part in parts), strict=True)
+        return cls(*(list(chain.from_iterable(column)) for column in columns))
+
+    def columns(self) -> list[list[Any]]:
+        """The lists, in the order of the fields."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    def picked(self, pick: Callable[[list[Any]], list[Any]]) -> Self:
+        """Some of them; `pick` answers theirs of each column."""
+        return type(self)(*map(pick, self.columns()))
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+
+    def __getitem__(self, place: int | slice) -> Row | Self:
+        """One of them as it stands, or some of them."""
+        if isinstance(place, slice):
+            return self.picked(itemgetter(place))
+        row: Row = self.ROW(*[column[place] for column in self.columns()])
+        return row
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self.ROW._make, zip(*self.columns(), strict=True))
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__slots__[0]))
 
 
 class TimerState(Enum):
@@ -34,8 +90,7 @@ class Condition:
 NO_CONDITION = Condition()
 
 
-@dataclass(slots=True)  # one is made for each timer of a request; frozen, that would take twice as long
-class NewTimer:
+class NewTimer(NamedTuple):
     """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds, 0 or more) is set.
 
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
@@ -47,12 +102,30 @@ class NewTimer:
     payload: bytes
     due: int | None = None
     delay: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = NO_HEADERS
     content_type: str = ""
     expires: int | None = None
     expires_after: int | None = None
     create: bool = False
     condition: Condition = NO_CONDITION
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class NewTimers(ByColumns[NewTimer]):
+    """Timers to be stored, all of one topic."""
+
+    ROW = NewTimer
+
+    timer_ids: list[str]
+    payloads: list[bytes]
+    dues: list[int | None]
+    delays: list[int | None]
+    headers: list[Mapping[str, str]]
+    content_types: list[str]
+    expires: list[int | None]
+    expires_after: list[int | None]
+    create: list[bool]
+    conditions: list[Condition]
 
 
 class Change(Enum):
@@ -142,12 +215,10 @@ class ClaimedTimer(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class ClaimedTimers(Sequence[ClaimedTimer]):
-    """The timers of a claim, a list for each field of a `ClaimedTimer`: all lists are equally long.
+class ClaimedTimers(ByColumns[ClaimedTimer]):
+    """The timers of a claim."""
 
-    A claim brings hundreds, and most of what happens to them happens to all of them in the same way. An
-    object for each would be most of the work.
-    """
+    ROW = ClaimedTimer
 
     timer_ids: list[str]
     payloads: list[bytes]
@@ -161,33 +232,6 @@ class ClaimedTimers(Sequence[ClaimedTimer]):
     readable: list[bool]
     claims: list[int]
     proofs: list[bytes]
-
-    @classmethod
-    def of(cls, timers: Iterable[ClaimedTimer]) -> ClaimedTimers:
-        """The same by columns."""
-        columns: list[list[Any]] = [list(column) for column in zip(*timers, strict=True)]
-        return cls(*(columns or ([] for _ in ClaimedTimer._fields)))
-
-    @overload
-    def __getitem__(self, place: int) -> ClaimedTimer: ...
-    @overload
-    def __getitem__(self, place: slice) -> ClaimedTimers: ...
-
-    def __getitem__(self, place: int | slice) -> ClaimedTimer | ClaimedTimers:
-        """One of them as it stands, or some of them."""
-        if isinstance(place, slice):
-            return self.picked(itemgetter(place))
-        return ClaimedTimer(*[column[place] for column in _columns(self)])
-
-    def __len__(self) -> int:
-        return len(self.timer_ids)
-
-    def picked(self, pick: Callable[[list[Any]], list[Any]]) -> ClaimedTimers:
-        """Some of them; `pick` answers theirs of each column."""
-        return ClaimedTimers(*map(pick, _columns(self)))
-
-
-_columns = attrgetter(*(each.name for each in fields(ClaimedTimers)))
 
 
 def content_size(payload: bytes, headers: Mapping[str, str]) -> int:

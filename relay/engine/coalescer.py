@@ -6,10 +6,10 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -38,7 +38,15 @@ AT_ONCE = 2
 
 log = logging.getLogger(__name__)
 
-Item = TypeVar("Item")
+
+class Sliced(Protocol):
+    """Many items, as a list or otherwise, of which some can be taken."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Self: ...
+
+
+Items = TypeVar("Items", bound=Sliced)
 Result = TypeVar("Result")
 
 
@@ -53,42 +61,42 @@ class _Caller(Generic[Result]):
         self._results: list[Any] = [None] * items
         self._left = items
 
-    def tell(self, places: Sequence[int], results: Sequence[Result | RelayError]) -> None:
-        """What became of the items at these places."""
-        for place, result in zip(places, results, strict=True):
-            self._results[place] = result
-        self._left -= len(places)
+    def tell(self, first: int, results: Sequence[Result | RelayError]) -> None:
+        """What became of its items from this one on."""
+        self._results[first : first + len(results)] = results
+        self._left -= len(results)
         if not self._left and not self.told.done():  # else it has gone
             self.told.set_result(self._results)
 
 
 @dataclass(slots=True)
-class _Share(Generic[Item, Result]):
-    """Items of one caller and topic, and their places among all that it brought."""
+class _Share(Generic[Items, Result]):
+    """Items of one caller and topic; `first` is the place of the first one among all that it brought."""
 
     caller: _Caller[Result]
-    places: list[int] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
+    first: int
+    items: Items
 
-    def cut(self, count: int) -> tuple[_Share[Item, Result], _Share[Item, Result]]:
+    def cut(self, count: int) -> tuple[_Share[Items, Result], _Share[Items, Result]]:
         """The first so many, and the others."""
-        rest = _Share(self.caller, self.places[count:], self.items[count:])
-        return _Share(self.caller, self.places[:count], self.items[:count]), rest
+        rest = _Share(self.caller, self.first + count, self.items[count:])
+        return _Share(self.caller, self.first, self.items[:count]), rest
 
 
-_Batch: TypeAlias = list[_Share[Item, Result]]
+_Batch: TypeAlias = list[_Share[Items, Result]]
 """What goes into one store call."""
 
 _Call: TypeAlias = tuple[str, set[str]]
 """A store call under way: its topic, and the names of its timers."""
 
 
-class Coalescer(Generic[Item, Result]):
+class Coalescer(Generic[Items, Result]):
     """Gathers single calls per topic while a store call is under way, in the order in which they came.
 
-    `write(topic, items)` answers one result per item, `name` tells which timer an item is about, and `size`
-    how many bytes it has. If a call fails, all of its callers get the error, except that a call of many items
-    that is refused for one of them is repeated in halves, so that bad input of one caller harms no other.
+    `write(topic, items)` answers one result per item, `names` tells which timers items are about, `sizes`
+    how many bytes each has, and `join` puts several sequences of them into one. If a call fails, all of its
+    callers get the error, except that a call of many items that is refused for one of them is repeated in
+    halves, so that bad input of one caller harms no other.
 
     A call of a crowd of items doesn't hold up the next one. The race: a request names a timer twice, in two
     store calls; on two connections the later one may come first, and the earlier intent would stand. So a
@@ -97,14 +105,16 @@ class Coalescer(Generic[Item, Result]):
 
     def __init__(
         self,
-        write: Callable[[str, Sequence[Item]], Awaitable[Sequence[Result]]],
-        size: Callable[[Item], int],
-        name: Callable[[Item], str],
+        write: Callable[[str, Items], Awaitable[Sequence[Result]]],
+        sizes: Callable[[Items], Iterable[int]],
+        names: Callable[[Items], Iterable[str]],
+        join: Callable[[Sequence[Items]], Items],
         clock: Clock,
     ) -> None:
         self._write = write
-        self._size = size
-        self._name = name
+        self._sizes = sizes
+        self._names = names
+        self._join = join
         self._clock = clock
         self._items = self._callers = 0
         """How many items wait, and how many callers brought them."""
@@ -112,37 +122,32 @@ class Coalescer(Generic[Item, Result]):
         """So many callers waken the loop."""
         self._company = 1
         """For so many callers a store call waits."""
-        self._waiting: dict[str, deque[_Share[Item, Result]]] = {}
+        self._waiting: dict[str, deque[_Share[Items, Result]]] = {}
         self._wakeup = Wakeup()
         self._under_way: list[_Call] = []
         self._ended = Wakeup()
         """A call has, or a caller has gone."""
 
-    async def submit(self, topic: str, item: Item) -> Result:
-        """Write one item; raises what the store raised."""
-        caller: _Caller[Result] = _Caller(1)
-        self._queue(topic).append(_Share(caller, [0], [item]))
-        (result,) = await self._told(caller, 1)
+    async def submit(self, topic: str, items: Items) -> Result:
+        """Write a single item; raises what the store raised."""
+        ((result,),) = (await self.submit_many({topic: items})).values()
         if isinstance(result, RelayError):
             raise result
         return result
 
-    async def submit_many(self, items: Sequence[tuple[str, Item]]) -> list[Result | RelayError]:
+    async def submit_many(self, items: Mapping[str, Items]) -> dict[str, list[Result | RelayError]]:
         """Write many items of any topics; each has a result or an error of its own."""
-        if not items:
-            return []
-        caller: _Caller[Result] = _Caller(len(items))
-        shares: dict[str, _Share[Item, Result]] = {}
-        for place, (topic, item) in enumerate(items):
-            share = shares.get(topic)
-            if share is None:
-                share = shares[topic] = _Share(caller)
-                self._queue(topic).append(share)
-            share.places.append(place)
-            share.items.append(item)
-        return await self._told(caller, len(items))
+        ends = list(accumulate(map(len, items.values()), initial=0))
+        if not ends[-1]:
+            return {topic: [] for topic in items}
+        caller: _Caller[Result] = _Caller(ends[-1])
+        for (topic, some), first in zip(items.items(), ends, strict=False):
+            if some:
+                self._queue(topic).append(_Share(caller, first, some))
+        results = await self._told(caller, ends[-1])
+        return {topic: results[start:end] for topic, (start, end) in zip(items, pairwise(ends), strict=True)}
 
-    def _queue(self, topic: str) -> deque[_Share[Item, Result]]:
+    def _queue(self, topic: str) -> deque[_Share[Items, Result]]:
         """What waits of the topic, which something is about to."""
         return self._waiting.setdefault(topic, deque())
 
@@ -185,14 +190,14 @@ class Coalescer(Generic[Item, Result]):
         """One store call for each topic that has something to write."""
         for topic in list(self._waiting):
             queue = self._waiting[topic]
-            batch: _Batch[Item, Result] = []
+            batch: _Batch[Items, Result] = []
             count = size = came = 0
             while queue and count < MAX_PER_CALL and size < MAX_BYTES:
                 share, weight = self._next_share(queue, MAX_PER_CALL - count, MAX_BYTES - size)
                 batch.append(share)
                 count += len(share.items)
                 size += weight
-                came += share.places[0] == 0
+                came += share.first == 0
             self._items -= count
             self._callers -= came
             if not queue:
@@ -201,15 +206,15 @@ class Coalescer(Generic[Item, Result]):
             await self._begin(tasks, topic, batch)
 
     def _next_share(
-        self, queue: deque[_Share[Item, Result]], most: int, room: int
-    ) -> tuple[_Share[Item, Result], int]:
+        self, queue: deque[_Share[Items, Result]], most: int, room: int
+    ) -> tuple[_Share[Items, Result], int]:
         """The first one, or what of it goes into so many items and bytes, the last one perhaps not wholly;
         and how many bytes it has."""
         share = queue.popleft()
         some = share.items[:most]
-        fitting, weight = len(some), sum(map(self._size, some))
+        fitting, weight = len(some), sum(self._sizes(some))
         if weight > room:
-            sums = list(accumulate(map(self._size, some)))
+            sums = list(accumulate(self._sizes(some)))
             fitting = bisect_left(sums, room) + 1
             weight = sums[fitting - 1]
         if fitting < len(share.items):
@@ -217,15 +222,15 @@ class Coalescer(Generic[Item, Result]):
             queue.appendleft(rest)
         return share, weight
 
-    async def _begin(self, tasks: TaskGroup, topic: str, batch: _Batch[Item, Result]) -> None:
+    async def _begin(self, tasks: TaskGroup, topic: str, batch: _Batch[Items, Result]) -> None:
         """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
         while True:
             # Who has given up has to expect either, and keeps nobody waiting.
             batch = [share for share in batch if not share.caller.told.cancelled()]
             if not batch:
                 return
-            items = _items_of(batch)
-            call = topic, set(map(self._name, items))
+            items = self._items_of(batch)
+            call = topic, set(self._names(items))
             if len(self._under_way) < AT_ONCE and not any(_meet(call, other) for other in self._under_way):
                 break
             await self._ended.wait()
@@ -234,15 +239,15 @@ class Coalescer(Generic[Item, Result]):
         while len(items) < CROWD and call in self._under_way:
             await self._ended.wait()
 
-    async def _call(self, call: _Call, batch: _Batch[Item, Result]) -> None:
+    async def _call(self, call: _Call, batch: _Batch[Items, Result]) -> None:
         try:
             await self._flush(call[0], batch)
         finally:
             self._under_way.remove(call)
             self._ended.set()
 
-    async def _flush(self, topic: str, batch: _Batch[Item, Result]) -> None:
-        items = _items_of(batch)
+    async def _flush(self, topic: str, batch: _Batch[Items, Result]) -> None:
+        items = self._items_of(batch)
         try:
             results = await self._write(topic, items)
             if len(results) != len(items):
@@ -260,15 +265,14 @@ class Coalescer(Generic[Item, Result]):
             told = 0
             for share in batch:
                 end = told + len(share.items)
-                share.caller.tell(share.places, results[told:end])
+                share.caller.tell(share.first, results[told:end])
                 told = end
 
+    def _items_of(self, batch: _Batch[Items, Result]) -> Items:
+        return self._join([share.items for share in batch])
 
-def _items_of(batch: _Batch[Item, Result]) -> list[Item]:
-    return list(chain.from_iterable(share.items for share in batch))
 
-
-def _halves(batch: _Batch[Item, Result]) -> tuple[_Batch[Item, Result], _Batch[Item, Result]]:
+def _halves(batch: _Batch[Items, Result]) -> tuple[_Batch[Items, Result], _Batch[Items, Result]]:
     """Two parts, neither of them empty, of a batch of several items."""
     if len(batch) > 1:
         middle = len(batch) // 2
@@ -291,6 +295,6 @@ def _meet(call: _Call, other: _Call) -> bool:
     return call[0] == other[0] and not call[1].isdisjoint(other[1])
 
 
-def _fail(batch: _Batch[Item, Result], failure: RelayError) -> None:
+def _fail(batch: _Batch[Items, Result], failure: RelayError) -> None:
     for share in batch:
-        share.caller.tell(share.places, [failure] * len(share.items))
+        share.caller.tell(share.first, [failure] * len(share.items))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 import anyio
@@ -23,6 +24,7 @@ from relay.core.timers import (
     Condition,
     DeadLetter,
     NewTimer,
+    NewTimers,
     Page,
     Scheduled,
     StoredTimer,
@@ -31,7 +33,7 @@ from relay.core.timers import (
     content_size,
 )
 from relay.engine.clock import Clock, SystemClock
-from relay.engine.coalescer import Coalescer, Item, Result
+from relay.engine.coalescer import Coalescer, Items, Result
 from relay.engine.dispatcher import Dispatcher
 from relay.engine.janitor import Janitor
 from relay.engine.keeper import LeaseKeeper
@@ -98,14 +100,14 @@ class Engine:
         self._keeper = LeaseKeeper(
             self._sources, self._dispatcher, policies, self._link, self._clock, instruments
         )
-        self._schedules: Coalescer[NewTimer, Scheduled] = Coalescer(
-            partial(self._told, self._write), _content_size, attrgetter("timer_id"), self._clock
+        self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
+            partial(self._told, self._write), _sizes, attrgetter("timer_ids"), NewTimers.joined, self._clock
         )
         self._registry = Registry(topics, self._clock)
         self._lookout = Lookout(topics, self._registry.known, self._clock, self._with_standing)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
-        self._cancels: Coalescer[str, Change] = Coalescer(
-            partial(self._told, store.cancel), len, str, self._clock
+        self._cancels: Coalescer[list[str], Change] = Coalescer(
+            partial(self._told, store.cancel), partial(map, len), list, _chained, self._clock
         )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._promoters: dict[str, Promoter] = {}
@@ -151,35 +153,34 @@ class Engine:
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
         began = self._clock.now()
-        ((_, timer),), spans = self._tracing.schedule([(topic, timer)])
+        timers, spans = self._tracing.schedule({topic: NewTimers.of((timer,))})
         with spans:
-            result = await self._schedules.submit(topic, timer)
-        self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(0))
+            result = await self._schedules.submit(topic, timers[topic])
+        self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(topic, 0))
         if result.change is FULL:
             raise self._full(topic)
         return result
 
-    async def schedule_many(self, timers: Sequence[tuple[str, NewTimer]]) -> list[Scheduled | RelayError]:
-        """Store many; each has a result or an error of its own."""
+    async def schedule_many(self, timers: Mapping[str, NewTimers]) -> dict[str, list[Scheduled | RelayError]]:
+        """Store many, which are given by topic; each has a result or an error of its own."""
         began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
         with spans:
             results = await self._schedules.submit_many(timers)
-            for index, result in enumerate(results):
-                if isinstance(result, RelayError):
-                    spans.refused(index, result)
+            failed = {topic: _failed(some) for topic, some in results.items()}
+            for topic, failures in failed.items():
+                for place, failure in failures.items():
+                    spans.refused(topic, place, failure)
         took = self._clock.now() - began
-        answered = set()
-        for index, ((topic, _), result) in enumerate(zip(timers, results, strict=True)):
-            if isinstance(result, Scheduled):
-                answered.add(topic)
-                if result.change is FULL:
-                    results[index] = self._full(topic)
-        for topic in answered:
-            self._instruments.schedule_took(topic, took)
+        for topic, some in results.items():
+            if len(failed[topic]) < len(some):
+                self._instruments.schedule_took(topic, took)
+            for place, result in enumerate(some):
+                if isinstance(result, Scheduled) and result.change is FULL:
+                    some[place] = self._full(topic)
         return results
 
-    async def _write(self, topic: str, timers: Sequence[NewTimer]) -> list[Scheduled]:
+    async def _write(self, topic: str, timers: NewTimers) -> list[Scheduled]:
         results = await self._store.schedule(topic, timers, max_waiting=self._policies(topic).max_waiting)
         self._scheduled(topic, results)
         return results
@@ -198,7 +199,7 @@ class Engine:
     async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Change:
         """Remove a timer for which the condition holds; see `TimerStore.cancel`."""
         if condition == NO_CONDITION:
-            return await self._cancels.submit(topic, timer_id)
+            return await self._cancels.submit(topic, [timer_id])
         (change,) = await self._told(partial(self._store.cancel, condition=condition), topic, [timer_id])
         return change
 
@@ -211,9 +212,9 @@ class Engine:
 
     async def _told(
         self,
-        write: Callable[[str, Sequence[Item]], Awaitable[list[Result]]],
+        write: Callable[[str, Items], Awaitable[list[Result]]],
         topic: str,
-        items: Sequence[Item],
+        items: Items,
     ) -> list[Result]:
         """A producer's call, of whose fate the link is told like of any other."""
         try:
@@ -486,5 +487,14 @@ class Engine:
             self._promoters[topic].due_at(due)
 
 
-def _content_size(timer: NewTimer) -> int:
-    return content_size(timer.payload, timer.headers)
+def _sizes(timers: NewTimers) -> Iterable[int]:
+    return map(content_size, timers.payloads, timers.headers)
+
+
+def _chained(parts: Iterable[list[str]]) -> list[str]:
+    return list(chain.from_iterable(parts))
+
+
+def _failed(results: Sequence[Scheduled | RelayError]) -> dict[int, RelayError]:
+    """What failed, by its place."""
+    return {place: each for place, each in enumerate(results) if isinstance(each, RelayError)}

@@ -10,7 +10,7 @@ import base64
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from redis.asyncio import Redis
 
@@ -36,6 +36,7 @@ from relay.core.timers import (
     ClaimedTimers,
     Condition,
     NewTimer,
+    NewTimers,
     Page,
     Scheduled,
     StoredTimer,
@@ -93,13 +94,16 @@ class RedisStore:
         self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
     ) -> list[Scheduled]:
         """See `TimerStore.schedule`. One script call."""
-        args: list[bytes | str | int] = [self._keys.channel(topic), max_waiting]
-        for timer in timers:
-            content = envelope.encode(timer.payload, timer.headers, timer.content_type)
-            args += (timer.timer_id, _when(timer), content)
-        time, *others = await self._run("schedule", topic, *args)
+        columns = NewTimers.of(timers).columns()
+        timer_ids, payloads, dues, delays, headers, content_types, *terms = columns
+        whens = map(_when, dues, delays, *terms)
+        contents = map(envelope.encode, payloads, headers, content_types)
+        args = chain.from_iterable(zip(timer_ids, whens, contents, strict=True))
+        time, *others = await self._run("schedule", topic, self._keys.channel(topic), max_waiting, *args)
         now = int(time)
-        results = [Scheduled(_due(timer, now), _CREATED) for timer in timers]
+        results = [
+            Scheduled(_due(due, delay, now), _CREATED) for due, delay in zip(dues, delays, strict=True)
+        ]
         for place, word, score in zip(others[::3], others[1::3], others[2::3], strict=True):
             result = results[place - 1]
             result.change = _CHANGES[word]
@@ -220,26 +224,33 @@ def limit_words(limits: Limits) -> tuple[str | int, ...]:
     )
 
 
-def _when(timer: NewTimer) -> str:
+def _when(
+    due: int | None,
+    delay: int | None,
+    expires: int | None = None,
+    expires_after: int | None = None,
+    create: bool = False,
+    condition: Condition = NO_CONDITION,
+) -> str:
     """When, and on what terms; see `schedule.lua`."""
-    when = f"+{timer.delay or 0}" if timer.due is None else repr(to_score(timer.due))
-    if timer.expires is not None:
-        when += f";e{to_score(timer.expires)!r}"
-    elif timer.expires_after is not None:
-        when += f";x{timer.expires_after}"
-    if timer.create:
+    when = f"+{delay or 0}" if due is None else repr(to_score(due))
+    if expires is not None:
+        when += f";e{to_score(expires)!r}"
+    elif expires_after is not None:
+        when += f";x{expires_after}"
+    if create:
         when += ";c"
-    if timer.condition is not NO_CONDITION:
-        when += f";{_condition(timer.condition)}"
+    if condition is not NO_CONDITION:
+        when += f";{_condition(condition)}"
     return when
 
 
-def _due(timer: NewTimer, now: int) -> int:
+def _due(due: int | None, delay: int | None, now: int) -> int:
     """The due time that a script which ran at `now` gave it: the same sums, with the same roundings."""
-    due = now + (timer.delay or 0) if timer.due is None else timer.due
-    if due < EXACT:
-        return due
-    return from_score((now + float(timer.delay or 0)) / SECOND if timer.due is None else to_score(due))
+    instant = now + (delay or 0) if due is None else due
+    if instant < EXACT:
+        return instant
+    return from_score((now + float(delay or 0)) / SECOND if due is None else to_score(instant))
 
 
 def _condition(condition: Condition) -> str:
@@ -278,7 +289,7 @@ def _detail(settlement: Settlement) -> str | bytes:
     if verb is Verb.RESCHEDULE and settlement.again is not None:
         again = settlement.again
         stored = envelope.encode(again.payload, again.headers, again.content_type)
-        return f"{_when(again)};".encode() + (stored if settlement.new_content else b"")
+        return f"{_when(again.due, again.delay)};".encode() + (stored if settlement.new_content else b"")
     return ""
 
 

@@ -161,21 +161,22 @@ class DeliveryTrace:
 
 
 class Scheduling:
-    """The spans of one call that stores timers; they end with the block."""
+    """The spans of one call that stores timers, by topic and place; they end with the block."""
 
     __slots__ = ("_spans",)
 
-    def __init__(self, spans: Mapping[int, Span]) -> None:
+    def __init__(self, spans: Mapping[tuple[str, int], Span]) -> None:
         self._spans = spans
 
-    def context(self, index: int) -> SpanContext | None:
-        """The span of the timer at `index`, if it has one."""
-        return self._spans[index].get_span_context() if index in self._spans else None
+    def context(self, topic: str, place: int) -> SpanContext | None:
+        """The span of the topic's timer at this place, if it has one."""
+        span = self._spans.get((topic, place))
+        return None if span is None else span.get_span_context()
 
-    def refused(self, index: int, failure: RelayError) -> None:
-        """The timer at `index` was not stored."""
-        if index in self._spans:
-            fail(self._spans[index], type(failure).__name__, str(failure))
+    def refused(self, topic: str, place: int, failure: RelayError) -> None:
+        """The timer was not stored."""
+        if (span := self._spans.get((topic, place))) is not None:
+            fail(span, type(failure).__name__, str(failure))
 
     def __enter__(self) -> None:
         """Nothing happens: the spans are open."""

@@ -23,7 +23,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, Trace
 from relay import __version__
 from relay.core.errors import RelayError
 from relay.core.outcomes import Settled, Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, DeadLetter, NewTimer
+from relay.core.timers import Claim, ClaimedTimer, DeadLetter, NewTimers
 from relay.telemetry.context import TRACEPARENT, carrier, first_seen, flagged, parse, renamed
 from relay.telemetry.lineage import Namer, before, death
 from relay.telemetry.spans import (
@@ -49,11 +49,11 @@ UNTRACED = Scheduling({})
 
 @dataclass(slots=True)
 class _Begun:
-    """A schedule span, the headers that name it, and the timers that it serves."""
+    """A schedule span, the headers that name it, and the places of the timers that it serves."""
 
     span: Span
     named: dict[str, str]
-    timer_ids: list[str] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
 
 class Tracing:
@@ -86,40 +86,47 @@ class Tracing:
     # Schedule
 
     def schedule(
-        self, timers: Sequence[tuple[str, NewTimer]], *, batch: bool = False
-    ) -> tuple[Sequence[tuple[str, NewTimer]], Scheduling]:
-        """Begin the spans of a call: one for each topic and caller's context. Answers the timers to be
-        stored, whose headers name their span. A context that is malformed or not sampled stays."""
+        self, timers: Mapping[str, NewTimers], *, batch: bool = False
+    ) -> tuple[Mapping[str, NewTimers], Scheduling]:
+        """Begin the spans of a call, whose timers are given by topic: one for each topic and caller's
+        context. Answers the timers to be stored, whose headers name their span. A context that is malformed
+        or not sampled stays."""
         if self._tracer is None:
             return timers, UNTRACED
-        begun: dict[tuple[str, str], _Begun | None] = {}
-        spans: dict[int, Span] = {}
-        traced: list[tuple[str, NewTimer]] = []
-        for index, (topic, timer) in enumerate(timers):
-            parent = timer.headers.get(TRACEPARENT, "")
-            if parent and self._by_flag and not flagged(parent):
-                traced.append((topic, timer))
-                continue
-            if (topic, parent) not in begun:
-                begun[topic, parent] = self._begin(self._tracer, topic, timer)
-            group = begun[topic, parent]
-            if group is not None:
-                group.timer_ids.append(timer.timer_id)
-                spans[index] = group.span
-            traced.append((topic, timer if group is None else _naming(timer, group.named)))
-        if not spans:
-            return timers, UNTRACED
-        for group in begun.values():
-            if group is not None and batch:
-                group.span.set_attribute(COUNT, len(group.timer_ids))
-            elif group is not None:
-                group.span.set_attribute(TIMER_ID, group.timer_ids[0])
-        return traced, Scheduling(spans)
+        spans: dict[tuple[str, int], Span] = {}
+        named: dict[str, NewTimers] = {}
+        for topic, some in timers.items():
+            headers, begun = self._begin_all(self._tracer, topic, some.headers)
+            named[topic] = replace(some, headers=headers)
+            for each in begun:
+                if batch:
+                    each.span.set_attribute(COUNT, len(each.places))
+                else:
+                    each.span.set_attribute(TIMER_ID, some.timer_ids[each.places[0]])
+                spans.update(((topic, place), each.span) for place in each.places)
+        return (named, Scheduling(spans)) if spans else (timers, UNTRACED)
 
-    def _begin(self, tracer: Tracer, topic: str, timer: NewTimer) -> _Begun | None:
+    def _begin_all(
+        self, tracer: Tracer, topic: str, headers: Sequence[Mapping[str, str]]
+    ) -> tuple[list[Mapping[str, str]], list[_Begun]]:
+        """The timers' headers, in which those that are traced name their span; and these spans."""
+        renewed = list(headers)
+        begun: dict[str, _Begun | None] = {}
+        for place, each in enumerate(headers):
+            parent = each.get(TRACEPARENT, "")
+            if parent and self._by_flag and not flagged(parent):
+                continue
+            if parent not in begun:
+                begun[parent] = self._begin(tracer, topic, each)
+            if (group := begun[parent]) is not None:
+                group.places.append(place)
+                renewed[place] = renamed(each, group.named)
+        return renewed, [group for group in begun.values() if group is not None]
+
+    def _begin(self, tracer: Tracer, topic: str, headers: Mapping[str, str]) -> _Begun | None:
         context = NOWHERE
-        if TRACEPARENT in timer.headers:
-            producer = parse(timer.headers)
+        if TRACEPARENT in headers:
+            producer = parse(headers)
             if producer is None:
                 return None
             context = child_of(producer)
@@ -259,7 +266,3 @@ def _problem(settlement: Settlement) -> str:
             return "nack"
         case Verb.REJECT:
             return "reject"
-
-
-def _naming(timer: NewTimer, named: Mapping[str, str]) -> NewTimer:
-    return replace(timer, headers=renamed(timer.headers, named))

@@ -16,6 +16,10 @@ from relay.engine.coalescer import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTE
 from tests.engine.fake_clock import FakeClock, settle
 
 
+def chained(parts: Sequence[list[str]]) -> list[str]:
+    return [item for part in parts for item in part]
+
+
 class Store:
     """Writes strings; refuses `bad`, and does not return while `open` is not set."""
 
@@ -26,7 +30,12 @@ class Store:
         self.slow_from = 1
         self.error: Exception | None = None
         self.lost = 0
-        self.coalescer: Coalescer[str, str] = Coalescer(self.write, len, str, clock)
+        self.coalescer: Coalescer[list[str], str] = Coalescer(self.write, self.sizes, list, chained, clock)
+        self.weighed = 0
+
+    def sizes(self, items: Sequence[str]) -> list[int]:
+        self.weighed += len(items)
+        return [len(item) for item in items]
 
     async def write(self, topic: str, items: Sequence[str]) -> list[str]:
         self.calls.append((topic, list(items)))
@@ -58,7 +67,16 @@ async def running(clock: Clock) -> AsyncIterator[Store]:
 
 
 def call(store: Store, item: str, topic: str = "t") -> asyncio.Task[str]:
-    return asyncio.create_task(store.coalescer.submit(topic, item))
+    return asyncio.create_task(store.coalescer.submit(topic, [item]))
+
+
+async def submit(store: Store, items: Sequence[tuple[str, str]]) -> list[str | RelayError]:
+    """Those of each topic together; the results in the order of the items."""
+    topics: dict[str, list[str]] = {}
+    for topic, item in items:
+        topics.setdefault(topic, []).append(item)
+    results = {topic: iter(some) for topic, some in (await store.coalescer.submit_many(topics)).items()}
+    return [next(results[topic]) for topic, _ in items]
 
 
 async def test_concurrent_calls_share_store_calls(store: Store) -> None:
@@ -97,9 +115,9 @@ async def test_a_batch_is_one_caller() -> None:
     async with running(FakeClock()) as store:
         with anyio.fail_after(5):
             for size in (2, 50, 50, 99, 3):
-                await store.coalescer.submit_many([("t", "x")] * size)
-            await store.coalescer.submit_many([("t", "x"), ("u", "x"), ("t", "x")])
-            await store.coalescer.submit_many([("t", "x")] * 510)
+                await submit(store, [("t", "x")] * size)
+            await submit(store, [("t", "x"), ("u", "x"), ("t", "x")])
+            await submit(store, [("t", "x")] * 510)
             assert await call(store, "alone") == "ALONE"
     assert [len(items) for _, items in store.calls] == [2, 50, 50, 99, 3, 2, 1, 500, 10, 1]
 
@@ -109,7 +127,7 @@ async def test_batches_that_are_a_crowd_wait_for_nobody() -> None:
     async with running(FakeClock()) as store:
         for _ in range(3):
             half = [("t", "x")] * (CROWD // 2)
-            await asyncio.gather(store.coalescer.submit_many(half), store.coalescer.submit_many(half))
+            await asyncio.gather(submit(store, half), submit(store, half))
     assert [len(items) for _, items in store.calls] == [CROWD] * 3
 
 
@@ -166,7 +184,7 @@ async def test_a_call_carries_no_more_than_its_bytes(store: Store) -> None:
 
 async def test_a_bad_item_fails_alone(store: Store) -> None:
     """The others are written, in their order, in few calls."""
-    results = await store.coalescer.submit_many([("t", f"x{n}") for n in range(200)] + [("t", "bad")])
+    results = await submit(store, [("t", f"x{n}") for n in range(200)] + [("t", "bad")])
     assert results[:200] == [f"X{n}" for n in range(200)]
     assert isinstance(results[200], InvalidField)
     assert len(store.calls) < 30
@@ -219,7 +237,7 @@ async def test_a_caller_that_gives_up_before_the_call_is_left_out(store: Store) 
 async def test_a_caller_that_gives_up_while_its_call_waits_is_left_out(store: Store) -> None:
     """Also where its batch has been gathered, and waits for room or for an earlier one of its name."""
     store.open.clear()
-    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    first = asyncio.create_task(submit(store, crowd("a", "x")))
     await settle()
     gone, stays = call(store, "x"), call(store, "stays")
     await settle()
@@ -234,7 +252,7 @@ async def test_a_caller_that_gives_up_while_its_call_waits_is_left_out(store: St
 async def test_a_caller_that_gives_up_while_it_waits_for_a_name_makes_way(store: Store) -> None:
     """What waits behind it, of other topics, doesn't wait for the call that it waited for."""
     store.open.clear()
-    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    first = asyncio.create_task(submit(store, crowd("a", "x")))
     await settle()
     gone, other = call(store, "x"), call(store, "other", "another topic")
     await settle()
@@ -250,7 +268,7 @@ async def test_a_share_that_is_cut_keeps_its_order_and_its_places(store: Store) 
     """By items and by bytes; each caller has its own results."""
     half = "y" * (MAX_BYTES // 2)
     requests = [[f"a{n}" for n in range(700)], ["b", half, "c", half, half, "d"], ["e"] * 501]
-    callers = (store.coalescer.submit_many([("t", item) for item in items]) for items in requests)
+    callers = (submit(store, [("t", item) for item in items]) for items in requests)
     results = await asyncio.gather(*callers)
     assert results == [[item.upper() for item in items] for items in requests]
     assert store.written() == [item for items in requests for item in items]
@@ -259,23 +277,15 @@ async def test_a_share_that_is_cut_keeps_its_order_and_its_places(store: Store) 
 
 async def test_a_big_batch_is_weighed_once(store: Store) -> None:
     """And not what is left of it anew for each store call."""
-    weighed = 0
-
-    def size(item: str) -> int:
-        nonlocal weighed
-        weighed += 1
-        return len(item)
-
-    store.coalescer._size = size
     items = [("t", f"x{n}") for n in range(10_000)]
-    assert await store.coalescer.submit_many(items) == [item.upper() for _, item in items]
-    assert weighed == len(items)
+    assert await submit(store, items) == [item.upper() for _, item in items]
+    assert store.weighed == len(items)
 
 
 async def test_topics_that_alternate_go_apart(store: Store) -> None:
     """A request may name them in any order: a store call for each, and every caller has its own results."""
     items = [(f"t{n % 3}", f"x{n}") for n in range(300)]
-    assert await store.coalescer.submit_many(items) == [item.upper() for _, item in items]
+    assert await submit(store, items) == [item.upper() for _, item in items]
     assert [(topic, len(some)) for topic, some in store.calls] == [("t0", 100), ("t1", 100), ("t2", 100)]
 
 
@@ -284,7 +294,7 @@ async def test_a_store_that_answers_too_few_fails_its_callers_alone(
 ) -> None:
     """None waits for ever, and the next ones are served."""
     store.lost = 1
-    results = await store.coalescer.submit_many([("t", "a"), ("t", "b")])
+    results = await submit(store, [("t", "a"), ("t", "b")])
     assert ["1 results for 2 items" in str(result) for result in results] == [True, True]
     assert "failed unexpectedly" in caplog.text
     store.lost = 0
@@ -311,7 +321,7 @@ async def test_a_batch_whose_caller_gives_up_leaves_nothing_behind(
     store.open.clear()
     store.slow_from = 3
     items = [("t", "a")] * 501 + [("u", "b")]
-    batch = asyncio.create_task(store.coalescer.submit_many(items))
+    batch = asyncio.create_task(submit(store, items))
     await settle()
     assert [topic for topic, _ in store.calls] == ["t", "u", "t"], "u has failed, and t's last is awaited"
     batch.cancel()
@@ -326,7 +336,7 @@ async def test_a_batch_whose_caller_gives_up_leaves_nothing_behind(
 
 async def test_a_batch_speaks_of_several_topics(store: Store) -> None:
     """One call each, results in the order of the request."""
-    results = await store.coalescer.submit_many([("t", "a"), ("u", "b"), ("t", "c")])
+    results = await submit(store, [("t", "a"), ("u", "b"), ("t", "c")])
     assert results == ["A", "B", "C"]
     assert store.calls == [("t", ["a", "c"]), ("u", ["b"])]
 
@@ -351,7 +361,7 @@ def crowd(first: str, *more: str) -> list[tuple[str, str]]:
 async def test_big_batches_overlap(store: Store) -> None:
     """The next one is on its way while the store is at the one before; not a third."""
     store.open.clear()
-    tasks = [asyncio.create_task(store.coalescer.submit_many(crowd(name))) for name in "abc"]
+    tasks = [asyncio.create_task(submit(store, crowd(name))) for name in "abc"]
     await settle()
     assert len(store.calls) == AT_ONCE == 2
     store.open.set()
@@ -362,7 +372,7 @@ async def test_big_batches_overlap(store: Store) -> None:
 async def test_small_batches_gather_while_a_big_one_is_under_way(store: Store) -> None:
     """One of them overlaps it; what comes then shares the next call."""
     store.open.clear()
-    big = asyncio.create_task(store.coalescer.submit_many(crowd("a")))
+    big = asyncio.create_task(submit(store, crowd("a")))
     small = [call(store, "b")]
     await settle()
     small += [call(store, name) for name in "cd"]
@@ -377,8 +387,8 @@ async def test_small_batches_gather_while_a_big_one_is_under_way(store: Store) -
 async def test_timers_of_one_name_never_overtake_each_other(store: Store, later: list[str]) -> None:
     """The later one stands: its call begins when the earlier one's has ended, whatever else is free."""
     store.open.clear()
-    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
-    again = asyncio.create_task(store.coalescer.submit_many([("t", name) for name in later]))
+    first = asyncio.create_task(submit(store, crowd("a", "x")))
+    again = asyncio.create_task(submit(store, [("t", name) for name in later]))
     await settle()
     assert len(store.calls) == 1
     store.open.set()
@@ -390,7 +400,7 @@ async def test_one_request_names_a_timer_twice(store: Store) -> None:
     """In two of its store calls, and in a third one that need not wait."""
     store.open.clear()
     items = [*crowd("a", "x"), *crowd("b", "x"), *crowd("c")]
-    request = asyncio.create_task(store.coalescer.submit_many(items))
+    request = asyncio.create_task(submit(store, items))
     await settle()
     assert len(store.calls) == 1
     store.open.set()
@@ -401,7 +411,7 @@ async def test_one_request_names_a_timer_twice(store: Store) -> None:
 async def test_a_name_on_another_topic_is_another_timer(store: Store) -> None:
     """Nobody waits for it."""
     store.open.clear()
-    first = asyncio.create_task(store.coalescer.submit_many(crowd("a", "x")))
+    first = asyncio.create_task(submit(store, crowd("a", "x")))
     other = call(store, "x", "u")
     await settle()
     assert [topic for topic, _ in store.calls] == ["t", "u"]
@@ -413,7 +423,7 @@ async def test_a_big_batch_that_fails_makes_room(store: Store) -> None:
     """Its callers hear of it, and its names are free."""
     store.error = StoreUnavailable("away")
     for _ in range(AT_ONCE + 1):
-        failed = await store.coalescer.submit_many(crowd("a"))
+        failed = await submit(store, crowd("a"))
         assert {type(result) for result in failed} == {StoreUnavailable}
     store.error = None
-    assert await store.coalescer.submit_many(crowd("a")) == [item.upper() for _, item in crowd("a")]
+    assert await submit(store, crowd("a")) == [item.upper() for _, item in crowd("a")]

@@ -14,7 +14,7 @@ from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.outcomes import Verb
 from relay.core.policy import Policies
 from relay.core.ports import TopicStore
-from relay.core.timers import Change, NewTimer, Scheduled
+from relay.core.timers import Change, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -64,7 +64,8 @@ async def test_what_is_stored_for_a_caller_who_has_gone(world: World, batch: boo
     app = await world.app()
     stored = world.store.hold("schedule", after=True)
     timer = NewTimer("a", b"x", delay=2_000_000)
-    call = world.engine.schedule_many([(TOPIC, timer)]) if batch else world.engine.schedule(TOPIC, timer)
+    many = {TOPIC: NewTimers.of([timer])}
+    call = world.engine.schedule_many(many) if batch else world.engine.schedule(TOPIC, timer)
     gone = asyncio.ensure_future(call)
     await settle()
     assert stored.reached
@@ -77,17 +78,17 @@ async def test_what_is_stored_for_a_caller_who_has_gone(world: World, batch: boo
 
 async def test_a_batch_answers_each_timer_by_itself(world: World) -> None:
     """Over several topics, with a bad one and an id that comes twice: the later one stands."""
+    timers = [
+        NewTimer("x", b"1", delay=0),
+        NewTimer("bad", b"3", delay=10**18),
+        NewTimer("x", b"4", delay=0),
+    ]
     results = await world.engine.schedule_many(
-        [
-            ("a", NewTimer("x", b"1", delay=0)),
-            ("b", NewTimer("x", b"2", delay=0)),
-            ("a", NewTimer("bad", b"3", delay=10**18)),
-            ("a", NewTimer("x", b"4", delay=0)),
-        ]
+        {"a": NewTimers.of(timers), "b": NewTimers.of([NewTimer("x", b"2", delay=0)]), "c": NewTimers.of([])}
     )
-    changes = [getattr(result, "change", None) for result in results]
-    assert changes == [Change.CREATED, Change.CREATED, None, Change.REPLACED]
-    assert isinstance(results[2], InvalidField)
+    changes = {topic: [getattr(each, "change", None) for each in some] for topic, some in results.items()}
+    assert changes == {"a": [Change.CREATED, None, Change.REPLACED], "b": [Change.CREATED], "c": []}
+    assert isinstance(results["a"][1], InvalidField)
     stored = await world.get("x", "a")
     assert stored is not None
     assert stored.payload == b"4"

@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import StoreUnavailable, TopicFull
 from relay.core.outcomes import Again, Reason, Settlement, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
-from relay.core.timers import Change, Claim, ClaimedTimers, Condition, NewTimer, Scheduled
+from relay.core.timers import Change, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -224,11 +224,12 @@ async def test_a_full_topic_refuses_new_timers_only(world: World) -> None:
     with pytest.raises(TopicFull, match="max_waiting"):
         await world.schedule("c", delay=60.0)
     await world.schedule("b", delay=30.0)
+    known, new = NewTimer("a", b"", delay=0), NewTimer("d", b"", delay=0)
     results = await world.engine.schedule_many(
-        [(TOPIC, NewTimer(name, b"", delay=0)) for name in ("a", "d")]
-        + [("other", NewTimer("d", b"", delay=0))]
+        {TOPIC: NewTimers.of([known, new]), "other": NewTimers.of([new])}
     )
-    assert [type(result) for result in results] == [Scheduled, TopicFull, Scheduled]
+    assert [type(result) for result in results[TOPIC]] == [Scheduled, TopicFull]
+    assert [type(result) for result in results["other"]] == [Scheduled]
     assert set(await world.stored()) == {"a", "b"}
 
 

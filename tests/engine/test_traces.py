@@ -14,7 +14,7 @@ from opentelemetry.trace import StatusCode
 
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer, NewTimers
 from relay.engine.engine import Engine
 from relay.telemetry.otlp import LinksDecide
 from relay.telemetry.traces import LONG, Tracing
@@ -249,8 +249,8 @@ async def test_schedule(world: World, engine: Engine, spans: Spans) -> None:
 async def test_a_batch(engine: Engine, spans: Spans) -> None:
     """One span for each topic and context."""
     timers = [NewTimer(str(n), b"x", delay=10**9, headers=SAMPLED) for n in range(3)]
-    named = [(TOPIC, timer) for timer in timers]
-    await engine.schedule_many([*named, ("u", timers[0]), (TOPIC, NewTimer("3", b"x", delay=10**9))])
+    untraced = NewTimer("3", b"x", delay=10**9)
+    await engine.schedule_many({TOPIC: NewTimers.of([*timers, untraced]), "u": NewTimers.of(timers[:1])})
     counts = [(span.attributes or {})["messaging.batch.message_count"] for span in spans.named("schedule")]
     assert counts == [3, 1]
     assert spans.names() == ["schedule"] * 3
@@ -260,7 +260,8 @@ async def test_a_schedule_that_fails(world: World, engine: Engine, spans: Spans)
     world.store.fail("schedule", StoreFull())
     with pytest.raises(StoreFull):
         await engine.schedule(TOPIC, NewTimer("1", b"x", delay=0))
-    (result,) = await engine.schedule_many([(TOPIC, NewTimer("1", b"x", delay=0))])
+    many = {TOPIC: NewTimers.of([NewTimer("1", b"x", delay=0)])}
+    ((result,),) = (await engine.schedule_many(many)).values()
     assert isinstance(result, StoreFull)
     assert [said(span)[0] for span in spans.named("schedule")] == ["StoreFull", "StoreFull"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from relay.core.errors import InvalidField
@@ -39,7 +37,7 @@ CREATED, REPLACED, UNCHANGED = Change.CREATED, Change.REPLACED, Change.UNCHANGED
 
 
 def new(timer_id: str = "a", due: int = NOW + SECOND, **options: object) -> NewTimer:
-    return replace(NewTimer(timer_id, b"new", due), **options)  # type: ignore[arg-type]
+    return NewTimer(timer_id, b"new", due)._replace(**options)  # type: ignore[arg-type]
 
 
 async def schedule(bench: Bench, *timers: NewTimer, max_waiting: int = 0) -> list[Scheduled]:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, Decision
 from opentelemetry.trace import Link, SpanContext, TraceFlags
 
 from relay.core.errors import RelayError
-from relay.core.timers import NewTimer
+from relay.core.timers import NewTimer, NewTimers
 from relay.telemetry.context import carrier, first_seen, flagged, parse, renamed
 from relay.telemetry.logs import set_up_logs
 from relay.telemetry.otlp import Exporting, LinksDecide
@@ -205,7 +205,7 @@ def collector() -> Iterator[Collector]:
 
 
 def one_span(exporting: Exporting) -> None:
-    timers = [("orders", NewTimer("1", b"x", delay=0))]
+    timers = {"orders": NewTimers.of([NewTimer("1", b"x", delay=0)])}
     _, spans = exporting.tracing.schedule(timers)
     with spans:
         pass

@@ -106,12 +106,15 @@ class MemoryService:
         limit = self._policy.max_payload_bytes
         columns = Columns(request, limit, dict(tracing.inject()), create=create)
         response = pb.ScheduleColumnsResponse()
-        for new in columns.read(slice(None)):
-            try:
-                tell(response, [self._put(topic, new) if isinstance(new, NewTimer) else new])
-            except RelayError as failure:
-                tell(response, [failure])
+        columns.read(slice(0, len(request.timer_ids)))
+        tell(response, columns.outcomes([self._outcome(topic, new) for new in columns.timers]))
         return response
+
+    def _outcome(self, topic: str, new: NewTimer) -> Scheduled | RelayError:
+        try:
+            return self._put(topic, new)
+        except RelayError as failure:
+            return failure
 
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         topic, timer_id = _names(request)

@@ -1,0 +1,1 @@
+"""What gRPC and HTTP share: requests as values, and results as messages."""
