@@ -227,12 +227,14 @@ class ScheduleResult(NamedTuple):
     >>> for result in await client.schedule_batch(timers):      # doctest: +SKIP
     ...     if result.error is not None:
     ...         print(result.timer_id, result.error)
+
+    It is a tuple because that is quick to make. Read it by its names: what it has beside them may change.
     """
 
     timer_id: str
     error: errors.CallError | None = None
     told: timer_service_pb2.ScheduleResponse | _Told | None = None
-    """What `timer` is read from."""
+    """What `timer` is read from; not for others."""
 
     def __repr__(self) -> str:
         return f"ScheduleResult(timer_id={self.timer_id!r}, error={self.error!r})"

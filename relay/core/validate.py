@@ -36,8 +36,8 @@ def name(field: str, value: str) -> str:
 
 
 def plain_names(values: Sequence[str]) -> bool:
-    """Whether all of them are names of the usual kind, at a fifth of what `name` takes for each. False says
-    nothing about any."""
+    """Whether there are any, and all are names of the usual kind, at a fifth of what `name` takes for each.
+    False says nothing about any of them."""
     lengths = [len(value) for value in values]
     fit = min(lengths, default=0) > 0 and max(lengths) <= MAX_NAME_BYTES
     return fit and _PLAIN.fullmatch("".join(values)) is not None
@@ -91,7 +91,7 @@ def delay(value: int, field: str = "delay") -> int:
 
 
 def times(values: Sequence[int]) -> bool:
-    """Whether `due` and `delay` would take all of them."""
+    """Whether `due` and `delay` would take all of them, which are not none."""
     return min(values) >= 0 and max(values) <= LATEST
 
 

@@ -89,7 +89,7 @@ class Leases(Sequence["Lease"]):
     def __getitem__(self, place: slice) -> Leases: ...
 
     def __getitem__(self, place: int | slice) -> Lease | Leases:
-        """One of them; or some, as leases of their own. All of them are these."""
+        """One of them; or some, as leases of their own. A slice of all answers this very object."""
         if isinstance(place, slice):
             whole = place.indices(len(self)) == (0, len(self), 1)
             return self if whole else self._picked(itemgetter(place))
@@ -100,10 +100,10 @@ class Leases(Sequence["Lease"]):
         return self._picked(lambda column: [column[place] for place in places])
 
     def _picked(self, pick: Callable[[Sequence[Any]], list[Any]]) -> Leases:
-        traces = self.traces
-        if traces:
+        traces: dict[int, DeliveryTrace] = {}
+        if self.traces:
             picked = enumerate(pick(range(len(self))))
-            traces = {place: traces[before] for place, before in picked if before in traces}
+            traces = {place: self.traces[before] for place, before in picked if before in self.traces}
         return Leases(
             self.topic,
             self.timers.picked(pick),

@@ -236,12 +236,12 @@ class Settler:
     ) -> None:
         ends: list[tuple[DeliveryTrace, Settlement, Settled]] = [
             (
-                lease[0].traces[lease[1]],
+                trace,
                 end.settlement or Settlement(lease.timer_id, lease.nonce, Verb.ACK),
                 Verdict.OK if lease in self._tried else result,
             )
             for (lease, end), result in zip(batch.items(), results, strict=True)
-            if lease[1] in lease[0].traces  # in place: hardly any has one
+            if (trace := lease.leases.traces.get(lease.place)) is not None  # in place: hardly any has one
         ]
         if ends:
             self._tracing.settled(topic, began, ends, count=len(batch), error=error)

@@ -118,8 +118,13 @@ class MasterPool(ConnectionPool):
         self._free.release()
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
-        """As in redis-py: called with each connection that is handed out."""
-        if connection in self._outdated:
+        """As in redis-py: called with each connection that is handed out.
+
+        redis-py finds out that a server has closed an idle one, but not that the line was reset.
+        """
+        writer = connection._writer  # noqa: SLF001  (there is no other way to know)
+        lost = writer is not None and writer.is_closing()
+        if lost or connection in self._outdated:
             self._outdated.discard(connection)
             await connection.disconnect(nowait=True)
         await super().ensure_connection(connection)
@@ -134,12 +139,15 @@ class Client(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """As in redis-py."""
+        if self.single_connection_client:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         pool = self.connection_pool
         connection = await pool.get_connection()
         try:
-            # What the kernel does not take at once lies with asyncio: a command at most for each connection.
-            # So nobody waits until it is written, but for the answer.
-            connection._writer.writelines(connection.pack_command(*args))  # noqa: SLF001  (it has no other way in)
+            # What the kernel does not take at once lies with asyncio, since nobody waits until it is written,
+            # but for the answer. `write` says nothing of a line that is lost, and reading does; `writelines`
+            # of Python 3.12 fails in ways of its own.
+            connection._writer.write(b"".join(connection.pack_command(*args)))  # noqa: SLF001  (it has no other way in)
             return await self.parse_response(connection, args[0], **options)
         finally:
             await pool.release(connection)

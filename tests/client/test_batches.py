@@ -299,6 +299,12 @@ async def test_another_error_is_the_calls(relay: ScriptedRelay, client: RelayCli
     assert [name for name, _ in relay.calls] == ["ScheduleColumns"]
 
 
+def test_a_result_shows_no_more_than_its_name_and_its_error() -> None:
+    """In a log as anywhere: what the relay said of a timer is long."""
+    told = pb.ScheduleResponse(replaced=True)
+    assert repr(ScheduleResult("id", None, told)) == "ScheduleResult(timer_id='id', error=None)"
+
+
 def test_a_payload_that_changes_later() -> None:
     """What was checked is what is sent."""
     buffer = bytearray(b"first")

@@ -14,7 +14,7 @@ from opentelemetry.trace import StatusCode
 
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
-from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer, NewTimers
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer, NewTimers, StoredTimer
 from relay.engine.engine import Engine
 from relay.telemetry.otlp import LinksDecide
 from relay.telemetry.traces import LONG, Tracing
@@ -108,6 +108,26 @@ async def test_outcomes(
     assert parent(deliver) == parent(spans.one("claim")) == int("b" * 16, 16)
     traces = [record.__dict__["trace_id"] for record in caplog.records if hasattr(record, "trace_id")]
     assert traces == (["a" * 32] if error else [])
+
+
+async def test_a_claim_of_traced_timers_and_others(world: World, engine: Engine, spans: Spans) -> None:
+    """Each span is that of its own timer, and ends with it, in whatever order they end."""
+    for name in "abcde":
+        await put(world, name, headers=SAMPLED if name in "bd" else UNSAMPLED if name == "c" else {})
+    application = await app(world, engine)
+    leases = {lease.timer_id: lease for lease in application.take()}
+    assert sorted(leases) == [*"abcde"]
+    named = [
+        name for name, lease in leases.items() if lease.timer.headers.get("traceparent", "").endswith("-01")
+    ]
+    assert sorted(named) == ["b", "d"]
+    for name in "ecdab":
+        application.end(leases[name], Verb.ACK)
+        await settle()
+        ended = [
+            span.attributes["messaging.message.id"] for span in spans.named("deliver") if span.attributes
+        ]
+        assert ended == [each for each in "db" if each in "ecdab"[: "ecdab".index(name) + 1]]
 
 
 async def test_a_stream_that_breaks(world: World, engine: Engine, spans: Spans) -> None:
@@ -246,14 +266,36 @@ async def test_schedule(world: World, engine: Engine, spans: Spans) -> None:
     assert len(spans.named("schedule")) == 1
 
 
-async def test_a_batch(engine: Engine, spans: Spans) -> None:
-    """One span for each topic and context."""
-    timers = [NewTimer(str(n), b"x", delay=10**9, headers=SAMPLED) for n in range(3)]
-    untraced = NewTimer("3", b"x", delay=10**9)
-    await engine.schedule_many({TOPIC: NewTimers.of([*timers, untraced]), "u": NewTimers.of(timers[:1])})
-    counts = [(span.attributes or {})["messaging.batch.message_count"] for span in spans.named("schedule")]
-    assert counts == [3, 1]
+async def test_a_batch(world: World, engine: Engine, spans: Spans) -> None:
+    """One span for each topic and context, which the headers of its own timers name."""
+    sampled = [NewTimer(name, b"x", delay=10**9, headers=SAMPLED) for name in "acd"]
+    others = [NewTimer("b", b"x", delay=10**9), NewTimer("e", b"x", delay=10**9, headers=UNSAMPLED)]
+    mixed = NewTimers.of(sorted([*sampled, *others], key=lambda timer: timer.timer_id))
+    await engine.schedule_many({TOPIC: mixed, "u": NewTimers.of(sampled[:1])})
+    counts = dict(map(counted, spans.named("schedule")))
+    assert sorted(counts.values()) == [1, 3]
     assert spans.names() == ["schedule"] * 3
+    named = {name: (await stored(world, name)).headers["traceparent"][3:-3] for name in "abcde"}
+    assert named["a"] == named["c"] == named["d"]
+    assert counts[named["a"]] == 3
+    assert named["a"].startswith("a" * 32)
+    assert counts[named["b"]] == 1
+    assert not named["b"].startswith("a" * 32)
+    assert named["e"] in UNSAMPLED["traceparent"]
+
+
+def counted(span: ReadableSpan) -> tuple[str, int]:
+    """How a timer's headers name it, and how many timers it is of."""
+    assert span.attributes is not None
+    count = span.attributes["messaging.batch.message_count"]
+    assert isinstance(count, int)
+    return f"{span.context.trace_id:032x}-{span.context.span_id:016x}", count
+
+
+async def stored(world: World, name: str) -> StoredTimer:
+    timer = await world.get(name)
+    assert timer is not None
+    return timer
 
 
 async def test_a_schedule_that_fails(world: World, engine: Engine, spans: Spans) -> None:

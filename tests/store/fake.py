@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -53,6 +55,7 @@ class Line:
         self.losing = False
         self.deaf = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: list[asyncio.StreamWriter] = []
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -66,7 +69,17 @@ class Line:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.sleep(0)  # let the transports close
 
+    def reset(self) -> None:
+        """Every connection is lost at once, as when a machine between the two has forgotten it: what comes by
+        it is refused, and its end is never told."""
+        for writer in self._clients:
+            linger = struct.pack("ii", 1, 0)  # so that closing sends RST instead of FIN
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+        self._clients.clear()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.append(writer)
         upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self.port)
         self._tasks.add(asyncio.ensure_future(self._there(reader, upstream)))
         self._tasks.add(asyncio.ensure_future(self._back(upstream_reader, writer, upstream)))
@@ -75,9 +88,9 @@ class Line:
         try:
             with suppress(OSError):
                 while data := await reader.read(1 << 16):
+                    self.sent += data
                     if self.deaf:
                         await asyncio.Event().wait()
-                    self.sent += data
                     upstream.write(data)
                     await upstream.drain()
         finally:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -32,6 +33,15 @@ async def connected(url: str, *, connections: int, timeout: float = 20.0) -> Asy
 async def until_blocked(valkey: RunningServer, clients: int) -> None:
     with valkey.client() as client, anyio.fail_after(20):
         while client.info("clients")["blocked_clients"] != clients:
+            await checkpoint()
+
+
+async def until_lost(connection: AbstractConnection) -> None:
+    """As asyncio knows it, while the connection itself does not."""
+    writer = connection._writer
+    assert writer is not None
+    with anyio.fail_after(20):
+        while not writer.is_closing():
             await checkpoint()
 
 
@@ -151,6 +161,78 @@ async def test_the_server_hangs_up_on_an_idle_connection(valkey: RunningServer) 
         assert await redis.client_id() != before
 
 
+async def test_idle_connections_are_reset(valkey: RunningServer) -> None:
+    """The next calls make others, and fail for nobody: asyncio knows, and redis-py doesn't ask."""
+    line = Line(valkey.port)
+    async with line.open() as url, connected(url, connections=2) as redis:
+        pool = redis.connection_pool
+        idle = [await pool.get_connection() for _ in range(2)]
+        for connection in idle:
+            await pool.release(connection)
+        line.reset()
+        for connection in idle:
+            await until_lost(connection)
+        for _ in range(4):
+            assert await redis.ping()
+
+
+async def test_a_connection_is_reset_under_a_call(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Whoever waits for an answer hears of it, and the next call makes another connection."""
+    line = Line(valkey.port)
+    async with line.open() as url, connected(url, connections=1) as redis:
+
+        async def wait() -> None:
+            with pytest.raises(RedisConnectionError):
+                await redis.execute_command("BLPOP", keyspace.topic(), 0)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await until_blocked(valkey, 1)
+            line.reset()
+        assert await redis.ping()
+
+
+async def test_a_connection_is_lost_as_a_command_is_about_to_go(
+    valkey: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the connection and the command: the call fails as any whose connection breaks."""
+    line = Line(valkey.port)
+    async with line.open() as url, connected(url, connections=1) as redis:
+        assert await redis.ping()
+        pool = redis.connection_pool
+        ensured = pool.ensure_connection
+
+        async def unlucky(connection: AbstractConnection) -> None:
+            await ensured(connection)
+            line.reset()
+            await until_lost(connection)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "ensure_connection", unlucky)
+            for _ in range(3):
+                with pytest.raises(RedisConnectionError):
+                    await redis.ping()
+        assert await redis.ping()
+
+
+async def test_a_first_command_is_cancelled_as_its_connection_begins(valkey: RunningServer) -> None:
+    """The server says nothing to its greeting: who gives up leaves his place to the next one."""
+    line = Line(valkey.port)
+    line.deaf = True
+    async with line.open() as url, connected(url, connections=1) as redis:
+        for _ in range(3):
+            async with anyio.create_task_group() as group:
+                group.start_soon(redis.execute_command, "PING")
+                with anyio.fail_after(20):
+                    while not line.sent:
+                        await checkpoint()
+                group.cancel_scope.cancel()
+            line.sent = b""
+        line.deaf = False
+        with anyio.fail_after(5):
+            assert await redis.ping()
+
+
 async def test_a_server_that_no_longer_reads(valkey: RunningServer) -> None:
     """A command that it never takes is over in time, and the next one gets a connection of its own."""
     line = Line(valkey.port)
@@ -161,3 +243,12 @@ async def test_a_server_that_no_longer_reads(valkey: RunningServer) -> None:
             await redis.execute_command("ECHO", bytes(32 << 20))
         line.deaf = False
         assert await redis.client_id() != before
+
+
+async def test_a_client_with_a_connection_of_its_own(valkey: RunningServer) -> None:
+    """What it does to that connection, it does to no other."""
+    async with connected(valkey.url, connections=2) as redis, redis.client() as own:
+        await own.execute_command("SELECT", 5)
+        assert b" db=5 " in await own.execute_command("CLIENT", "INFO")
+        for _ in range(2):
+            assert b" db=0 " in await redis.execute_command("CLIENT", "INFO")
