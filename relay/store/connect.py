@@ -176,6 +176,8 @@ def guess(url: str, trouble: str) -> str:
             "; does the server want a client certificate? Then name one in redis.url, with ssl_certfile "
             "and ssl_keyfile"
         )
+    if closed and tls is not None:
+        return "; does the server refuse the client certificate? It may trust another CA, or want a newer one"
     if tls is not None and re.search("Timeout connecting|no answer", trouble):
         return "; does the server speak TLS on this port? Otherwise redis.url begins with redis://"
     return ""

@@ -86,6 +86,10 @@ _TLS_ADVICE = {
     "certificate has expired": "the server's certificate has expired: renew it, and restart the server",
     "not yet valid": "the server's certificate is not valid yet: compare the clocks",
     "mismatch": "the server's certificate is for another host: name in redis.url one that it lists",
+    "does not include key usage": "the CA's certificate doesn't say what it is for, as Python 3.13 wants it "
+    "to: renew it with keyUsage=critical,keyCertSign,cRLSign",
+    "missing authority key identifier": "the server's certificate doesn't name its CA's key, as Python "
+    "3.13 wants it to: renew it with authorityKeyIdentifier=keyid",
     "certificate verify failed": "no CA that is trusted here has signed the server's certificate: name that "
     "CA's file in redis.url, with ssl_ca_certs",
     "certificate_required": "the server wants a client certificate: name one in redis.url, with ssl_certfile "

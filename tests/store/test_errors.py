@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import ssl
 from collections.abc import Callable
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
@@ -29,6 +32,26 @@ UNAVAILABLE = [
     "TRYAGAIN Multiple keys request during rehashing of slot",
     "READONLY You can't write against a read only replica. script: abc, on @user_script:1.",
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("certificate verify failed: CA cert does not include key usage extension", "keyUsage=critical"),
+        ("certificate verify failed: Missing Authority Key Identifier", "authorityKeyIdentifier=keyid"),
+        ("certificate verify failed: unable to get local issuer certificate", "with ssl_ca_certs"),
+        ("TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", "does not trust the client certificate"),
+        (
+            "SSLV3_ALERT_CERTIFICATE_EXPIRED] sslv3 alert",
+            "the client certificate that redis.url names has expired",
+        ),
+    ],
+)
+async def test_what_openssl_says(text: str, advice: str) -> None:
+    """With what to do about it, and its own words."""
+    with pytest.raises(StoreUnavailable, match=re.escape(text)) as caught, translated_errors():
+        raise RedisConnectionError("Error 1 connecting") from ssl.SSLError(1, f"[SSL: {text}")
+    assert advice in str(caught.value)
 
 
 async def outcome_of(answer: Callable[[bytes], bytes | None]) -> BaseException:

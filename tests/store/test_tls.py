@@ -123,7 +123,9 @@ async def test_client_certificates(authority: Authority, good: Pair, files: Path
             (old, "the client certificate that redis.url names has expired"),
         ):
             said = await start(f"{url}&ssl_certfile={pair.certificate}&ssl_keyfile={pair.key}")
-            assert words in said, said
+            # The server says why and hangs up; with what it has not read, its last words may be lost.
+            unheard = "reset by peer" in said and "does the server refuse the client certificate?" in said
+            assert words in said or unheard, said
 
 
 async def test_the_wrong_port(authority: Authority, good: Pair) -> None:
