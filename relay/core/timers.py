@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from relay.core.dispatch import Standing
@@ -20,7 +21,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class ByColumns(Sequence[Row]):
-    """Many of a kind, a list for each field of a `ROW`: all lists are equally long.
+    """Many timers of a kind, a list for each field of a `ROW`: all lists are equally long.
 
     Calls bring hundreds, and most of what happens to them happens to all of them in the same way. An object
     for each would be most of the work.
@@ -28,13 +29,14 @@ class ByColumns(Sequence[Row]):
 
     __slots__: tuple[str, ...] = ()
     ROW: ClassVar[Any]
+    timer_ids: list[str]
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
         """The same by columns."""
         if isinstance(rows, cls):
             return rows
-        columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
+        columns = list(map(list, zip(*rows, strict=True)))
         return cls(*(columns or ([] for _ in cls.ROW._fields)))
 
     @classmethod
@@ -45,9 +47,9 @@ class ByColumns(Sequence[Row]):
         columns = zip(*(part.columns() for part in parts), strict=True)
         return cls(*(list(chain.from_iterable(column)) for column in columns))
 
-    def columns(self) -> list[list[Any]]:
+    def columns(self) -> tuple[list[Any], ...]:
         """The lists, in the order of the fields."""
-        return [getattr(self, name) for name in self.__slots__]
+        return _columns_of(type(self))(self)
 
     def picked(self, pick: Callable[[list[Any]], list[Any]]) -> Self:
         """Some of them; `pick` answers theirs of each column."""
@@ -69,7 +71,12 @@ class ByColumns(Sequence[Row]):
         return map(self.ROW._make, zip(*self.columns(), strict=True))
 
     def __len__(self) -> int:
-        return len(getattr(self, self.__slots__[0]))
+        return len(self.timer_ids)
+
+
+@cache
+def _columns_of(kind: type[ByColumns[Any]]) -> Callable[[object], tuple[list[Any], ...]]:
+    return attrgetter(*kind.__slots__)
 
 
 class TimerState(Enum):

@@ -130,7 +130,9 @@ class Coalescer(Generic[Items, Result]):
 
     async def submit(self, topic: str, items: Items) -> Result:
         """Write a single item; raises what the store raised."""
-        ((result,),) = (await self.submit_many({topic: items})).values()
+        caller: _Caller[Result] = _Caller(1)
+        self._queue(topic).append(_Share(caller, 0, items))
+        (result,) = await self._told(caller, 1)
         if isinstance(result, RelayError):
             raise result
         return result
@@ -211,7 +213,7 @@ class Coalescer(Generic[Items, Result]):
         """The first one, or what of it goes into so many items and bytes, the last one perhaps not wholly;
         and how many bytes it has."""
         share = queue.popleft()
-        some = share.items[:most]
+        some = share.items if len(share.items) <= most else share.items[:most]
         fitting, weight = len(some), sum(self._sizes(some))
         if weight > room:
             sums = list(accumulate(self._sizes(some)))
@@ -235,19 +237,18 @@ class Coalescer(Generic[Items, Result]):
                 break
             await self._ended.wait()
         self._under_way.append(call)
-        tasks.start_soon(self._call, call, batch)
+        tasks.start_soon(self._call, call, batch, items)
         while len(items) < CROWD and call in self._under_way:
             await self._ended.wait()
 
-    async def _call(self, call: _Call, batch: _Batch[Items, Result]) -> None:
+    async def _call(self, call: _Call, batch: _Batch[Items, Result], items: Items) -> None:
         try:
-            await self._flush(call[0], batch)
+            await self._flush(call[0], batch, items)
         finally:
             self._under_way.remove(call)
             self._ended.set()
 
-    async def _flush(self, topic: str, batch: _Batch[Items, Result]) -> None:
-        items = self._items_of(batch)
+    async def _flush(self, topic: str, batch: _Batch[Items, Result], items: Items) -> None:
         try:
             results = await self._write(topic, items)
             if len(results) != len(items):
@@ -255,7 +256,7 @@ class Coalescer(Generic[Items, Result]):
         except RelayError as failure:
             if len(items) > 1 and isinstance(failure, InvalidField):
                 for half in _halves(batch):
-                    await self._flush(topic, half)
+                    await self._flush(topic, half, self._items_of(half))
             else:
                 _fail(batch, failure)
         except Exception as failure:
