@@ -51,7 +51,7 @@ test-core: .venv/stamp-test ## The suite alone, without the pipeline's
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(PYTEST)
 
 # The image has a newer Python than most machines on which this is developed, and asyncio differs between them.
-NEWER ?= $(shell for p in $(foreach minor,14 13 12,python3.$(minor) $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3); do \
+NEWER ?= $(shell for p in $(foreach minor,13 12,python3.$(minor) $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 
 .PHONY: newer test-newer
@@ -61,7 +61,7 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 	@test -n "$(NEWER)" || { echo "There is no Python 3.12 or newer here. Name one: make test-newer NEWER=/path/to/python3.12" >&2; exit 1; }
 	@test -x .venv-newer/bin/python || $(NEWER) -m venv .venv-newer || { rm -rf .venv-newer; exit 1; }
 	@.venv-newer/bin/python -m pip install -q -c constraints.txt -e '.[test]'
-	@.venv-newer/bin/python -m pytest -n $(WORKERS) --dist=loadgroup tests/store tests/engine tests/rpc tests/client $(PYTEST)
+	@.venv-newer/bin/python -m pytest -n $(WORKERS) --dist=loadgroup tests/store tests/engine tests/rpc tests/telemetry $(PYTEST)
 
 # Spark has a venv of its own: pyspark is 450 MB, built from source by pip.
 .venv-pipeline/stamp: pyproject.toml constraints.txt
