@@ -52,7 +52,7 @@ test-core: .venv/stamp-test ## The suite alone, without the pipeline's
 
 # The image has a newer Python than most machines on which this is developed, and asyncio differs between them.
 NEWER ?= $(shell for p in $(foreach minor,13 12,python3.$(minor) $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3); do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 
 .PHONY: newer test-newer
 newer:
