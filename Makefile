@@ -59,7 +59,7 @@ newer:
 	@echo $(NEWER)
 test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python that is found (NEWER=/path/to/python3.12)
 	@test -n "$(NEWER)" || { echo "There is no Python 3.12 or newer here. Name one: make test-newer NEWER=/path/to/python3.12" >&2; exit 1; }
-	@test -x .venv-newer/bin/python || $(NEWER) -m venv .venv-newer || { rm -rf .venv-newer; exit 1; }
+	@$(NEWER) -m venv --clear .venv-newer # the one of before may be another Python's
 	@.venv-newer/bin/python -m pip install -q -c constraints.txt -e '.[test]'
 	@.venv-newer/bin/python -m pytest -n $(WORKERS) --dist=loadgroup tests/store tests/engine tests/rpc tests/telemetry $(PYTEST)
 

@@ -65,8 +65,7 @@ class Columns:
             validate.plain_names(names) and validate.times(times) and max(map(len, payloads)) <= self._limit
         ):
             wrong = self._wrong(names, payloads, times)
-            right = [place for place in range(len(names)) if place not in wrong]
-            timers = timers.picked(lambda column: [column[place] for place in right])
+            timers = timers.only([place for place in range(len(names)) if place not in wrong])
             self._failures |= {part.start + place: failure for place, failure in wrong.items()}
         self._read.append(timers)
 

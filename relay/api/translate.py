@@ -111,18 +111,17 @@ def new_timer(
 def new_timers(
     specs: Sequence[pb.TimerSpec], max_payload_bytes: int, trace: Mapping[str, str], *, create: bool
 ) -> NewTimers | None:
-    """`new_timer` of each, looked at together; those without a timer_id get one. Something is wrong with one
-    of them where it is None, or `InvalidField` is raised: which, and what, is for `new_timer` to say."""
+    """`new_timer` of each, looked at together; those without a timer_id get one. Where it is None, or raises
+    `InvalidField`, one of them is wrong or only unusual: which, and how, is for `new_timer` to say."""
     timer_ids = [spec.timer_id or uuid.uuid4().hex for spec in specs]
     payloads = [spec.payload for spec in specs]
     if not validate.plain_names(timer_ids) or max(map(len, payloads)) > max_payload_bytes:
         return None
     dues = [instant("due_time", spec.due_time) if spec.HasField("due_time") else None for spec in specs]
     delays = [length("delay", spec.delay) if spec.HasField("delay") else None for spec in specs]
-    times = [due if delay is None else delay for due, delay in zip(dues, delays, strict=True)]
-    given = [time for time in times if time is not None]
-    both = any(due is not None and delay is not None for due, delay in zip(dues, delays, strict=True))
-    if both or len(given) < len(specs) or not validate.times(given):
+    if any((due is None) is (delay is None) for due, delay in zip(dues, delays, strict=True)):
+        return None
+    if not validate.times([time for time in (*dues, *delays) if time is not None]):
         return None
     content_types = [spec.content_type for spec in specs]
     for each in set(content_types):

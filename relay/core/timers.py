@@ -55,6 +55,10 @@ class ByColumns(Sequence[Row]):
         """Some of them; `pick` answers theirs of each column."""
         return type(self)(*map(pick, self.columns()))
 
+    def only(self, places: Sequence[int]) -> Self:
+        """Those at these places."""
+        return self.picked(at(places))
+
     @overload
     def __getitem__(self, place: int) -> Row: ...
     @overload
@@ -77,6 +81,11 @@ class ByColumns(Sequence[Row]):
 @cache
 def _columns_of(kind: type[ByColumns[Any]]) -> Callable[[object], tuple[list[Any], ...]]:
     return attrgetter(*kind.__slots__)
+
+
+def at(places: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
+    """Picks what a column has at these places."""
+    return lambda column: [column[place] for place in places]
 
 
 class TimerState(Enum):

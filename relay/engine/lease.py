@@ -9,7 +9,7 @@ from itertools import pairwise, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
-from relay.core.timers import ClaimedTimer, ClaimedTimers, content_size
+from relay.core.timers import ClaimedTimer, ClaimedTimers, at, content_size
 
 if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry with them
     from relay.telemetry.spans import DeliveryTrace
@@ -97,7 +97,7 @@ class Leases(Sequence["Lease"]):
 
     def only(self, places: Sequence[int]) -> Leases:
         """Those at these places, as leases of their own."""
-        return self._picked(lambda column: [column[place] for place in places])
+        return self._picked(at(places))
 
     def _picked(self, pick: Callable[[Sequence[Any]], list[Any]]) -> Leases:
         traces: dict[int, DeliveryTrace] = {}

@@ -97,7 +97,7 @@ class Tracing:
         named: dict[str, NewTimers] = {}
         for topic, some in timers.items():
             headers, begun = self._begin_all(self._tracer, topic, some.headers)
-            named[topic] = replace(some, headers=headers)
+            named[topic] = replace(some, headers=headers) if begun else some
             for each in begun:
                 if batch:
                     each.span.set_attribute(COUNT, len(each.places))

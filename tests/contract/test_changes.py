@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.core.instants import SECOND
@@ -18,8 +20,8 @@ async def schedule(subject: Subject, *timers: NewTimer, max_waiting: int = 0) ->
     return await subject.store.schedule(subject.topic, timers, max_waiting=max_waiting)
 
 
-def new(timer_id: str = "a", due: int = LATER, **options: object) -> NewTimer:
-    return NewTimer(timer_id, b"new", due)._replace(**options)  # type: ignore[arg-type]
+def new(timer_id: str = "a", due: int = LATER, **options: Any) -> NewTimer:
+    return NewTimer(timer_id, b"new", due)._replace(**options)
 
 
 async def test_create_only(subject: Subject) -> None:

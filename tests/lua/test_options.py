@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.core.errors import InvalidField
@@ -36,8 +38,8 @@ BOTH = Condition(only_pending=True, due=NOW - SECOND)
 CREATED, REPLACED, UNCHANGED = Change.CREATED, Change.REPLACED, Change.UNCHANGED
 
 
-def new(timer_id: str = "a", due: int = NOW + SECOND, **options: object) -> NewTimer:
-    return NewTimer(timer_id, b"new", due)._replace(**options)  # type: ignore[arg-type]
+def new(timer_id: str = "a", due: int = NOW + SECOND, **options: Any) -> NewTimer:
+    return NewTimer(timer_id, b"new", due)._replace(**options)
 
 
 async def schedule(bench: Bench, *timers: NewTimer, max_waiting: int = 0) -> list[Scheduled]:

@@ -47,7 +47,7 @@ UNAVAILABLE = [
         ),
     ],
 )
-async def test_what_openssl_says(text: str, advice: str) -> None:
+def test_what_openssl_says(text: str, advice: str) -> None:
     """With what to do about it, and its own words."""
     with pytest.raises(StoreUnavailable, match=re.escape(text)) as caught, translated_errors():
         raise RedisConnectionError("Error 1 connecting") from ssl.SSLError(1, f"[SSL: {text}")
