@@ -16,7 +16,7 @@ from tests.keyspace import Keyspace
 from tests.servers import KINDS, Kind, RunningServer, ServerPool, binary, server_id
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
 # No example by chance, and none that fails because the machine was busy.
 settings.register_profile("relay", derandomize=not CHAOS, deadline=None)
@@ -77,6 +77,17 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"  # grpc.aio knows no other
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
+    """Keep one event loop for all tests of a worker.
+
+    grpc.aio has one completion queue for the process: an event that arrives late, after its loop
+    was closed, would fail whichever test runs by then ("Event loop is closed"). The backend is asked
+    for by name: else a test that isn't async, where it is a worker's first one, could not set this up.
+    """
+    yield  # noqa: PT022 (the loop lives as long as this does)
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,6 @@ import pytest
 
 from relay.client import PushHandlers, RelayClient
 from tests.client.scripted_relay import PATIENCE, ScriptedRelay, serve, socket_target
-from tests.one_loop import one_loop
-
-__all__ = ["one_loop"]
 
 
 @pytest.fixture

@@ -8,16 +8,12 @@ import pytest
 
 from tests.interop.neighbours import Neighbours, neighbours
 from tests.interop.sides import SIDES, Side
-from tests.one_loop import one_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
-
-
-__all__ = ["one_loop"]
 
 
 @pytest.fixture

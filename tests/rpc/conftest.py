@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.one_loop import one_loop
 from tests.rpc.handler import Handler, Server, Wire, serve
 from tests.rpc.rig import Relay, on_server, served
 from tests.servers import RunningServer
-
-__all__ = ["one_loop"]
 
 
 @pytest.fixture
