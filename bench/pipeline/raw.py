@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relay.pipeline.target import Target
+from relay.pipeline.wire import pack_rows
 from relay.store import envelope
-from relay.store.blocking import Argument, Line
+from relay.store.blocking import Argument, Line, said
 from relay.store.bulk import BATCH
 from relay.store.keys import KeyNames
-from relay.store.loading import Marks, load_pairs, version_text
+from relay.store.loading import Marks
 from relay.store.scripts import Script
 
 AHEAD = 2
@@ -25,23 +26,31 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class Rows:
-    """Timers in memory, ready to be sent."""
+    """Timers in memory, ready to be sent; once more as the cold store has them."""
 
     ids: list[str]
     scores: list[float]
     envelopes: list[bytes]
+    cold: list[pa.RecordBatch]
 
 
 def rows(table: Path) -> Rows:
     """A table of timers, in the order of due times."""
     held = pq.read_table(table).sort_by("due_time")
-    due = pc.divide(held["due_time"].cast(pa.timestamp("us", tz="UTC")).cast("int64").cast("double"), 1e6)
+    due = held["due_time"].cast(pa.timestamp("us", tz="UTC")).cast("int64").combine_chunks()
     front = envelope.encode(b"", {}, "")
-    return Rows(
-        held["timer_id"].to_pylist(),
-        due.to_pylist(),
-        [front + payload for payload in held["payload"].to_pylist()],
+    ids, envelopes = held["timer_id"].to_pylist(), [front + each for each in held["payload"].to_pylist()]
+    cold = pa.table(
+        {
+            "timer_id": ids,
+            "due_us": due,
+            "envelope": pa.array(envelopes, pa.binary()),
+            "version": pa.repeat(1, len(ids)),
+            "expires_us": pa.nulls(len(ids), pa.int64()),
+        }
     )
+    scores = pc.divide(due.cast("double"), 1e6).to_pylist()
+    return Rows(ids, scores, envelopes, cold.to_batches(max_chunksize=20 * BATCH))
 
 
 def pipelines(url: str, topic: str, held: Rows) -> float:
@@ -75,11 +84,9 @@ def guarded(target: Target, marks: Marks, held: Rows) -> float:
         front = "EVALSHA", script.sha, 4, *names, keys.channel(marks.topic), marks.epoch, marks.plan
         under_way = 0
         began = time.perf_counter()
-        for start in range(0, len(held.ids), BATCH):
-            ids = held.ids[start : start + BATCH]
-            end = start + BATCH
-            pairs = load_pairs(held.scores[start:end], ids, held.envelopes[start:end])
-            line.send((*front, start // BATCH, version_text(1), "", *pairs))
+        for number, rows in enumerate(part for some in held.cold for part in pack_rows(some)):
+            head = said(*front, number, rows.versions, rows.expires)
+            line.send_packed(b"".join((b"*%d\r\n" % (len(front) + 6), head, *rows.arguments())), 1)
             under_way += 1
             if under_way > AHEAD:
                 line.receive(1)

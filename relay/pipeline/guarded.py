@@ -99,13 +99,6 @@ def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[PackedRows]:
     """The staged rows, without a copy of what is large in them."""
     for part in parts:
         for row in zip(*(part.column(name) for name in PackedRows._fields), strict=True):
-            batch, size, first, timers, stored, versions, expires = row
-            yield PackedRows(
-                batch.as_py(),
-                size.as_py(),
-                first.as_py(),
-                memoryview(timers.as_buffer()),
-                memoryview(stored.as_buffer()),
-                versions.as_py(),
-                expires.as_py(),
+            yield PackedRows._make(
+                (memoryview(e.as_buffer()) if pa.types.is_binary(e.type) else e.as_py() for e in row)
             )

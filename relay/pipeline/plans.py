@@ -52,10 +52,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Its rows as they go to Redis: `files` holds name, batches and rows of each."""
+    """Its rows as they go to Redis: `files` holds name, batches and rows of each, `columns` what is in
+    them."""
 
     folder: str
     files: tuple[tuple[str, int, int], ...]
+    columns: str
 
     @property
     def name(self) -> str:
@@ -147,7 +149,7 @@ class Plans:
 
     def staged(self, number: int) -> Staged | None:
         found = self._read(number, "staged")
-        return found and Staged(found["folder"], tuple(map(tuple, found["files"])))
+        return found and Staged(found["folder"], tuple(map(tuple, found["files"])), found.get("columns", ""))
 
     def done(self, number: int) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._read(number, "done")

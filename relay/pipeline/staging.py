@@ -26,8 +26,11 @@ from relay.store.loading import PackedRows
 if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction
 
-_ARROW = (pa.int64(), pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.string(), pa.string())
-STAGED = "batch long, size long, first long, timers binary, stored binary, versions string, expires string"
+_ARROW = (*(pa.int64(),) * 3, *(pa.binary(),) * 3, *(pa.string(),) * 2)
+STAGED = (
+    "batch long, size long, first long, scores binary, timer_ids binary, envelopes binary, versions string, "
+    "expires string"
+)
 """The columns of `PackedRows`."""
 
 QUICK = {
@@ -51,7 +54,7 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     with configured(cold.spark, ARROW):
         packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch), STAGED)
         packed.write.options(**QUICK).parquet(cold.files.at(folder))
-    staged = Staged(folder, _written(cold, folder))
+    staged = Staged(folder, _written(cold, folder), STAGED)
     if plans.stage(plan.number, staged):
         return staged
     cold.files.remove(folder)
@@ -61,9 +64,10 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
 
 
 def is_there(cold: ColdStore, staged: Staged) -> bool:
-    """Whether all of its files are, by the names that it tells: not where somebody has removed them, nor of
-    a staging by another release that tells them otherwise."""
-    return {name for name, *_ in staged.files} <= set(cold.files.names(staged.folder))
+    """Whether all of its files are, by the names that it tells, with the columns that a load reads: not where
+    somebody has removed them, nor of a staging by another release."""
+    names = {name for name, *_ in staged.files}
+    return staged.columns == STAGED and names <= set(cold.files.names(staged.folder))
 
 
 def folder_of(topic: str) -> str:

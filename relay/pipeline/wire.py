@@ -6,7 +6,7 @@ are the same, and a test holds that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
 from relay.store.bulk import BATCH, BATCH_BYTES, Batch, Packed
-from relay.store.loading import PackedRows, expiries_text, versions_text
+from relay.store.loading import PackedRows, expiries_text, text_head, versions_text
 
 _END = pa.scalar(b"\r\n", pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
@@ -84,21 +84,21 @@ def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
 def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
     """Rows of the cold store in batches of at most `most` timers, and as many bytes as one call takes;
     numbered from 0."""
-    ids = _said(rows.column("timer_id"))
     due = rows.column("due_us").to_numpy()
-    timers = _Flat(_joined(*_said(_scores(due)), *ids))
-    stored = _Flat(_joined(*ids, *_said(rows.column("envelope"))))
+    scores, ids = _texts(_scores(due)), _texts(rows.column("timer_id"))
+    envelopes = _texts(rows.column("envelope"))
     versions, expires = rows.column("version").to_pylist(), rows.column("expires_us")
     ending = expires.to_pylist() if expires.null_count < len(expires) else []
     start = number = 0
     while start < rows.num_rows:
-        end = stored.end(start, min(start + most, rows.num_rows), BATCH_BYTES)
+        end = envelopes.end(start, min(start + most, rows.num_rows), BATCH_BYTES)
         yield PackedRows(
             number,
             end - start,
             int(due[start]),
-            timers.cut(start, end),
-            stored.cut(start, end),
+            scores.cut(start, end),
+            ids.cut(start, end),
+            envelopes.cut(start, end),
             versions_text(versions[start:end]),
             expiries_text(ending[start:end]),
         )
@@ -117,11 +117,21 @@ def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _said(column: pa.Array) -> tuple[Any, ...]:
-    """Each as one argument: its length, itself, line ends; still to be joined. Lengths are few."""
+    """Each as one argument: its length, itself, line ends; still to be joined."""
     raw = column.cast(pa.large_binary())
+    return _heads(raw, lambda size: b"$%d\r\n" % size), raw, _END
+
+
+def _texts(column: pa.Array) -> _Flat:
+    """Each as a text in MessagePack."""
+    raw = column.cast(pa.large_binary())
+    return _Flat(_joined(_heads(raw, text_head), raw))
+
+
+def _heads(raw: pa.Array, head: Callable[[int], bytes]) -> pa.Array:
+    """What stands before each, made once for each length: there are few."""
     sizes = pc.binary_length(raw).dictionary_encode()
-    heads = pa.array([b"$%d\r\n" % size for size in sizes.dictionary.to_pylist()], pa.large_binary())
-    return heads.take(sizes.indices), raw, _END
+    return pa.array(map(head, sizes.dictionary.to_pylist()), pa.large_binary()).take(sizes.indices)
 
 
 def _joined(*parts: Any) -> pa.Array:

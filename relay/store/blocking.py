@@ -103,11 +103,12 @@ def _pack(command: Sequence[Argument]) -> bytes:
     try:
         packed: bytes = pack(tuple(command))
     except UnicodeEncodeError:  # an id that is not UTF-8
-        packed = pack(tuple(_bytes(part) if isinstance(part, str) else part for part in command))
+        packed = pack(tuple(encoded(part) if isinstance(part, str) else part for part in command))
     return packed
 
 
-def _bytes(text: str) -> bytes:
+def encoded(text: str) -> bytes:
+    """A text as Redis gets it; what came from there and was no UTF-8 is its bytes again."""
     return text.encode(errors="surrogateescape")
 
 

@@ -6,15 +6,15 @@ The scripts `marks.lua`, `load.lua` and `retire.lua` say what they promise, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from struct import Struct
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct, pack
 from typing import Any, NamedTuple, Self
 
 from redis.exceptions import NoScriptError
 
 from relay.core.errors import StoreRefused
 from relay.core.instants import to_score
-from relay.store.blocking import Argument, checked, said
+from relay.store.blocking import Argument, checked, encoded, said
 from relay.store.bulk import KEEP_ALL, Buffer, BulkStore
 from relay.store.scripts import Script
 
@@ -106,9 +106,16 @@ def expiries_text(expires: Sequence[int | None]) -> str:
     return "".join(f"{'' if each is None else max(to_score(each), 1e-6)!r};" for each in expires)
 
 
+def text_head(size: int) -> bytes:
+    """What stands before a text of so many bytes in MessagePack."""
+    if size < 1 << 5:
+        return bytes((0xA0 | size,))
+    return pack(">BH", 0xDA, size) if size < 1 << 16 else pack(">BI", 0xDB, size)
+
+
 class PackedRows(NamedTuple):
-    """One batch whose timers are as they go over the wire: score and id of each, then id and envelope of
-    each.
+    """One batch by columns: scores, ids and envelopes are the texts of an array in MessagePack, one for each
+    timer; its head is left to the call.
 
     `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
     `lua/load.lua` takes them: see `versions_text`, `expiries_text`.
@@ -117,23 +124,36 @@ class PackedRows(NamedTuple):
     batch: int | str
     size: int
     first: int
-    timers: Buffer
-    stored: Buffer
+    scores: Buffer
+    timer_ids: Buffer
+    envelopes: Buffer
     versions: str
     expires: str = ""
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
         """The same rows, packed one by one."""
-        pairs = load_pairs([repr(to_score(due)) for due in rows.due], rows.timer_ids, rows.envelopes)
-        size = len(rows.timer_ids)
-        timers, stored = said(*pairs[: 2 * size]), said(*pairs[2 * size :])
+        scores = _texts([repr(to_score(due)) for due in rows.due])
+        columns = scores, _texts(rows.timer_ids), _texts(rows.envelopes)
         versions, expires = versions_text(rows.versions), expiries_text(rows.expires)
-        return cls(rows.batch, size, rows.due[0], timers, stored, versions, expires)
+        return cls(rows.batch, len(rows.timer_ids), rows.due[0], *columns, versions, expires)
+
+    def arguments(self) -> Iterator[Buffer]:
+        """The last three of a call, as they go over the wire."""
+        for column in (self.scores, self.timer_ids, self.envelopes):
+            head = pack(">BH", 0xDC, self.size)
+            yield b"$%d\r\n%b" % (len(head) + len(column), head)
+            yield column
+            yield b"\r\n"
+
+
+def _texts(texts: Iterable[str | bytes]) -> bytes:
+    raw = [encoded(text) if isinstance(text, str) else text for text in texts]
+    return b"".join(part for text in raw for part in (text_head(len(text)), text))
 
 
 class _Call(NamedTuple):
-    """A call of `lua/load.lua`: what stands before and behind the batch's timers."""
+    """A call of `lua/load.lua`: what stands before and behind the batch's columns."""
 
     script: Script
     head: Sequence[Argument]
@@ -143,9 +163,9 @@ class _Call(NamedTuple):
     def said(self, *, known: bool) -> bytes:
         """As it goes over the wire; by the script's text where the server does not know it."""
         how = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.text)
-        count = len(how) + len(self.head) + 4 * self.rows.size + len(self.last)
+        count = len(how) + len(self.head) + 3 + len(self.last)
         before, behind = said(*how, *self.head), said(*self.last) if self.last else b""
-        return b"".join((b"*%d\r\n" % count, before, self.rows.timers, self.rows.stored, behind))
+        return b"".join((b"*%d\r\n" % count, before, *self.rows.arguments(), behind))
 
 
 class Loading:
@@ -302,14 +322,3 @@ class Loading:
 
 _ENTRY = Struct("<III")
 """The ledger's: loaded, live, marked."""
-
-
-def load_pairs(
-    scores: Sequence[Argument], timer_ids: Sequence[Argument], envelopes: Sequence[Argument]
-) -> list[Argument]:
-    """Score and id of each, then id and envelope of each: as Redis' own commands take them."""
-    size = 2 * len(timer_ids)
-    pairs: list[Argument] = [b""] * (2 * size)
-    pairs[0:size:2], pairs[1:size:2] = scores, timer_ids
-    pairs[size::2], pairs[size + 1 :: 2] = timer_ids, envelopes
-    return pairs

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tests.lua.bench import Break
 
-ADDED = "    redis.call('ZADD', KEYS[1], unpack(ARGV, 7, 6 + 2 * size))\n"
-CLEARED = "    if held then redis.call('HDEL', KEYS[3], unpack(ids)) end\n"
-CLEARED_IN_PART = "  if held then redis.call('HDEL', KEYS[3], unpack(loaded)) end\n"
+ADDED = "  redis.call('ZADD', KEYS[1], unpack(timers))\n"
+CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(loaded)) end\n"
 
 THE_LOAD = {
     "ledger not read": Break("load", "if done then\n", "if false then\n"),
@@ -24,7 +23,9 @@ THE_LOAD = {
     "plan not compared": Break("load", " or plan ~= ARGV[3] then", " then"),
     "load begins with a delete": Break("load", ADDED + CLEARED, CLEARED + ADDED),
     "record of a gone timer kept by the load": Break("load", CLEARED, ""),
-    "record kept by a part of a batch": Break("load", CLEARED_IN_PART, ""),
+    "what lives loses its record": Break("load", "unpack(loaded)", "unpack(ids)"),
+    "envelopes of other rows": Break("load", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
+    "scores of other rows": Break("load", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"),
     "no hint from the load": Break("load", "hint(ARGV[1], before, head())", ""),
     "loaded timers never expire": Break("load", "if (expires[n] or 0) > 0 then", "if false then"),
     "loads not in the journal": Break("load", "    note(SCHEDULED,", "    if false then end note(EXTENDED,"),

@@ -12,6 +12,7 @@ from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
 from relay.store import records
+from relay.store.bulk import BATCH
 from relay.store.loading import Fenced, Held, Loaded, PackedRows, Rows, StalePlan
 from relay.store.records import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
@@ -21,6 +22,8 @@ HELD = record(LEASED, own(NOW + LEASE), due=score(NOW), nonce=N1)
 INSERTED = Loaded(batches=1, loaded=1)
 ALIVE = Loaded(batches=1, live=1)
 TOUCHED = Loaded(batches=1, marked=1)
+LENGTHS = [(1, 0), (31, 31), (32, 32), (255, 255), (256, 256), (2, 65_535), (2, 65_536)]
+"""Of ids and envelopes."""
 
 
 async def test_new_rows_are_inserted(bench: Bench) -> None:
@@ -31,16 +34,37 @@ async def test_new_rows_are_inserted(bench: Bench) -> None:
     assert bench.state() == State(dict.fromkeys("ab", score(DUE)), dict.fromkeys("ab", ENVELOPE), {})
 
 
+async def test_texts_of_any_length(bench: Bench) -> None:
+    """Where the length needs another form in MessagePack, and bytes that are no text."""
+    marks = bench.open()
+    stored = {
+        f"{n:0{width}d}": bytes(n % 256 for n in range(size)) for n, (width, size) in enumerate(LENGTHS)
+    }
+    rows = PackedRows.of(Rows(0, list(stored), [DUE] * len(stored), list(stored.values()), [10]))
+    bench.loading.load(marks, rows)
+    bench.loading.flush()
+    assert bench.state() == State(dict.fromkeys(stored, score(DUE)), stored, {})
+
+
+async def test_a_batch_of_the_largest_size(bench: Bench) -> None:
+    """As many as a call takes, and what lives among them."""
+    marks = bench.open()
+    ids = [f"timer-{n}" for n in range(BATCH)]
+    bench.put(ids[7], score(NOW))
+    assert bench.load(marks, *ids, due=DUE) == Loaded(batches=1, loaded=BATCH - 1, live=1)
+    assert len(bench.state().payloads) == BATCH
+
+
 async def test_a_part_of_a_batch(bench: Bench) -> None:
     """What is new beside what lives: its own due time and payload, and no record of before."""
     marks = bench.open()
-    bench.put("b", score(NOW), stored=b"newer")
+    bench.put("b", own(NOW + LEASE), HELD, stored=b"newer")
     bench.put_record("c", records._RECORD.pack(*HELD))
     rows = PackedRows.of(Rows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
-    timeline = {"a": score(DUE), "b": score(NOW), "c": score(DUE + 2)}
-    assert bench.state() == State(timeline, {"a": b"1", "b": b"newer", "c": b"3"}, {})
+    timeline = {"a": score(DUE), "b": own(NOW + LEASE), "c": score(DUE + 2)}
+    assert bench.state() == State(timeline, {"a": b"1", "b": b"newer", "c": b"3"}, {"b": HELD})
 
 
 async def test_a_batch_is_loaded_once(bench: Bench) -> None:

@@ -96,7 +96,7 @@ def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     assert first.run().loaded == 1
 
 
-@pytest.mark.parametrize("lost", ["removed", "told otherwise"])
+@pytest.mark.parametrize("lost", ["removed", "told otherwise", "of other columns", "of the first release"])
 def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """A sweep was killed while it loaded. Somebody removed what it had staged, or another release had staged
     it: the next one plans anew, and what was delivered meanwhile does not come back."""
@@ -114,9 +114,14 @@ def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyP
     document = json.loads(said.read_text())
     if lost == "removed":
         world.cold.files.remove(document["folder"])
-    else:
+    elif lost == "told otherwise":
         document["files"] = [[n, name, rows] for n, (name, _, rows) in enumerate(document["files"])]
         said.write_text(json.dumps({**document, "batch": 500}))
+    elif lost == "of other columns":
+        said.write_text(json.dumps({**document, "columns": "batch long, timers binary"}))
+    else:
+        del document["columns"]
+        said.write_text(json.dumps(document))
     swept = world.sweep()
     assert (swept.abandoned, swept.loaded, swept.live, swept.marked) == (1, 0, 1, 1)
     assert set(world.live()) == {"b"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
 from relay.pipeline.wire import Group, pack, pack_rows
-from relay.store.bulk import BATCH, BATCH_BYTES, Batch, BulkStore, _scores
+from relay.store.bulk import BATCH, BATCH_BYTES, Batch, Buffer, BulkStore, _scores
 from relay.store.keys import KeyNames
 from relay.store.loading import PackedRows, Rows
 
@@ -111,21 +111,24 @@ def test_staged_batches_are_as_packed_singly(
         ids, due, envelopes, versions, expires = zip(*rows[done : done + part.size], strict=True)
         done += part.size
         singly = PackedRows.of(Rows(part.batch, ids, due, envelopes, versions, expires))
-        assert _numbers(bytes(part.timers)) == _numbers(bytes(singly.timers))
-        assert (bytes(part.stored), *part[5:]) == (bytes(singly.stored), *singly[5:])
-        assert (part.size, part.first) == (singly.size, due[0])
+        assert [float(text) for text in _texts(part.scores)] == [to_score(each) for each in due]
+        assert (bytes(part.timer_ids), bytes(part.envelopes)) == (singly.timer_ids, singly.envelopes)
+        assert _texts(part.timer_ids) == [each.encode() for each in ids]
+        assert _texts(part.envelopes) == list(envelopes)
+        assert (part.size, part.first, *part[6:]) == (singly.size, due[0], *singly[6:])
     assert done == len(rows)
 
 
-def _numbers(said: bytes) -> list[float | bytes]:
-    """Scores as the doubles that Redis reads, since their texts may differ, and ids."""
-    reader = hiredis.Reader()
-    count = said.count(b"$")  # at least as many as there are arguments
-    parts: list[bytes] = []
-    reader.feed(said)
-    while len(parts) < count and isinstance(part := reader.gets(), bytes):
-        parts.append(part)
-    return [float(part) if n % 2 == 0 else part for n, part in enumerate(parts)]
+def _texts(column: Buffer) -> list[bytes]:
+    """What is in it. That Redis reads the same is tested with load.lua."""
+    data, texts, start = bytes(column), [], 0
+    while start < len(data):
+        width = {0xDA: 2, 0xDB: 4}.get(data[start], 0)
+        size = int.from_bytes(data[start + 1 : start + 1 + width]) if width else data[start] & 0x1F
+        start += 1 + width
+        texts.append(data[start : start + size])
+        start += size
+    return texts
 
 
 def test_staged_batches_are_bounded_by_bytes() -> None:
