@@ -100,5 +100,5 @@ def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[PackedRows]:
     for part in parts:
         for row in zip(*(part.column(name) for name in PackedRows._fields), strict=True):
             yield PackedRows._make(
-                (memoryview(e.as_buffer()) if pa.types.is_binary(e.type) else e.as_py() for e in row)
+                memoryview(e.as_buffer()) if pa.types.is_binary(e.type) else e.as_py() for e in row
             )
