@@ -6,9 +6,14 @@ them. `spark.python.daemon.module` names it, and `pyspark.daemon` in its place i
 
 Spark's imports nothing, so that no thread is there when it forks. Here the threads of numpy's and Arrow's
 libraries are, which look after forks by themselves; none of them runs a thing until it is asked to.
+
+Workers are nicer than others. Where they share a machine with Redis, it would wait for a core a sixth of the
+time while they pack what it is to get next; so would a relay that claims beside them.
 """
 
 from __future__ import annotations
+
+import os
 
 import pandas  # noqa: F401, ICN001 (pyarrow makes an array of a list by it)
 import pyspark.worker  # noqa: F401
@@ -19,5 +24,9 @@ import relay.pipeline.staging
 import relay.pipeline.timers_source
 import relay.pipeline.writing  # noqa: F401
 
+NICENESS = 10
+"""How much nicer: they get a tenth of a core that is asked for by Redis as well, and all of one that is idle."""
+
 if __name__ == "__main__":
+    os.nice(NICENESS)
     daemon.manager()

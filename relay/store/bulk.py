@@ -32,8 +32,9 @@ BATCH = 500
 BATCH_BYTES = 1 << 20
 """Envelopes that one call writes at most, roughly."""
 
-AHEAD = 1
-"""Batches that are under way while the next one is made."""
+AHEAD = 3
+"""Batches that are under way while the next one is made: Redis has work while a worker packs, or waits for a
+core. A claim beside it waits for one of them, not for all: Redis turns to its clients one batch at a time."""
 
 TIMEOUT = 20.0
 """Seconds in which Redis has to answer; a loader is no relay, and can wait."""

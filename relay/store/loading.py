@@ -15,16 +15,13 @@ from redis.exceptions import NoScriptError
 from relay.core.errors import StoreRefused
 from relay.core.instants import to_score
 from relay.store.blocking import Argument, checked, encoded, said
-from relay.store.bulk import KEEP_ALL, Buffer, BulkStore
+from relay.store.bulk import AHEAD, KEEP_ALL, Buffer, BulkStore
 from relay.store.scripts import Script
 
 VERBS = ("load", "retire", "marks")
 
 VERSION_DIGITS = 19
 """Of a version as the scripts compare it: they know no whole numbers of that size."""
-
-AHEAD = 1
-"""Batches under way on one connection. The next lies ready, so more would only keep claims waiting."""
 
 RETIRING = 7 * 86_400
 """Seconds for which Redis remembers who retires; who comes later asks anew."""

@@ -25,6 +25,10 @@ THE_LOAD = {
     "record of a gone timer kept by the load": Break("load", CLEARED, ""),
     "what lives loses its record": Break("load", "unpack(loaded)", "unpack(ids)"),
     "envelopes of other rows": Break("load", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
+    "expiring scores of other rows": Break("load", "scores[n] = number(r", "scores[1] = number(r"),
+    "expiries of other rows": Break(
+        "load", "expiring(tonumber(scores[n]), expires[n])", "expiring(tonumber(scores[n]), expires[2])"
+    ),
     "scores of other rows": Break("load", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"),
     "no hint from the load": Break("load", "hint(ARGV[1], before, head())", ""),
     "loaded timers never expire": Break("load", "if (expires[n] or 0) > 0 then", "if false then"),

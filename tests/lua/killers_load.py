@@ -30,6 +30,8 @@ OF_LOAD: dict[str, tuple[Scenario, ...]] = {
     "envelopes of other rows": (load.test_a_part_of_a_batch,),
     "scores of other rows": (load.test_a_part_of_a_batch,),
     "no hint from the load": (load.test_an_earlier_head_is_hinted,),
+    "expiring scores of other rows": (load.test_rows_that_expire,),
+    "expiries of other rows": (load.test_rows_that_expire,),
     "loaded timers never expire": (load.test_rows_that_expire,),
     "loads not in the journal": (load.test_the_journal_has_what_is_loaded_and_retired,),
     "ack leaves no mark": (acked,),

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from relay.pipeline import java
+from relay.pipeline import java, workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,17 @@ def test_a_session_counts_in_its_workers(spark: SparkSession) -> None:
     driver = sys.executable
 
     assert spark.range(10).mapInArrow(same, "id long").count() == 10
+
+
+def test_workers_are_nicer_than_the_driver(spark: SparkSession) -> None:
+    """Redis on the same machine gets a core before them, and so does the process that asked for the job."""
+
+    def niceness(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"id": [os.nice(0)] * batch.num_rows})
+
+    found = {row[0] for row in spark.range(10).mapInArrow(niceness, "id long").collect()}
+    assert found == {min(os.nice(0) + workers.NICENESS, 19)}
 
 
 def test_workers_have_what_they_use_from_where_they_are_forked(spark: SparkSession) -> None:

@@ -131,6 +131,17 @@ def _texts(column: Buffer) -> list[bytes]:
     return texts
 
 
+def test_texts_of_any_length() -> None:
+    """Each has the head that its length asks for, whatever lengths are beside it."""
+    sizes = [*range(1, 70), 255, 256, 65_535, 65_536]
+    ids, envelopes = ["i" * min(size, 256) for size in sizes], [bytes(size) for size in sizes]
+    rows = [(name, 0, stored, 1, None) for name, stored in zip(ids, envelopes, strict=True)]
+    (found,) = pack_rows(cold(rows))
+    singly = PackedRows.of(Rows(0, ids, [0] * len(ids), envelopes, [1]))
+    assert (bytes(found.timer_ids), bytes(found.envelopes)) == (singly.timer_ids, singly.envelopes)
+    assert _texts(found.envelopes) == envelopes
+
+
 def test_staged_batches_are_bounded_by_bytes() -> None:
     """A call has no more than a MiB or one timer: claims beside it wait so long."""
     sizes = [BATCH_BYTES // 2 - 50, BATCH_BYTES // 2 - 50, 200, BATCH_BYTES + 1, 5]
