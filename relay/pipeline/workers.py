@@ -25,7 +25,7 @@ import relay.pipeline.timers_source
 import relay.pipeline.writing  # noqa: F401
 
 NICENESS = 10
-"""How much nicer: they get a tenth of a core that is asked for by Redis as well, and all of one that is idle."""
+"""How much nicer: a tenth of a core that Redis asks for as well is theirs, and all of one that is idle."""
 
 if __name__ == "__main__":
     os.nice(NICENESS)

@@ -127,16 +127,15 @@ async def test_an_unknown_script_is_sent(bench: Bench) -> None:
 async def test_rows_that_expire(bench: Bench) -> None:
     """They have a record from the start, and the score that explains it, as if scheduled."""
     marks = bench.open()
-    due, ends = [DUE + n for n in range(4)], [None, DUE + SECOND, None, DUE + 2 * SECOND]
-    rows = PackedRows.of(Rows(0, list("abcd"), due, [ENVELOPE] * 4, [10], ends))
+    ids, due, ends = "abcd", range(DUE, DUE + 4), [None, DUE + SECOND, None, DUE + 2 * SECOND]
+    rows = PackedRows.of(Rows(0, ids, due, [ENVELOPE] * 4, [10], ends))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     loaded = bench.state()
     assert set(loaded.leases) == {"b", "d"}
     bench.raw.delete(*bench.keys[:3])
-    timers = [
-        NewTimer(name, b"payload", due=at, expires=end) for name, at, end in zip("abcd", due, ends, strict=True)
-    ]
+    timers = [NewTimer(*each) for each in zip(ids, [b"payload"] * 4, due, strict=True)]
+    timers = [each._replace(expires=end) for each, end in zip(timers, ends, strict=True)]
     await bench.store.schedule(bench.topic, timers)
     assert bench.state() == loaded
 
