@@ -44,6 +44,7 @@ class Server:
 
     url: str
     name: str
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -98,5 +99,6 @@ def server() -> Iterator[Server]:
         url = f"redis://127.0.0.1:{running.port}/0"
         with Line(url, timeout=20) as line:
             info: bytes = line.ask("INFO", "server")
-        version = next(part.partition(b":")[2] for part in info.split() if part.startswith(b"valkey_version"))
-        yield Server(url, f"Valkey {version.decode()}, embedded, no persistence")
+        told = dict(part.split(":", 1) for part in info.decode().split() if ":" in part)
+        name = f"Valkey {told['valkey_version']}, embedded, no persistence"
+        yield Server(url, name, int(told["process_id"]))

@@ -135,8 +135,8 @@ def test_texts_of_any_length() -> None:
     """Each has the head that its length asks for, whatever lengths are beside it."""
     sizes = [*range(1, 70), 255, 256, 65_535, 65_536]
     ids, envelopes = ["i" * min(size, 256) for size in sizes], [bytes(size) for size in sizes]
-    rows = [(name, 0, stored, 1, None) for name, stored in zip(ids, envelopes, strict=True)]
-    (found,) = pack_rows(cold(rows))
+    rows = cold([(*each, 1, None) for each in zip(ids, [0] * len(ids), envelopes, strict=True)])
+    (found,) = pack_rows(rows)
     singly = PackedRows.of(Rows(0, ids, [0] * len(ids), envelopes, [1]))
     assert (bytes(found.timer_ids), bytes(found.envelopes)) == (singly.timer_ids, singly.envelopes)
     assert _texts(found.envelopes) == envelopes
