@@ -79,11 +79,12 @@ def free_port() -> int:
     """A port for a process that may be restarted there.
 
     Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process
-    is down. Workers of a parallel run have ranges of their own.
+    is down. Nor is the one 10,000 above, on which a node of a cluster listens too. Workers of a parallel run
+    have ranges of their own.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = 20_000 + worker % 4 * 3_000
-    ports = set(range(first, first + 3_000))
+    first = 10_000 + worker % 4 * 2_500
+    ports = set(range(first, first + 2_500))
     if ports <= _given:
         _given.clear()
     for port in random.SystemRandom().sample(sorted(ports - _given), len(ports - _given)):
@@ -91,7 +92,7 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError(f"no port is free from {first} to {first + 2_999}")
+    raise RuntimeError(f"no port is free from {first} to {first + 2_499}")
 
 
 class RunningServer:
