@@ -11,9 +11,10 @@ import pytest
 from hypothesis import settings
 
 import relay
+from tests import missing
 from tests.chaos import CHAOS
 from tests.keyspace import Keyspace
-from tests.servers import KINDS, Kind, RunningServer, ServerPool, binary, server_id
+from tests.servers import KINDS, RunningServer, ServerPool, server_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -33,7 +34,7 @@ SERVER_FIXTURES = {"redis_server", "valkey", "server_pool", "keyspace"}
 
 
 def pytest_report_header() -> str:
-    return f"relay: {relay.__file__}\nservers: {', '.join(server_id(kind) for kind in KINDS if binary(kind))}"
+    return f"relay: {relay.__file__}\nservers: {', '.join(map(server_id, KINDS))}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -71,6 +72,14 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The last line before pytest's own: what was skipped, and which command brings what it needs."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(missing.advice(report.longrepr[2] for report in skipped))
+
+
 # ----------------------------------------------------------------------------- servers
 
 
@@ -98,22 +107,16 @@ def server_pool() -> Iterator[ServerPool]:
     pool.close()
 
 
-def shared_server(pool: ServerPool, kind: Kind) -> RunningServer:
-    if binary(kind) is None:
-        pytest.skip(f"no {kind} server is installed here")
-    return pool.get(kind)
-
-
 @pytest.fixture(params=KINDS, ids=server_id)
 def redis_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> RunningServer:
     """Each kind of server in turn, shared by the worker's tests."""
-    return shared_server(server_pool, request.param)
+    return server_pool.get(request.param)
 
 
 @pytest.fixture
 def valkey(server_pool: ServerPool) -> RunningServer:
     """The embedded Valkey alone, shared by the worker's tests."""
-    return shared_server(server_pool, "valkey")
+    return server_pool.get("valkey")
 
 
 @pytest.fixture

@@ -13,19 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.e2e.processes import eventually
+from tests.missing import need
 from tests.servers import free_port
-
-
-def need(tool: str) -> str:
-    """Its path; skips where it is not installed."""
-    path = shutil.which(tool)
-    if path is None:
-        pytest.skip(f"no {tool} is installed here; Debian's package prometheus has it")
-    return path
 
 
 def promtool(*arguments: str, text: str = "") -> None:

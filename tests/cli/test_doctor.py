@@ -24,19 +24,16 @@ from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.examine import Facts
 from tests.e2e.processes import eventually
-from tests.servers import Kind, RunningServer, ServerMissing, free_port, start_server
-from tests.tls import OPENSSL, Authority
+from tests.missing import need
+from tests.servers import Kind, RunningServer, free_port, start_server
+from tests.tls import Authority
 
 AOF = {"appendonly": "yes"}
 
 
 @contextmanager
 def server(kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> Iterator[RunningServer]:
-    try:
-        started = start_server(kind, config={**AOF, **(config or {})})
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
-    with started:
+    with start_server(kind, config={**AOF, **(config or {})}) as started:
         yield started
 
 
@@ -154,9 +151,10 @@ def test_wrong_credentials(doctor: Any, login: str) -> None:
     assert "secret" not in json.dumps(seen.lines)
 
 
-@pytest.mark.skipif(OPENSSL is None, reason="no openssl")
 def test_tls(doctor: Any, tmp_path: Path) -> None:
     """A CA that is not trusted is told, and TLS spoken to a plain port; with the CA all is well."""
+    need("openssl")
+    need("redis-server")
     authority = Authority(tmp_path)
     pair = authority.issue("server")
     config = {

@@ -18,7 +18,7 @@ from relay.store import records
 from tests import judge
 from tests.e2e.processes import Application, Journal, Process, Relay, eventually
 from tests.e2e.producer import Producer
-from tests.servers import Kind, RunningServer, ServerMissing, start_server
+from tests.servers import Kind, RunningServer, start_server
 
 P = TypeVar("P", bound=Process)
 
@@ -36,10 +36,7 @@ class Stage:
 
     def redis(self, kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> RunningServer:
         """A server of the test's own."""
-        try:
-            server = start_server(kind, config=config)
-        except ServerMissing as missing:
-            pytest.skip(str(missing))
+        server = start_server(kind, config=config)
         self._servers.append(server)
         return server
 

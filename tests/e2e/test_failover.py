@@ -20,7 +20,7 @@ from tests.e2e.conftest import Stage
 from tests.e2e.processes import always, eventually
 from tests.e2e.producer import Load, Producer
 from tests.sentinels import Group, until
-from tests.servers import RunningServer, binary
+from tests.servers import RunningServer
 
 TOPIC = "orders"
 RECOVERY = 60.0
@@ -36,8 +36,6 @@ HARMS: dict[str, Callable[[Group, RunningServer], None]] = {
 
 @pytest.fixture
 def group() -> Iterator[Group]:
-    if binary("valkey") is None:
-        pytest.skip("no valkey server is installed here")
     with Group() as group:
         yield group
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import threading
@@ -12,12 +11,12 @@ from functools import partial
 from typing import Any
 
 import grpc
-import pytest
 
 from relay.v1 import timer_service_pb2 as service
 from relay.v1 import timer_service_pb2_grpc
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import CHANNEL, Relay, eventually
+from tests.missing import need
 from tests.web.described import Reply, reply
 
 TOPIC = "letters"
@@ -34,10 +33,8 @@ class Curl:
     relay: Relay
 
     def start(self, method: str, path: str, body: Any = None) -> subprocess.Popen[bytes]:
-        curl = shutil.which("curl")
-        if curl is None:
-            pytest.skip("curl is not on PATH")
-        command = [curl, "--silent", "--show-error", "--include", "--max-time", "60", "--noproxy", "*"]
+        command = [need("curl"), "--silent", "--show-error", "--include"]
+        command += ["--max-time", "60", "--noproxy", "*"]
         command += ["--request", method] if method != "HEAD" else ["--head"]
         if body is not None:
             command += ["--header", "content-type: application/json", "--data", json.dumps(body)]

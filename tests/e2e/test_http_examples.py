@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import Relay, eventually
+from tests.missing import need
 
 pytestmark = pytest.mark.checkout
 
@@ -57,8 +57,7 @@ def produce(relay: Relay, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def consumers() -> Iterator[list[Consumer]]:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not on PATH")
+    need("curl")
     started: list[Consumer] = []
     yield started
     for consumer in started:

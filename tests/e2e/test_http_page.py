@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.docs import pages
 from tests.e2e.conftest import Stage
+from tests.missing import need
 
 pytestmark = pytest.mark.checkout
 
@@ -45,8 +45,7 @@ def told(value: Any, name: str = "") -> Any:
 
 
 def test_the_page_tells_the_truth(stage: Stage) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not on PATH")
+    need("curl")
     relay = stage.relay()
     assert len(steps()) > 10
     for command, answer in steps():

@@ -20,6 +20,7 @@ from tests.e2e import node
 from tests.e2e.conftest import Stage
 from tests.e2e.node import Application
 from tests.e2e.processes import CHANNEL, Event, Relay, command, eventually
+from tests.missing import skip
 from tests.servers import free_port
 
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(300)]  # npm may have to fetch its packages first
@@ -29,11 +30,12 @@ Way = Literal["stream", "push"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _node() -> None:
+def _packages() -> None:
+    """The example's packages, which npm fetches once."""
     try:
         node.node()
-    except node.NodeMissing as missing:
-        pytest.skip(str(missing))
+    except node.NpmFailed as failure:
+        skip(f"npm package ({failure})", "npm ci --prefix examples/javascript")
 
 
 def pushed(topic: str, target: str) -> dict[str, str]:

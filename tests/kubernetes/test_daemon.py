@@ -16,9 +16,10 @@ from relay.settings import load as load_settings
 from tests.e2e.processes import Process, Relay, command, eventually
 from tests.kubernetes.pods import Pod
 from tests.kubernetes.tools import CI, Doc, load, merged, names, one, rendered, umbrella
+from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
-from tests.servers import ServerMissing, binary, free_port, start_server
-from tests.tls import OPENSSL, Authority
+from tests.servers import free_port, start_server
+from tests.tls import Authority
 
 pytestmark = pytest.mark.checkout
 
@@ -69,14 +70,11 @@ class Cluster:
         self.values = {"redis": {"url": self._tls(clients="no")}}
 
     def _server(self, config: Mapping[str, str] | None = None) -> Any:
-        try:
-            return self._stack.enter_context(start_server("valkey", config=config))
-        except ServerMissing as missing:
-            pytest.skip(str(missing))
+        return self._stack.enter_context(start_server("valkey", config=config))
 
     def _tls(self, *, clients: str) -> str:
-        if OPENSSL is None or binary("redis-system") is None:
-            pytest.skip("TLS needs openssl and a redis-server on PATH")
+        need("openssl")
+        need("redis-server")
         authority = Authority(self._directory)
         own, ours = authority.issue("server"), authority.issue("relay")
         port = free_port()
@@ -199,10 +197,7 @@ def _differences(asked: Any, effective: Any, path: tuple[str, ...]) -> Iterator[
 
 def test_the_umbrella_delivers(stack: ExitStack, root: Path) -> None:
     """The sample application and its relay, each as its container says, meet on the socket."""
-    try:
-        server = stack.enter_context(start_server("valkey"))
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
+    server = stack.enter_context(start_server("valkey"))
     asked = {"relay": merged(ports(), {"redis": {"url": server.url}})}
     docs = rendered("helm4", asked, chart=umbrella())
     spec = one(docs, "Deployment")["spec"]["template"]["spec"]

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from tests.kubernetes.test_render import everything
-from tests.kubernetes.tools import CHART, CI, ROOT, debian_tool, names, one, rendered, run, tool
+from tests.kubernetes.tools import CHART, CI, ROOT, names, one, rendered, run, tool
+from tests.missing import need
 
 pytestmark = pytest.mark.checkout
 
@@ -61,7 +62,7 @@ def test_the_rules_in_the_chart_are_valid(tmp_path: Path) -> None:
     rule: dict[str, Any] = one(rendered("helm4", CI[names(CI).index("exposed")]), "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))
-    ran = run(debian_tool("promtool"), "check", "rules", file)
+    ran = run(need("promtool"), "check", "rules", file)
     assert ran.code == 0, ran.err
     source = yaml.safe_load((CHART / "files" / "relay-rules.yaml").read_text(encoding="utf-8"))
     assert rule["spec"] == source

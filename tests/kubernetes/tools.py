@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from tests.missing import skip
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "relay"
@@ -30,16 +31,8 @@ def tool(name: str) -> str:
     """The path of a tool; the test skips where it is missing."""
     path = TOOLS / name
     if not path.exists():
-        pytest.skip(f"no {name} here: `make kube-tools` installs it")
+        skip(name, "make kube-tools")
     return str(path)
-
-
-def debian_tool(name: str) -> str:
-    """The same for one that Debian packages."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"no {name} on PATH")
-    return path
 
 
 @dataclass(frozen=True)

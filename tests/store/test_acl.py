@@ -26,7 +26,7 @@ from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.scanning import cut, read
 from relay.store.topics import RedisTopics
-from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
+from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 SECOND = 1_000_000
@@ -59,11 +59,7 @@ STREAM_RULES = besides("timers_stream") if PAGE.exists() else []
 @pytest.fixture(params=KINDS, ids=server_id)
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     kind: Kind = request.param
-    try:
-        server = start_server(kind)
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
-    with server:
+    with start_server(kind) as server:
         yield server
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
 from relay.store.blocking import Line
+from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
-from tests.servers import binary, start_server
+from tests.servers import start_server
 from tests.store.test_tls import serving
-from tests.tls import OPENSSL, Authority
+from tests.tls import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,11 +47,10 @@ def test_a_unix_socket_with_a_password(tmp_path: Path) -> None:
             ping(f"unix://:wrong@{path}")
 
 
-@pytest.mark.skipif(
-    OPENSSL is None or binary("redis-system") is None, reason="needs openssl and redis-server"
-)
 def test_tls(tmp_path: Path) -> None:
     """With the server's CA, and a client's certificate; a file that is none is told of at once."""
+    need("openssl")
+    need("redis-server")
     authority = Authority(tmp_path)
     pair, client = authority.issue("good"), authority.issue("client")
     with serving(authority, pair, clients="yes") as (_, port):

@@ -20,7 +20,7 @@ from relay.store.keys import KeyNames
 from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
-from tests.servers import KINDS, Kind, RunningServer, ServerMissing, server_id, start_server
+from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 
 NONCE = b"relay-1-nonce-01"
 SECOND = 1_000_000
@@ -32,11 +32,7 @@ SLOTS = 16384
 def cluster(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """A cluster of one node that has all slots."""
     kind: Kind = request.param
-    try:
-        server = start_server(kind, config={"cluster-enabled": "yes"})
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
-    with server, server.client() as client:
+    with start_server(kind, config={"cluster-enabled": "yes"}) as server, server.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
         while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")):
             pass

@@ -16,7 +16,7 @@ from relay.core.timers import Change, NewTimer
 from relay.store.connect import connect
 from relay.store.errors import translated_errors
 from relay.store.redis import RedisStore
-from tests.servers import KINDS, Kind, binary, free_port, start_server
+from tests.servers import KINDS, Kind, free_port, start_server
 from tests.store.fake import serving
 
 UNAVAILABLE = [
@@ -119,8 +119,6 @@ async def test_every_error_has_words() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_master_that_became_a_replica(kind: Kind) -> None:
     """Its refusal passes, in whichever words (6.2 wraps a script's errors): nothing is given up for it."""
-    if binary(kind) is None:
-        pytest.skip(f"no {kind} here")
     with start_server(kind) as server:
         redis = connect(server.url, connections=2, timeout=2.0)
         store = RedisStore(redis)
@@ -145,8 +143,6 @@ async def test_a_master_that_became_a_replica(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_hints_that_are_forbidden(kind: Kind) -> None:
     """A user who may not publish still schedules and settles: what was written is not called a failure."""
-    if binary(kind) is None:
-        pytest.skip(f"no {kind} here")
     with start_server(kind) as server:
         owner = connect(server.url, connections=1, timeout=2.0)
         rules = ("on", ">secret", "~*", "+@all", "resetchannels")

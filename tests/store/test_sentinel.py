@@ -15,7 +15,7 @@ from relay.store.connect import connect, follow_master
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
 from tests.sentinels import MASTER, Group, Sentinel, until
-from tests.servers import binary, free_port, start_server
+from tests.servers import free_port, start_server
 from tests.store.fake import Line
 
 N1, N2 = b"relay-1-nonce-01", b"relay-2-nonce-02"
@@ -26,8 +26,6 @@ SLOW_READ = ("XREAD", "BLOCK", "500", "STREAMS", "nothing", "$")  # which a repl
 
 @pytest.fixture
 def group() -> Iterator[Group]:
-    if binary("valkey") is None:
-        pytest.skip("no valkey server is installed here")
     with Group() as group:
         yield group
 
@@ -143,8 +141,6 @@ async def test_sentinels_that_do_not_answer(group: Group) -> None:
 
 async def test_credentials_for_sentinels_and_master() -> None:
     """Each has its own: those before the @ are the master's."""
-    if binary("valkey") is None:
-        pytest.skip("no valkey server is installed here")
     with start_server("valkey", config={"requirepass": "m@ster/1", "masterauth": "m@ster/1"}) as master:
         sentinel = Sentinel(
             "valkey",
@@ -191,8 +187,6 @@ async def test_the_least_that_a_sentinel_has_to_allow(group: Group) -> None:
 async def test_a_demotion_that_closes_no_connection() -> None:
     """A proxy or a DNS name moves on, and the old master keeps its connections: one refused write is
     all that is lost, for calls under way too, and hints come over."""
-    if binary("valkey") is None:
-        pytest.skip("no valkey server is installed here")
     with start_server("valkey") as old, start_server("valkey") as new:
         line = Line(old.port)
         async with line.open() as url:

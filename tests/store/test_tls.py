@@ -13,17 +13,16 @@ from relay import app
 from relay.core.errors import RelayError, UnfitServer
 from relay.settings import Settings
 from relay.store.connect import check_server, connect
+from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
-from tests.servers import Kind, RunningServer, binary, free_port, start_server
-from tests.tls import OPENSSL, Authority, Pair
-
-KIND: Kind = "redis-system"
+from tests.servers import SYSTEM, RunningServer, free_port, start_server
+from tests.tls import Authority, Pair
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if OPENSSL is None or binary(KIND) is None:
-        pytest.skip("TLS tests need openssl and a redis-server on PATH")
+    need("openssl")
+    need("redis-server")
     return tmp_path_factory.mktemp("tls")
 
 
@@ -53,7 +52,7 @@ def tls_config(authority: Authority, pair: Pair, *, clients: str = "no") -> tupl
 def serving(authority: Authority, pair: Pair, *, clients: str = "no") -> Iterator[tuple[RunningServer, int]]:
     """A server with both ports, the plain one for the test; and the TLS port."""
     port, config = tls_config(authority, pair, clients=clients)
-    with start_server(KIND, config=config) as server:
+    with start_server(SYSTEM, config=config) as server:
         yield server, port
 
 
@@ -153,7 +152,7 @@ async def test_sentinels_and_master_over_tls(authority: Authority, good: Pair) -
     """`rediss+sentinel://` speaks TLS to both, and verifies both."""
     with serving(authority, good) as (_, master_port):
         port, config = tls_config(authority, good)
-        sentinel = Sentinel(KIND, master_port, {**config, "tls-replication": "yes"})
+        sentinel = Sentinel(SYSTEM, master_port, {**config, "tls-replication": "yes"})
         try:
             with sentinel.client() as client:
                 await anyio.to_thread.run_sync(until, client.ping, "the Sentinel answers", 40.0)
