@@ -46,6 +46,12 @@ test: check ## Everything: check, the suite, and what a wheel may lack on the bu
 	@$(MAKE) --no-print-directory test-pipeline
 	@$(MAKE) --no-print-directory wheel-test
 
+# One server, no process of its own, no script broken on purpose: what nearly every mistake meets first.
+FAST := tests/core tests/api tests/settings tests/engine tests/contract tests/lua tests/store tests/rpc tests/client tests/web
+.PHONY: test-fast
+test-fast: .venv/stamp-test ## What to run between two edits, within 90 seconds
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadgroup -m 'not slow' -k 'not redis- and not mutants' $(FAST) $(PYTEST)
+
 .PHONY: test-core
 test-core: .venv/stamp-test ## The suite alone, without the pipeline's
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(PYTEST)

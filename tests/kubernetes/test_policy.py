@@ -13,7 +13,7 @@ from tests.kubernetes.test_render import everything
 from tests.kubernetes.tools import CHART, CI, ROOT, names, one, rendered, run, tool
 from tests.missing import need
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("rendered")]  # one worker renders it all, once
 
 IGNORED = ROOT / "deploy" / ".trivyignore"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from tests.kubernetes.tools import (
     umbrella,
 )
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("rendered")]  # one worker renders it all, once
 
 VERSIONS = ("1.29", "1.33", "1.37")
 """The oldest with native sidecars, a middle one, and the newest that kubernetes-validate knows."""
@@ -53,6 +54,7 @@ UMBRELLAS: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def everything(version: str) -> dict[str, list[Doc]]:
     """All that there is to render, by name."""
     found = {name: rendered(version, path) for name, path in zip(names(CI), CI, strict=True)}

@@ -50,7 +50,7 @@ def run(*command: str | Path, stdin: str = "", cwd: Path | None = None) -> Ran:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
         cwd=cwd,
     )
