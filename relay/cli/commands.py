@@ -74,7 +74,14 @@ def dev(
     config: Config = None,
     port: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--port", "-p", min=1, max=65_535, help="Port of the gRPC API on 127.0.0.1."),
+        typer.Option(
+            "--port",
+            "-p",
+            min=1,
+            max=65_533,
+            help="Port of the gRPC API on 127.0.0.1. Probes and metrics have the next port, the API in JSON "
+            "the one after that, unless the settings name others. Default: 7451.",
+        ),
     ] = None,
     data_dir: Annotated[
         Optional[Path],  # noqa: UP045
