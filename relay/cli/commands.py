@@ -95,7 +95,10 @@ def dev(
 
 
 @app.command(rich_help_panel=DAEMON)
-def healthcheck(target: Target = DEFAULT_TARGET, timeout: Timeout = 2.0) -> None:
+def healthcheck(
+    target: Target = DEFAULT_TARGET,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to try for.")] = 2.0,
+) -> None:
     """Ask a relay for its health; exit 0 if it is SERVING, else 1."""
     from relay.cli import health
 
@@ -174,7 +177,7 @@ def schedule(
         ),
     ] = None,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Schedule a timer.
@@ -182,6 +185,7 @@ def schedule(
     Give --in or --at. With --id, running the command again replaces the timer instead of adding one.
     """
     from relay.cli import timers
+    from relay.cli.calling import Door
 
     asked = timers.Asked(
         topic=topic,
@@ -195,7 +199,7 @@ def schedule(
         create_only=create_only,
         expire_after=expire_after,
     )
-    timers.schedule(asked, target, timeout, as_json)
+    timers.schedule(asked, Door(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -203,13 +207,14 @@ def cancel(
     topic: TopicName,
     timer_id: TimerId,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Remove a timer, also while it is being delivered; exit 3 if there is none."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.cancel(topic, timer_id, target, timeout, as_json)
+    timers.cancel(topic, timer_id, Door(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -217,13 +222,14 @@ def get(
     topic: TopicName,
     timer_id: TimerId,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Show a timer with its payload; exit 3 if there is none."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.get(topic, timer_id, target, timeout, as_json)
+    timers.get(topic, timer_id, Door(target, timeout), as_json)
 
 
 @app.command(name="list", rich_help_panel=TIMERS)
@@ -235,13 +241,14 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """List a topic's timers, the next one first. With --json: one document a line."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.list_(topic, state.value if state else None, limit, target, timeout, as_json)
+    timers.list_(topic, state.value if state else None, limit, Door(target, timeout), as_json)
 
 
 # ------------------------------------------------------------------------- topics and dead letters
