@@ -24,7 +24,7 @@ from relay.engine.punctual import loop_factory
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import Settings
+from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
 from relay.store.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
 from relay.store.groups import RedisGroups
@@ -73,6 +73,8 @@ def run(settings: Settings, *, started: Started | None = None, if_taken: str = "
     end of a sentence. The code is 0, 1 if it can't serve, and 4 if that is for want of Redis.
     """
     set_up_logs(settings.log.level, settings.log.format)
+    for sentence in doubtful(os.environ):
+        log.warning(sentence)
     failures: list[RelayError] = []
     try:
         anyio.run(serve, settings, started, backend_options={"loop_factory": loop_factory})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 from pathlib import Path
@@ -91,10 +92,12 @@ def show_config(config: Path | None, as_json: bool) -> None:
     """Print the effective settings."""
     import yaml
 
-    from relay.settings import load
+    from relay.settings import doubtful, load
 
     with settings_errors():
         tree = load(config).model_dump(mode="json")
+    for sentence in doubtful(os.environ):
+        typer.echo(f"relay: {sentence}", err=True)
     if as_json:
         typer.echo(json.dumps(tree, indent=2, ensure_ascii=False))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from relay.cli.findings import Finding
 from relay.core.dispatch import Dispatch
 from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
 from relay.core.secrets import mask
-from relay.settings import Settings, SettingsError, load
+from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.connect import Connection, connect, guess
@@ -62,6 +63,8 @@ async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[F
         for problem in error.problems:
             yield Finding("settings", "wrong", problem)
         return
+    for sentence in doubtful(os.environ):
+        yield Finding("settings", "note", sentence)
     where = config or "defaults and RELAY_… variables"
     yield Finding("settings", "ok", f"{where}: {len(settings.topics)} topics have an entry of their own")
     async for finding in _redis(settings):
