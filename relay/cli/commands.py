@@ -123,7 +123,8 @@ def doctor(
 ) -> None:
     """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.
 
-    It tries what a relay does, on a topic of its own, and leaves nothing behind.
+    It tries what a relay does, on a topic of its own, and leaves nothing behind. RELAY_REDIS__URL or --config
+    names the Redis, and RELAY_TARGET has no effect. Exit 4 if Redis can't be reached.
     """
     from relay.cli import doctor as implementation
 

@@ -47,7 +47,7 @@ def tail(
 ) -> None:
     """Print the newest records of a topic's journal, or those behind an entry.
 
-    Read from Redis itself, which the settings name; a relay is not needed.
+    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed.
     """
     from relay.cli import journal as implementation
 
