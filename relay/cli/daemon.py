@@ -23,6 +23,9 @@ DEV_PORT = 7451
 """Where `relay dev` serves gRPC on 127.0.0.1 unless told; probes and metrics have the next port, the API in
 JSON the one after that. Nobody but its user wants them."""
 
+OWN_REDIS = {"redis.username": "", "redis.password": "", "redis.sentinel_password": ""}
+"""The credentials of another server are none of the embedded one's."""
+
 IF_TAKEN = ", or give relay dev another --port N: it takes N, N + 1 and N + 2"
 
 
@@ -57,7 +60,7 @@ def dev(config: Path | None, port: int | None, data_dir: Path | None) -> None:
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         with embedded_valkey(data_dir) as url:
-            settings = load(config, overrides={**overrides, "redis.url": url})
+            settings = load(config, overrides={**overrides, **OWN_REDIS, "redis.url": url})
 
             def started(listening: app.Listening) -> None:
                 typer.echo(_welcome(listening, url, data_dir), err=True)

@@ -73,7 +73,7 @@ def dev(temporary: Path, *arguments: str) -> Iterator[Dev]:
     port = three_free_ports()
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "relay.cli", "dev", "-p", str(port), *arguments],
-        env=environment({"TMPDIR": str(temporary)}),
+        env=environment({"TMPDIR": str(temporary), "RELAY_REDIS__PASSWORD": "another-server-s"}),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
