@@ -8,13 +8,14 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
 
 from relay import __version__
-from relay.core.errors import RelayError, StoreUnavailable, UnfitServer
+from relay.core.errors import CannotListen, RelayError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
@@ -23,7 +24,7 @@ from relay.engine.punctual import loop_factory
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import Settings
+from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
 from relay.store.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
 from relay.store.groups import RedisGroups
@@ -53,17 +54,37 @@ START_RETRY = 0.1
 """Seconds between two tries to reach Redis at the start."""
 
 
-def run(settings: Settings) -> int:
-    """Run the daemon until SIGTERM or SIGINT; answers the exit code."""
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The addresses that a relay serves on, with the ports that were chosen; `api` is empty if it is off."""
+
+    grpc: str
+    http: str
+    api: str
+
+
+Started = Callable[[Listening], None]
+
+
+def run(settings: Settings, *, started: Started | None = None, if_taken: str = "") -> int:
+    """Run the daemon until SIGTERM or SIGINT; answers the exit code.
+
+    `started` is called once all listeners are bound. `if_taken` says what else helps where one can't be: the
+    end of a sentence. The code is 0, 1 if it can't serve, and 4 if that is for want of Redis.
+    """
     set_up_logs(settings.log.level, settings.log.format)
+    for sentence in doubtful(os.environ):
+        log.warning(sentence)
     failures: list[RelayError] = []
     try:
-        anyio.run(serve, settings, backend_options={"loop_factory": loop_factory})
+        anyio.run(serve, settings, started, backend_options={"loop_factory": loop_factory})
     except* RelayError as group:
         failures += leaves(group)
     for failure in failures:
-        log.critical("%s", failure)
-    return 1 if failures else 0
+        log.critical("%s%s", failure, if_taken if isinstance(failure, CannotListen) else "")
+    if not failures:
+        return 0
+    return 4 if all(isinstance(failure, StoreUnavailable) for failure in failures) else 1
 
 
 def leaves(group: BaseExceptionGroup[RelayError]) -> list[RelayError]:
@@ -74,8 +95,9 @@ def leaves(group: BaseExceptionGroup[RelayError]) -> list[RelayError]:
     return found
 
 
-async def serve(settings: Settings) -> None:
-    """Start everything, wait for a signal, drain, stop. Raises `RelayError` if it can't start."""
+async def serve(settings: Settings, started: Started | None = None) -> None:
+    """Start everything, say so to `started`, wait for a signal, drain, stop. Raises `RelayError` if it can't
+    start."""
     url = settings.redis.location
     keys = key_names(settings.redis)
     timeout = settings.redis.command_timeout
@@ -153,6 +175,8 @@ async def serve(settings: Settings) -> None:
                         "redis": server,
                     },
                 )
+                if started is not None:
+                    started(Listening(api.address, http, json_api.address if json_api else ""))
                 told = "outlasting the applications" if settings.stop_last else "draining"
                 log.info(told, extra={"signal": (await anext(signals)).name})
                 cut_short = True
@@ -216,7 +240,7 @@ async def pushed(metrics: Metrics) -> None:
 async def start_api(
     tasks: TaskGroup, engine: Engine, count: Instruments, settings: Settings
 ) -> HttpServer | None:
-    """Serve the JSON API; None if it is switched off. Raises `ListenError`."""
+    """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
     if not settings.serves_api:
         return None
     limit, hosts = settings.api.max_body_bytes, settings.api.hosts
@@ -281,7 +305,10 @@ async def unless_told_to_stop(
 
 
 async def fit_server(settings: Settings, redis: Connection) -> str:
-    """Wait for Redis up to `start_timeout`; answers its name and version, raises if it is not fit."""
+    """Wait for Redis up to `start_timeout`; answers its name and version.
+
+    Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if it is not fit.
+    """
     trouble = "no answer"
     with anyio.move_on_after(settings.redis.start_timeout):
         while True:
@@ -294,7 +321,7 @@ async def fit_server(settings: Settings, redis: Connection) -> str:
             except StoreUnavailable as failure:
                 trouble = str(failure)
                 await anyio.sleep(START_RETRY)
-    raise UnfitServer(
+    raise StoreUnavailable(
         f"Redis at {settings.redis.url} can't be reached within redis.start_timeout "
         f"({settings.redis.start_timeout:g} s): {mask(trouble)}"
         f"{guess(settings.redis.location, trouble)}"

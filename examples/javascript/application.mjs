@@ -19,4 +19,7 @@ const { signal } = stopping;
 const [way, ...rest] = process.argv.slice(2);
 if (way === "push") await servePush({ listen: rest[0], signal }, remind);
 else if (way === "stream" && rest.length) await serveStream({ topics: rest, signal }, remind);
-else throw new Error("usage: node application.mjs stream TOPIC … | push [ADDRESS]");
+else {
+  console.error("usage: node application.mjs stream TOPIC … | push [ADDRESS]");
+  process.exitCode = 2;
+}

@@ -5,27 +5,45 @@
 import { parseArgs } from "node:util";
 import { Producer, micros } from "./relay.mjs";
 
-const text = { type: "string" };
-const { positionals, values } = parseArgs({ allowPositionals: true, options: { id: text, in: text, at: text } });
-const [verb, topic, subject] = positionals;
+const USAGE =
+  "usage: node producer.mjs schedule TOPIC TEXT [--id ID] [--in MILLISECONDS | --at 2030-01-31T09:00:00Z] | cancel TOPIC ID";
+
+/** What was asked for; undefined if it can't be understood. */
+function asked() {
+  const text = { type: "string" };
+  try {
+    const { positionals, values } = parseArgs({ allowPositionals: true, options: { id: text, in: text, at: text } });
+    const [verb, topic, subject, ...rest] = positionals;
+    const due = values.at ? { dueTime: new Date(values.at) } : { delayMs: Number(values.in ?? 0) };
+    const isTime = !Number.isNaN(Number(due.dueTime ?? due.delayMs));
+    const isWhole = subject !== undefined && !rest.length && !(values.at && values.in);
+    if (["schedule", "cancel"].includes(verb) && isWhole && isTime) return { verb, topic, subject, due, id: values.id };
+  } catch (error) {
+    if (!error.code?.startsWith("ERR_PARSE_ARGS")) throw error;
+  }
+}
+
+const wanted = asked();
+if (!wanted) {
+  console.error(USAGE);
+  process.exit(2);
+}
+const { verb, topic, subject, due: when, id } = wanted;
 
 const producer = new Producer();
 try {
-  if (verb === "schedule" && subject !== undefined) {
-    const when = values.at ? { dueTime: new Date(values.at) } : { delayMs: Number(values.in ?? 0) };
+  if (verb === "schedule") {
     const { timer, replaced } = await producer.schedule({
       topic,
-      timerId: values.id,
+      timerId: id,
       payload: subject,
       contentType: "text/plain; charset=utf-8",
       ...when,
     });
     const due = micros(timer.dueTime);
     console.log(`${replaced ? "rescheduled" : "scheduled"} ${topic}/${timer.timerId} for ${due} µs since 1970`);
-  } else if (verb === "cancel" && subject !== undefined) {
-    console.log((await producer.cancel(topic, subject)) ? "cancelled" : "there is no such timer");
   } else {
-    throw new Error("usage: node producer.mjs schedule TOPIC TEXT … | cancel TOPIC ID");
+    console.log((await producer.cancel(topic, subject)) ? "cancelled" : "there is no such timer");
   }
 } finally {
   producer.close();

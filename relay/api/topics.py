@@ -33,9 +33,10 @@ class Topics:
         self._topics = engine.topics
 
     async def list(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        """Read one page. Each topic on it costs a script call."""
+        """Read one page: topics that are registered, and those that are configured. Each on it costs a script
+        call."""
         limit = _page_size(request.page_size, MAX_TOPICS)
-        names = await self._topics.topics()
+        names = sorted({*await self._topics.topics(), *self._engine.configured})
         start = bisect_right(names, request.page_token) if request.page_token else 0
         page = names[start : start + limit]
         return pb.ListTopicsResponse(

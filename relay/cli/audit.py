@@ -12,12 +12,12 @@ import anyio
 import typer
 
 from relay.cli import audit_report, output
-from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, UNAVAILABLE, fail, settings_errors
+from relay.cli.direct import advice, load_settings
+from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, UNAVAILABLE, fail
 from relay.core import validate
 from relay.core.audit import Audit, Verdict
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import Batch
-from relay.settings import load
 from relay.settings.keys import key_names
 from relay.store import examine, journal_file
 from relay.store.connect import Connection, connect
@@ -152,9 +152,8 @@ def _check_topic(topic: str) -> None:
 
 def _with_redis(config: Path | None, work: Work) -> None:
     """Do something with the Redis that the settings name; what goes wrong with that ends the command."""
-    with settings_errors():
-        settings = load(config)
-    url, timeout = settings.redis.url.get_secret_value(), settings.redis.start_timeout
+    settings = load_settings(config)
+    url, timeout = settings.redis.location, settings.redis.start_timeout
 
     async def run() -> None:
         async with connect(url, connections=1, timeout=timeout) as redis, examine.explained():
@@ -163,7 +162,7 @@ def _with_redis(config: Path | None, work: Work) -> None:
     try:
         anyio.run(run)
     except StoreUnavailable as failure:
-        fail(f"{settings.redis.url} can't be used: {failure}", UNAVAILABLE)
+        fail(f"{settings.redis.url} can't be used: {failure}{advice(settings)}", UNAVAILABLE)
     except (StoreError, UnfitServer, ValueError) as failure:
         fail(str(failure), FAILURE)
     except KeyboardInterrupt:

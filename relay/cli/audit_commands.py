@@ -46,8 +46,8 @@ def audit(
 ) -> None:
     """Replay a topic's journal, and prove or refute promises 1 to 5 by it, timer by timer.
 
-    Read from Redis itself, which the settings name; a relay is not needed. Exit 0 if all are proved, 1 if one
-    is refuted, 2 if something can't be said.
+    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed. Exit 0 if all are
+    proved, 1 if one is refuted, 2 if something can't be said.
     """
     from relay.cli import audit as implementation
 
@@ -72,7 +72,7 @@ def export(
 ) -> None:
     """Write a topic's journal to a file, before it is trimmed: relay audit reads it.
 
-    Read from Redis itself, which the settings name; a relay is not needed.
+    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed.
     """
     from relay.cli import audit as implementation
 

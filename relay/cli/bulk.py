@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from relay.cli import output, tables
+from relay.cli import known, output, tables
 from relay.cli.calling import Door
 from relay.cli.dead import document
 from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, fail
@@ -157,6 +157,8 @@ def _run(
 
     async def run(topics: Topics) -> None:
         total = await selection.total(topics, topic)
+        if not total:
+            await known.require(topics, topic)
         with _progress(total, quiet=how.as_json or how.dry_run) as advance:
             batches = selection.batches(topics, topic, total, how.batch)
             async for looked, names, letters in _paced(batches, how.rate):
@@ -170,13 +172,22 @@ def _run(
     try:
         door.call(run)
     except (KeyboardInterrupt, typer.Exit) as cut:
-        if tally.matched and not how.dry_run:
-            typer.echo(f"relay: cut off: {done()} so far; the same command again goes on", err=True)
-        raise typer.Exit(cut.exit_code if isinstance(cut, typer.Exit) else FAILURE) from None
+        code = cut.exit_code if isinstance(cut, typer.Exit) else FAILURE
+        if not how.dry_run:
+            _tell_cut(done(), tally, code)
+        raise typer.Exit(code) from None
     if how.dry_run and not how.as_json:
         typer.echo(f"{letters_of(topic, tally.matched)} match; nothing was changed", err=True)
     elif not how.as_json:
         typer.echo(done())
+
+
+def _tell_cut(done: str, tally: Tally, code: int) -> None:
+    """How far it came, and whether it helps to repeat the command: that would end at the same bad input."""
+    if code != BAD_INPUT and tally.matched:
+        typer.echo(f"relay: cut off: {done} so far; the same command again goes on", err=True)
+    elif tally.purged or tally.counts:
+        typer.echo(f"relay: {done} before that", err=True)
 
 
 Batch = tuple[int, list[str], list[DeadLetterInfo]]

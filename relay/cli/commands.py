@@ -74,7 +74,14 @@ def dev(
     config: Config = None,
     port: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--port", "-p", min=1, max=65_535, help="Port of the gRPC API on 127.0.0.1."),
+        typer.Option(
+            "--port",
+            "-p",
+            min=1,
+            max=65_533,
+            help="Port of the gRPC API on 127.0.0.1. Probes and metrics have the next port, the API in JSON "
+            "the one after that, unless the settings name others. Default: 7451.",
+        ),
     ] = None,
     data_dir: Annotated[
         Optional[Path],  # noqa: UP045
@@ -88,7 +95,10 @@ def dev(
 
 
 @app.command(rich_help_panel=DAEMON)
-def healthcheck(target: Target = DEFAULT_TARGET, timeout: Timeout = 2.0) -> None:
+def healthcheck(
+    target: Target = DEFAULT_TARGET,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to try for.")] = 2.0,
+) -> None:
     """Ask a relay for its health; exit 0 if it is SERVING, else 1."""
     from relay.cli import health
 
@@ -113,7 +123,8 @@ def doctor(
 ) -> None:
     """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.
 
-    It tries what a relay does, on a topic of its own, and leaves nothing behind.
+    It tries what a relay does, on a topic of its own, and leaves nothing behind. RELAY_REDIS__URL or --config
+    names the Redis, and RELAY_TARGET has no effect. Exit 4 if Redis can't be reached.
     """
     from relay.cli import doctor as implementation
 
@@ -167,7 +178,7 @@ def schedule(
         ),
     ] = None,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Schedule a timer.
@@ -175,6 +186,7 @@ def schedule(
     Give --in or --at. With --id, running the command again replaces the timer instead of adding one.
     """
     from relay.cli import timers
+    from relay.cli.calling import Door
 
     asked = timers.Asked(
         topic=topic,
@@ -188,7 +200,7 @@ def schedule(
         create_only=create_only,
         expire_after=expire_after,
     )
-    timers.schedule(asked, target, timeout, as_json)
+    timers.schedule(asked, Door(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -196,13 +208,14 @@ def cancel(
     topic: TopicName,
     timer_id: TimerId,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Remove a timer, also while it is being delivered; exit 3 if there is none."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.cancel(topic, timer_id, target, timeout, as_json)
+    timers.cancel(topic, timer_id, Door(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -210,13 +223,14 @@ def get(
     topic: TopicName,
     timer_id: TimerId,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Show a timer with its payload; exit 3 if there is none."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.get(topic, timer_id, target, timeout, as_json)
+    timers.get(topic, timer_id, Door(target, timeout), as_json)
 
 
 @app.command(name="list", rich_help_panel=TIMERS)
@@ -228,13 +242,14 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """List a topic's timers, the next one first. With --json: one document a line."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.list_(topic, state.value if state else None, limit, target, timeout, as_json)
+    timers.list_(topic, state.value if state else None, limit, Door(target, timeout), as_json)
 
 
 # ------------------------------------------------------------------------- topics and dead letters

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from relay.cli import output, tables
+from relay.cli import known, output, tables
 from relay.cli.calling import Door
 from relay.cli.exits import NOT_FOUND, fail
 from relay.cli.selection import PAGE, Asked
@@ -41,6 +41,8 @@ def list_(door: Door, topic: str, asked: Asked, limit: int, everything: bool, as
             if found.add(letters):
                 return f"there are more: these are the first {limit} (--limit)"
             if not token:
+                if not found.letters:
+                    await known.require(topics, topic)
                 return ""
             if page == MOST_PAGES and is_filtered and not everything:
                 return f"stopped after {page} pages of at most {page_size}; --all looks at all"

@@ -55,7 +55,7 @@ def list_(
         typer.Option("--all", help="Look at all of them for what matches, not just at the first 20 pages."),
     ] = False,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """List a topic's dead letters, the oldest death first. With --json: one document a line."""
@@ -75,7 +75,7 @@ def get(
         int, typer.Option("--bytes", min=0, help="Show at most so many bytes of the payload.")
     ] = 1024,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Show a dead letter with its payload; exit 3 if there is none."""
@@ -97,7 +97,7 @@ def redrive(
     rate: Rate = None,
     dry_run: DryRun = False,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Bring dead letters back to life, due now and with attempts from 1.
@@ -127,7 +127,7 @@ def purge(
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Remove dead letters for good."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import anyio
 import typer
 
 from relay.cli import findings, health, output
-from relay.cli.exits import FAILURE, OK
+from relay.cli.direct import advice, unheeded
+from relay.cli.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.findings import Finding
 from relay.core.dispatch import Dispatch
 from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
 from relay.core.secrets import mask
-from relay.settings import Settings, SettingsError, load
+from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.connect import Connection, connect, guess
@@ -31,18 +33,24 @@ COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
 def doctor(config: Path | None, as_json: bool, *, push: bool = True) -> None:
-    """Check everything that can be; exits with 1 if anything is wrong. `push`: pushed applications too."""
+    """Check everything that can be; exits with 1 if anything is wrong, with 4 if Redis can't be reached.
+
+    `push`: pushed applications too.
+    """
     counts = {"ok": 0, "note": 0, "wrong": 0}
+    is_away = False
 
     async def run() -> None:
+        nonlocal is_away
         async for finding in examined(config, push=push):
             counts[finding.result] += 1
+            is_away = is_away or finding.is_away
             _print(finding, as_json)
 
     anyio.run(run)
     if not as_json:
         typer.echo(f"{counts['wrong']} wrong, {counts['note']} to note, {counts['ok']} ok", err=True)
-    raise typer.Exit(FAILURE if counts["wrong"] else OK)
+    raise typer.Exit(UNAVAILABLE if is_away else FAILURE if counts["wrong"] else OK)
 
 
 def _print(finding: Finding, as_json: bool) -> None:
@@ -62,6 +70,8 @@ async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[F
         for problem in error.problems:
             yield Finding("settings", "wrong", problem)
         return
+    for sentence in (*doubtful(os.environ), *unheeded(settings)):
+        yield Finding("settings", "note", sentence)
     where = config or "defaults and RELAY_… variables"
     yield Finding("settings", "ok", f"{where}: {len(settings.topics)} topics have an entry of their own")
     async for finding in _redis(settings):
@@ -84,7 +94,9 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
                 facts = await examine.facts(redis)
         except StoreError as failure:
             hint = guess(url, str(failure))
-            yield Finding("redis", "wrong", f"{settings.redis.url} can't be used: {failure}{hint}")
+            is_away = isinstance(failure, StoreUnavailable)
+            words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
+            yield Finding("redis", "wrong", words, is_away=is_away)
             return
         yield Finding("redis", "ok", f"{facts.name} at {settings.redis.url}, a master")
         for finding in findings.fitness(settings, facts):
@@ -93,7 +105,8 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
             async for finding in _use(settings, redis):
                 yield finding
         except StoreUnavailable as failure:
-            yield Finding("redis", "wrong", f"went away while it was looked at: {examine.explain(failure)}")
+            words = f"went away while it was looked at: {examine.explain(failure)}"
+            yield Finding("redis", "wrong", words, is_away=True)
         except RelayError as failure:
             yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
 

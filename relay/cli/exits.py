@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -14,9 +15,13 @@ BAD_INPUT = 2
 NOT_FOUND = 3
 UNAVAILABLE = 4
 
+TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
+"""How gRPC refuses a message: its size and the limit."""
+
 EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
-    "3 there is no such timer or dead letter; 4 the relay or its Redis can't be reached: try again."
+    "3 there is no such timer, dead letter, topic or journal; "
+    "4 the relay or its Redis can't be reached: try again."
 )
 
 
@@ -47,6 +52,12 @@ def client_errors(target: str) -> Generator[None, None, None]:
         yield
     except errors.InvalidArgument as error:
         fail(error.message, BAD_INPUT)
+    except errors.ResourceExhausted as error:
+        size = TOO_LARGE.search(error.message)
+        if size is None:
+            fail(error.message, FAILURE)
+        limit = f"the relay takes messages of at most {size[2]} bytes (grpc.max_message_bytes)"
+        fail(f"payload: {limit}, and with this one the message has {size[1]}", BAD_INPUT)
     except errors.NotFound as error:
         fail(error.message, NOT_FOUND)
     except errors.Unavailable as error:

@@ -30,6 +30,8 @@ class Finding:
     check: str
     result: Result
     message: str
+    is_away: bool = False
+    """Whether it says that Redis can't be reached."""
 
 
 def fitness(settings: Settings, facts: Facts) -> Iterator[Finding]:

@@ -7,12 +7,17 @@ import typer
 from grpc_health.v1 import health_pb2
 
 from relay.cli.exits import FAILURE, fail
+from relay.client.arguments import check_target
+from relay.client.errors import InvalidArgument
 
 
 def check(target: str, timeout: float) -> None:
     """Print the status; fails unless it is SERVING. `timeout` in seconds."""
     try:
+        check_target(target)
         status, reason = ask(target, timeout, wait=True)
+    except InvalidArgument as error:
+        fail(f"--target: {error.message}", FAILURE)
     except ValueError as error:
         fail(f"--target: {error}", FAILURE)
     if not status or status == "UNIMPLEMENTED":

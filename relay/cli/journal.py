@@ -12,12 +12,13 @@ import anyio
 import typer
 
 from relay.cli import output, parse
-from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, UNAVAILABLE, fail, settings_errors
+from relay.cli.direct import advice, load_settings
+from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, UNAVAILABLE, fail
 from relay.core import validate
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Record
-from relay.settings import Settings, load
+from relay.settings import Settings
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.connect import connect
@@ -39,15 +40,14 @@ def tail(
 ) -> None:
     """Print; `interval` is how often to look for more, None: not again."""
     pause = parse.length(interval, "--interval").total_seconds() if interval is not None else None
-    with settings_errors():
-        settings = load(config)
+    settings = load_settings(config)
     try:
         validate.name("topic", topic)
         anyio.run(_tail, settings, topic, after, limit, pause, as_json)
     except InvalidField as error:
         fail(f"{'--' if error.field == 'from' else ''}{error}", BAD_INPUT)
     except StoreUnavailable as failure:
-        fail(f"{settings.redis.url} can't be used: {failure}", UNAVAILABLE)
+        fail(f"{settings.redis.url} can't be used: {failure}{advice(settings)}", UNAVAILABLE)
     except (StoreError, UnfitServer) as failure:
         fail(str(failure), FAILURE)
     except KeyboardInterrupt:
@@ -58,7 +58,7 @@ async def _tail(
     settings: Settings, topic: str, after: str | None, limit: int, pause: float | None, as_json: bool
 ) -> None:
     lines = Lines(as_json)
-    url, timeout = settings.redis.url.get_secret_value(), settings.redis.start_timeout
+    url, timeout = settings.redis.location, settings.redis.start_timeout
     async with connect(url, connections=1, timeout=timeout) as redis:
         reader = JournalReader(redis, key_names(settings.redis))
         async with examine.explained():

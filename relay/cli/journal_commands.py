@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.options import TOPICS, Config, Interval, Json, TopicName
+from relay.cli.options import TOPICS, Config, Json, TopicName
 
 app = typer.Typer(no_args_is_help=True)
 group = typer.Typer()
@@ -36,13 +36,18 @@ def tail(
             help="At most so many records; with --from on to the end of their entry.",
         ),
     ] = 100,
-    interval: Interval = "500ms",
+    interval: Annotated[
+        str,
+        typer.Option(
+            "--interval", metavar="LENGTH", help="With --follow: how often to look for more, 500ms or 5s."
+        ),
+    ] = "500ms",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Print the newest records of a topic's journal, or those behind an entry.
 
-    Read from Redis itself, which the settings name; a relay is not needed.
+    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed.
     """
     from relay.cli import journal as implementation
 

@@ -20,7 +20,14 @@ Config = Annotated[
 Target = Annotated[
     str, typer.Option("--target", envvar="RELAY_TARGET", help="The relay: host:port or unix:/path.")
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to try for.")]
+Timeout = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        "--timeout",
+        min=0.001,
+        help="Seconds to try for. Default: 10, and 1 where nothing listens at an address of this machine.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]

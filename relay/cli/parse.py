@@ -6,8 +6,10 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from relay.cli.exits import BAD_INPUT, fail
+from relay.core.validate import MOST_PAYLOAD_BYTES
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LENGTH = re.compile(r"[\d.]+|(?:[\d.]+(?:ms|s|m|h|d))+", re.ASCII)
@@ -75,14 +77,26 @@ def headers(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def payload(text: str | None, file: Path | None) -> bytes:
-    """The bytes of one of both; of neither, none."""
+    """The bytes of one of both; of neither, none. More than any relay takes is refused before it is read."""
     if text is not None and file is not None:
         fail("--payload and --payload-file can't both be given", BAD_INPUT)
     if file is None:
         return (text or "").encode(errors="surrogateescape")
-    if str(file) == "-":
-        return sys.stdin.buffer.read()
     try:
-        return file.read_bytes()
+        if str(file) == "-":
+            return _bounded(sys.stdin.buffer, file)
+        with file.open("rb") as opened:
+            return _bounded(opened, file)
     except OSError as error:
         fail(f"--payload-file: {file} can't be read: {error.strerror or error}", BAD_INPUT)
+
+
+def _bounded(opened: BinaryIO, file: Path) -> bytes:
+    content = opened.read(MOST_PAYLOAD_BYTES + 1)
+    if len(content) > MOST_PAYLOAD_BYTES:
+        fail(
+            f"--payload-file: {file} has more than {MOST_PAYLOAD_BYTES} bytes, the most that a topic's "
+            "max_payload_bytes can be set to; store the content elsewhere and schedule its key",
+            BAD_INPUT,
+        )
+    return content

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import typer
 
-from relay.cli import output, parse
-from relay.cli.exits import BAD_INPUT, NOT_FOUND, client_errors, fail
+from relay.cli import known, output, parse
+from relay.cli.calling import Door
+from relay.cli.exits import BAD_INPUT, NOT_FOUND, fail
+from relay.cli.topics import how_long
 from relay.client import ChangeResult, RelayClient, TimerState
 from relay.client.errors import CallError
-from relay.client.topics import Topics
-from relay.client.wire import GrpcWire
-
-T = TypeVar("T")
+from relay.client.topics import TopicInfo, Topics
 
 MAX_PAGE = 500
 
@@ -38,7 +35,7 @@ class Asked:
     expire_after: str | None
 
 
-def schedule(asked: Asked, target: str, timeout: float, as_json: bool) -> None:
+def schedule(asked: Asked, door: Door, as_json: bool) -> None:
     """Store a timer and show it."""
     if (asked.delay is None) == (asked.at is None):
         fail("give --in or --at, and not both", BAD_INPUT)
@@ -49,9 +46,7 @@ def schedule(asked: Asked, target: str, timeout: float, as_json: bool) -> None:
     )
     headers = parse.headers(asked.headers)
     payload = parse.payload(asked.payload, asked.payload_file)
-    timer = _call(
-        target,
-        timeout,
+    timer = door.ask(
         lambda client: client.schedule(
             asked.topic,
             payload,
@@ -67,40 +62,54 @@ def schedule(asked: Asked, target: str, timeout: float, as_json: bool) -> None:
     output.scheduled(timer, as_json)
 
 
-def cancel(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -> None:
+def cancel(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
     """Remove a timer."""
-    cancelled = bool(_call(target, timeout, lambda client: client.cancel(topic, timer_id)))
+    cancelled = bool(door.ask(lambda client: client.cancel(topic, timer_id)))
     if as_json:
         output.document({"topic": topic, "timer_id": timer_id, "cancelled": cancelled})
     elif cancelled:
         typer.echo(f"cancelled {output.name(topic, timer_id)}")
     if not cancelled:
-        _fail_missing(topic, timer_id, target, timeout)
+        _fail_missing(topic, timer_id, door)
 
 
-def get(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -> None:
+def get(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
     """Show a timer."""
-    timer = _call(target, timeout, lambda client: client.get(topic, timer_id))
+    timer = door.ask(lambda client: client.get(topic, timer_id))
     if timer is None:
-        _fail_missing(topic, timer_id, target, timeout)
+        _fail_missing(topic, timer_id, door)
     else:
         output.timer(timer, as_json)
 
 
-def run(topic: str, timer_id: str, target: str, timeout: float, as_json: bool) -> None:
+def run(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
     """Make a timer due now."""
-    result = _call(target, timeout, lambda client: client.run_timer(topic, timer_id))
+
+    async def run(client: RelayClient) -> tuple[ChangeResult, TopicInfo | None]:
+        result = await client.run_timer(topic, timer_id)
+        if result is not ChangeResult.RUN:
+            return result, None
+        with suppress(CallError):  # the timer is due, whether or not the relay tells how its topic stands
+            return result, await client.topics.get(topic)
+        return result, None
+
+    result, info = door.ask(run)
     if as_json:
-        output.document({"topic": topic, "timer_id": timer_id, "result": result.value})
+        paused = {} if info is None else {"paused": info.paused}
+        output.document({"topic": topic, "timer_id": timer_id, "result": result.value, **paused})
     elif result is ChangeResult.IN_FLIGHT:
         typer.echo(f"{output.name(topic, timer_id)} is being delivered right now, and was left alone")
     elif result is ChangeResult.RUN:
         typer.echo(f"{output.name(topic, timer_id)} is due now")
+    if info is not None and info.paused:
+        name = output.safe(topic)
+        told = f"{name} is paused {how_long(info)}, and delivers nothing; relay resume {name} ends that"
+        typer.echo(f"relay: {told}", err=True)
     if result is ChangeResult.NOT_FOUND:
-        _fail_missing(topic, timer_id, target, timeout)
+        _fail_missing(topic, timer_id, door)
 
 
-def list_(topic: str, state: str | None, limit: int, target: str, timeout: float, as_json: bool) -> None:
+def list_(topic: str, state: str | None, limit: int, door: Door, as_json: bool) -> None:
     """Show up to `limit` timers, JSON lines as they come."""
 
     async def listed(client: RelayClient) -> None:
@@ -112,39 +121,26 @@ def list_(topic: str, state: str | None, limit: int, target: str, timeout: float
                 listing.has_more = True
                 break
             listing.add(timer)
+        if not listing.count:
+            await known.require(client.topics, topic)
         listing.end(topic)
 
-    _call(target, timeout, listed)
+    door.ask(listed)
 
 
-def _call(target: str, timeout: float, ask: Callable[[RelayClient], Coroutine[object, object, T]]) -> T:
-    """Open a client, ask, close; errors end the command."""
-
-    async def run() -> T:
-        async with RelayClient(target, timeout=timeout) as client:
-            return await ask(client)
-
-    with client_errors(target):
-        return asyncio.run(run())
+def _fail_missing(topic: str, timer_id: str, door: Door) -> None:
+    fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, door)}", NOT_FOUND)
 
 
-def _fail_missing(topic: str, timer_id: str, target: str, timeout: float) -> None:
-    fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, target, timeout)}", NOT_FOUND)
-
-
-def _promoted(topic: str, target: str, timeout: float) -> str:
+def _promoted(topic: str, door: Door) -> str:
     """What else may have become of a timer that isn't there: where due timers go, if the relay tells."""
 
-    async def ask() -> str:
-        wire = GrpcWire(target)
+    async def ask(topics: Topics) -> str:
         try:
-            return (await Topics(lambda: wire, timeout).get(topic)).dispatch
-        finally:
-            await wire.close()
+            return (await topics.get(topic)).dispatch
+        except CallError:
+            return "lease"
 
-    try:
-        dispatch = asyncio.run(ask())
-    except CallError:
-        return ""
+    dispatch = door.call(ask)
     told = "due timers of this topic go to its {} at once, and one that has can't be cancelled any more"
     return "" if dispatch == "lease" else f"; {told.format(dispatch)}"

@@ -27,7 +27,7 @@ def topics(
     watch: Watch = False,
     interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Show how all topics stand: timers, what is due, dead letters, pauses."""
@@ -43,7 +43,7 @@ def stats(
     watch: Watch = False,
     interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Show how one topic stands."""
@@ -65,7 +65,7 @@ def pause(
         typer.Option("--for", metavar="DURATION", help="For so long: 30s, 10m, 1h30m."),
     ] = None,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Deliver nothing more of a topic, on any relay; what is in flight goes on. Scheduling goes on, too."""
@@ -77,7 +77,7 @@ def pause(
 
 @app.command(rich_help_panel=TOPICS)
 def resume(
-    topic: TopicName, target: Target = DEFAULT_TARGET, timeout: Timeout = 10.0, as_json: Json = False
+    topic: TopicName, target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Json = False
 ) -> None:
     """End a pause."""
     from relay.cli import topics as implementation
@@ -91,10 +91,11 @@ def run(
     topic: TopicName,
     timer_id: TimerId,
     target: Target = DEFAULT_TARGET,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Make a waiting timer due now, with the attempts that it had; exit 3 if there is none."""
     from relay.cli import timers
+    from relay.cli.calling import Door
 
-    timers.run(topic, timer_id, target, timeout, as_json)
+    timers.run(topic, timer_id, Door(target, timeout), as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relay.cli import output, parse, tables
+from relay.cli import known, output, parse, tables
 from relay.cli.calling import Door
 from relay.cli.exits import BAD_INPUT, fail
 from relay.client.topics import GroupInfo, TopicInfo, Topics
@@ -50,11 +50,21 @@ def list_(door: Door, limit: int, every: str | None, as_json: bool) -> None:
 def stats(door: Door, topic: str, every: str | None, as_json: bool) -> None:
     """Show how one topic stands, once or every so often."""
 
+    is_known = False
+
+    async def look(topics: Topics) -> TopicInfo:
+        nonlocal is_known
+        info = await topics.get(topic)
+        if not is_known:
+            await known.require(topics, topic, info)
+            is_known = True
+        return info
+
     async def render(topics: Topics) -> RenderableType:
-        return output.block(_lines(await topics.get(topic), datetime.now(UTC)))
+        return output.block(_lines(await look(topics), datetime.now(UTC)))
 
     async def print_document(topics: Topics) -> None:
-        output.document(document(await topics.get(topic)))
+        output.document(document(await look(topics)))
 
     _show(door, every, print_document if as_json else None, render)
 
@@ -67,16 +77,28 @@ def pause(door: Door, topic: str, until: str | None, length: str | None, as_json
     duration = parse.length(length, "--for") if length is not None else None
     if duration == timedelta(0):
         fail("--for: is 0; give a length of time above it, or none: until relay resume", BAD_INPUT)
-    info = door.call(lambda topics: topics.pause(topic, until=end, duration=duration))
+
+    async def paused(topics: Topics) -> tuple[str, TopicInfo]:
+        why = await known.doubt(topics, topic)
+        return why, await topics.pause(topic, until=end, duration=duration)
+
+    why, info = door.call(paused)
+    if why:
+        typer.echo(f"relay: {why}", err=True)
     if as_json:
         output.document(document(info))
     else:
-        typer.echo(f"paused {output.safe(topic)} {_until(info)}")
+        typer.echo(f"paused {output.safe(topic)} {how_long(info)}")
 
 
 def resume(door: Door, topic: str, as_json: bool) -> None:
     """End a pause."""
-    info = door.call(lambda topics: topics.resume(topic))
+
+    async def resumed(topics: Topics) -> TopicInfo:
+        await known.require(topics, topic)
+        return await topics.resume(topic)
+
+    info = door.call(resumed)
     if as_json:
         output.document(document(info))
     else:
@@ -112,7 +134,7 @@ def _row(info: TopicInfo) -> tuple[str, ...]:
     if info.error:
         return info.topic, "?", "?", info.error, "?", ""
     first = _iso(info.next_claim_time) or ""
-    paused = _until(info) if info.paused else ""
+    paused = how_long(info) if info.paused else ""
     return info.topic, str(info.timers), str(info.due), first, str(info.dead), paused
 
 
@@ -124,7 +146,7 @@ def _lines(info: TopicInfo, now: datetime) -> list[tuple[str, str]]:
         ("oldest due" if info.due else "next", _when(info.next_claim_time, now)),
         ("dead", str(info.dead)),
         ("oldest death", _when(info.oldest_death_time, now)),
-        ("paused", _until(info) if info.paused else "no"),
+        ("paused", how_long(info) if info.paused else "no"),
         *_behind(info),
     ]
 
@@ -144,7 +166,8 @@ def _group(group: GroupInfo) -> str:
     return f"{output.safe(group.group)}: {counts}"
 
 
-def _until(info: TopicInfo) -> str:
+def how_long(info: TopicInfo) -> str:
+    """How long a pause lasts, behind "paused"."""
     return f"until {output.iso(info.paused_until)}" if info.paused_until else "until it is resumed"
 
 

@@ -27,7 +27,28 @@ MAX_OUTSTANDING = 100_000
 _MAX_SECONDS = 315_576_000_000  # what a protobuf Duration holds: 10,000 years
 _MAX_TIME = timedelta(seconds=_MAX_SECONDS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RESOLVED = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
+"""What gRPC itself makes sense of."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
+
+
+def check_target(value: str) -> str:
+    """Require what gRPC can dial: `host:port`, `unix:/path`, or a name for one of its resolvers.
+
+    No message repeats the value: a URL of Redis may hold a password.
+    """
+    wanted = "give the relay's gRPC address as host:port or unix:/path, such as 127.0.0.1:7451"
+    if not isinstance(value, str):
+        raise InvalidArgument(f"target must be a str, not {_kind(value)}; {wanted}", field="target")
+    if _RESOLVED.match(value):
+        return value
+    scheme, is_url, _ = value.partition("://")
+    if is_url:
+        raise InvalidArgument(f"target must not begin with {scheme}://; {wanted}", field="target")
+    host, _, port = value.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+        raise InvalidArgument(f"target has no port from 1 to 65535; {wanted}", field="target")
+    return value
 
 
 def check_name(value: str, field: str) -> None:

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from relay.client import errors, tracing
+from relay.client import arguments, errors, tracing
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_service_pb2 as timer_pb
 from relay.v1 import topic_service_pb2 as topic_pb
@@ -41,8 +41,11 @@ DEFAULT_TARGET = "127.0.0.1:7451"
 
 
 def target_or_default(target: str | None) -> str:
-    """Where the relay is: as given, or the environment's `RELAY_TARGET`, or `127.0.0.1:7451`."""
-    return target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET
+    """Where the relay is: as given, or the environment's `RELAY_TARGET`, or `127.0.0.1:7451`.
+
+    Raises `InvalidArgument` for what is no address of gRPC.
+    """
+    return arguments.check_target(target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET)
 
 
 @dataclass(frozen=True, slots=True)

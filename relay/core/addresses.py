@@ -1,6 +1,16 @@
-"""`host:port` as text; an IPv6 host stands in brackets."""
+"""`host:port` as text; an IPv6 host stands in brackets. And why an address is of no use."""
 
 from __future__ import annotations
+
+import errno
+import os
+import socket
+
+REASONS = {
+    errno.EADDRINUSE: "another process listens there already",
+    errno.EACCES: "the port needs privileges that this process lacks",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+}
 
 
 def split(value: str) -> tuple[str, int]:
@@ -18,3 +28,13 @@ def split(value: str) -> tuple[str, int]:
 def join(host: str, port: int) -> str:
     """The opposite of `split`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reason(error: Exception) -> str:
+    """Why an address could not be bound, in words."""
+    if isinstance(error, socket.gaierror):
+        return "the host name has no address"
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None:
+        return str(error)
+    return REASONS.get(number, os.strerror(number))

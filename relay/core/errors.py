@@ -10,7 +10,8 @@
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
     │   ├── WrongKeyType       somebody keeps something else under one of our keys
     │   └── StoreRefused       Redis answered with any other error
-    └── UnfitServer            the server can't hold the promises; refuse to start
+    ├── UnfitServer            the server can't hold the promises; refuse to start
+    └── CannotListen           an address can't be listened on; refuse to start
 
 The docstring of a class is its default message.
 """
@@ -78,3 +79,21 @@ class StoreRefused(StoreError):
 
 class UnfitServer(RelayError):
     """The server can't hold Relay's promises."""
+
+
+LISTENERS = {
+    "grpc.listen": "the gRPC API",
+    "http.listen": "probes and metrics",
+    "api.listen": "the JSON API",
+}
+
+
+class CannotListen(RelayError):
+    """An address can't be listened on."""
+
+    def __init__(self, setting: str, listen: str, reason: str) -> None:
+        variable = f"RELAY_{setting.replace('.', '__').upper()}"
+        super().__init__(
+            f"{setting}: can't listen on {listen} for {LISTENERS[setting]}: {reason}; "
+            f"set another address there, or by {variable}"
+        )

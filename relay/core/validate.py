@@ -11,6 +11,8 @@ from relay.core.instants import LATEST
 MAX_NAME_BYTES = 256
 _PLAIN = re.compile(r"[ -z|~]+")
 MAX_HEADER_BYTES = 64 * 1024
+MOST_PAYLOAD_BYTES = 64 << 20
+"""The most that `max_payload_bytes` can be set to."""
 MAX_OUTSTANDING = 100_000
 MAX_REASON_BYTES = 1024
 

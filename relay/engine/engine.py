@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -232,6 +232,11 @@ class Engine:
     def dispatch(self, topic: str) -> Dispatch:
         """Where the topic's due timers go."""
         return self._policies(topic).dispatch
+
+    @property
+    def configured(self) -> Collection[str]:
+        """The topics that have settings of their own."""
+        return self._policies.own
 
     async def stats(self, topic: str) -> TopicStats:
         """How the topic stands, behind its timeline too."""

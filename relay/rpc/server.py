@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from relay.core.errors import RelayError
+from relay.core import addresses
+from relay.core.errors import CannotListen
 from relay.engine.engine import Engine
 from relay.rpc.delivery_service import DeliveryService
 from relay.rpc.timer_service import TimerService
@@ -30,10 +32,7 @@ SERVICES = (
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNIX = "unix:"
-
-
-class CannotListen(RelayError):
-    """The address can't be listened on."""
+SETTING = "grpc.listen"
 
 
 @dataclass(slots=True)
@@ -87,9 +86,7 @@ def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
     try:
         port = server.add_insecure_port(listen)
     except RuntimeError as failure:
-        raise CannotListen(
-            f"grpc.listen: can't listen on {listen}; is something else there already?"
-        ) from failure
+        raise CannotListen(SETTING, listen, _why(listen)) from failure
     finally:
         if unix:
             os.umask(umask)
@@ -103,7 +100,7 @@ def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
 def _check_free(path: str) -> None:
     """Raise `CannotListen` for a path of no use. gRPC would take a live relay's socket away from it."""
     if not Path(path).parent.is_dir():
-        raise CannotListen(f"grpc.listen: can't listen on {UNIX}{path}; its directory does not exist")
+        raise CannotListen(SETTING, f"{UNIX}{path}", "its directory does not exist")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
@@ -112,4 +109,18 @@ def _check_free(path: str) -> None:
         pass  # somebody is there, too busy to take a connection
     except OSError:
         return  # nothing is there, or what a killed relay has left
-    raise CannotListen(f"grpc.listen: another process listens on {UNIX}{path}; stop it or give another path")
+    raise CannotListen(SETTING, f"{UNIX}{path}", addresses.REASONS[errno.EADDRINUSE])
+
+
+def _why(listen: str) -> str:
+    """What stands in the way of listening there: gRPC doesn't tell, but the system does."""
+    if listen.startswith(UNIX):
+        return "no socket can be made there"
+    try:
+        host, port = addresses.split(listen)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        socket.create_server(where, family=family).close()
+    except (OSError, ValueError) as error:
+        return addresses.reason(error)
+    return "gRPC can't use it"

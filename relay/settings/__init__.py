@@ -18,6 +18,7 @@ from relay.settings.tree import (
     RedisUrl,
     Settings,
 )
+from relay.settings.variables import doubtful
 
 __all__ = [
     "ApiSettings",
@@ -29,5 +30,6 @@ __all__ = [
     "RedisUrl",
     "Settings",
     "SettingsError",
+    "doubtful",
     "load",
 ]

@@ -11,6 +11,9 @@ from relay.settings.problems import SettingsError
 
 LEVELS = ("redis", "grpc", "http", "log", "defaults", "topics")
 
+MOST_BYTES = 16 << 20
+"""A settings file is smaller: what is not, such as a device, is not read to its end."""
+
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -31,12 +34,7 @@ def read_document(file: Path) -> dict[str, Any]:
 
     Raises `SettingsError`. No message quotes the file: a password may stand there.
     """
-    try:
-        content = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError([f"{file}: can't be read: {error.strerror or error}"]) from None
-    except UnicodeDecodeError:
-        raise SettingsError([f"{file}: is not UTF-8 text"]) from None
+    content = _read(file)
     try:
         tree = yaml.load(content, _Loader)
     except SettingsError as error:
@@ -55,3 +53,16 @@ def read_document(file: Path) -> dict[str, Any]:
     if isinstance(topics := tree.get("topics"), dict):
         topics.update({name: {} for name, entry in topics.items() if entry is None})
     return tree
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise SettingsError([f"{file}: has more than {MOST_BYTES} bytes, too many for a settings file"])
+        return raw.decode()
+    except OSError as error:
+        raise SettingsError([f"{file}: can't be read: {error.strerror or error}"]) from None
+    except UnicodeDecodeError:
+        raise SettingsError([f"{file}: is not UTF-8 text"]) from None

@@ -9,13 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from relay.settings.describe import ANY_TOPIC, find
+from relay.settings.describe import find
 from relay.settings.document import read_document
 from relay.settings.problems import Origins, SettingsError, sentences
 from relay.settings.tree import Settings
-
-PREFIX = "RELAY_"
-SEPARATOR = "__"
+from relay.settings.variables import PREFIX, SEPARATOR, guess, is_service, path_of
 
 
 def load(
@@ -46,14 +44,14 @@ def load(
 def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: Origins) -> list[str]:
     """Put the environment's values into the tree, note where they came from; returns problems.
 
-    A variable without `__` that names no setting is none of ours: Kubernetes puts RELAY_PORT and
-    more into every pod beside a Service that is called `relay`.
+    A variable without `__` that names no setting may be somebody else's, and one that Kubernetes makes for a
+    Service is: RELAY_PORT is in every pod beside a Service that is called `relay`. See `doubtful`.
     """
     problems = []
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX):
             continue
-        path = _path(variable.removeprefix(PREFIX).split(SEPARATOR))
+        path = path_of(variable)
         if path[0] in Settings.model_fields and (len(path) > 1 or find(path) is not None):
             origins[path] = variable
             _put(tree, path, value)
@@ -62,20 +60,9 @@ def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: 
                 f"{path[0]}: is a level and takes no value of its own (from {variable}); "
                 f"set its fields, as in {variable}{SEPARATOR}…"
             )
-        elif len(path) > 1:
-            problems.append(f"{'.'.join(path)}: is not a setting (from {variable})")
+        elif len(path) > 1 and not is_service(variable):
+            problems.append(f"{'.'.join(path)}: is not a setting{guess(variable)} (from {variable})")
     return problems
-
-
-def _path(parts: list[str]) -> tuple[str, ...]:
-    """The parts of a variable's name as a path; a topic keeps its case and may contain `__`."""
-    first, *rest = parts
-    if first.lower() == "topics" and len(rest) > 1:
-        nested = tuple(part.lower() for part in rest[-2:])
-        own = 2 if len(rest) > 2 and find(("topics", ANY_TOPIC, *nested)) is not None else 1
-        setting = (part.lower() for part in rest[-own:])
-        return "topics", SEPARATOR.join(rest[:-own]), *setting
-    return tuple(part.lower() for part in parts)
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:

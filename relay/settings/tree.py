@@ -20,6 +20,7 @@ from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
 from relay.core.redis_url import with_credentials
 from relay.core.secrets import MASK, mask
+from relay.core.validate import MOST_PAYLOAD_BYTES
 from relay.settings import rules
 
 MIB = 1 << 20
@@ -424,7 +425,9 @@ class PolicySettings(Section):
         le=604_800,
     )
     claim_batch: Whole = field(300, "timers", "At most so many timers are claimed in one call.", ge=1, le=500)
-    max_payload_bytes: Whole = field(MIB, "bytes", "The largest payload that is accepted.", ge=0, le=64 * MIB)
+    max_payload_bytes: Whole = field(
+        MIB, "bytes", "The largest payload that is accepted.", ge=0, le=MOST_PAYLOAD_BYTES
+    )
     max_concurrent: Whole = field(
         100,
         "deliveries",

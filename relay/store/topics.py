@@ -194,7 +194,10 @@ class RedisTopics:
 
 def _check(dead_id: str) -> None:
     if not _ENTRY.fullmatch(dead_id):
-        raise InvalidField("dead_id", "is none that a listing gave, such as 1767225600000-0")
+        raise InvalidField(
+            "dead_id",
+            f"{dead_id!r} is none that a listing gave, such as 1767225600000-0; list the dead letters",
+        )
 
 
 def _stats(topic: str, reply: Sequence[Any]) -> TopicStats:

@@ -82,7 +82,8 @@ class TopicServiceServicer(object):
     """
 
     def ListTopics(self, request, context):
-        """ListTopics names the topics that relays have served or stored timers in.
+        """ListTopics names the topics that relays have served or stored timers in, and those that this relay's
+        settings name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
 import socket
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from relay.core import addresses
-from relay.core.errors import RelayError
+from relay.core.errors import CannotListen
 
 TICK = 0.01
 """Seconds between two looks whether uvicorn has started; it offers no event to wait for."""
@@ -26,17 +24,6 @@ LAST_TICK = 0.1
 
 GRACE = 1
 """Seconds that requests under way get to end when the server stops."""
-
-
-REASONS = {
-    errno.EADDRINUSE: "another process listens there already",
-    errno.EACCES: "the port needs privileges that this process lacks",
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-}
-
-
-class ListenError(RelayError):
-    """The address can't be listened on."""
 
 
 class _Server(uvicorn.Server):
@@ -105,7 +92,7 @@ async def serve_http(
     """Serve on `listen` (`host:port`) until cancelled, then close in order: `GRACE` and a tick at most.
 
     Started with the address that it has, with the real port where 0 was asked for. Raises
-    `ListenError`, which names `setting`, if the address can't be had.
+    `CannotListen`, which names `setting`, if the address can't be had.
     """
     listener = _bind(listen, setting)
     address = addresses.join(*listener.getsockname()[:2])
@@ -150,19 +137,8 @@ def _bind(listen: str, setting: str) -> socket.socket:
         both = host == "::" and socket.has_dualstack_ipv6()
         listener = socket.create_server(where, family=family, backlog=128, dualstack_ipv6=both)
     except (OSError, ValueError) as error:
-        raise ListenError(
-            f"can't listen on {listen} for HTTP: {_reason(error)}; {setting} sets the address"
-        ) from None
+        raise CannotListen(setting, listen, addresses.reason(error)) from None
     # Connections have it from their listener. asyncio sets it where a socket says that it is TCP, and this
     # one does not; without it the second part of each answer waits 40 ms for the first's acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, socket.gaierror):
-        return "the host name has no address"
-    number = error.errno if isinstance(error, OSError) else None
-    if number is None:
-        return str(error)
-    return REASONS.get(number, os.strerror(number))

@@ -109,15 +109,15 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
 
 
 @contextmanager
-def running_double() -> Iterator[Double]:
-    """A double on a free port; `target` has it."""
+def running_double(port: int = 0) -> Iterator[Double]:
+    """A double on that port, or a free one; `target` has it."""
     double = Double()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     timer_service_pb2_grpc.add_TimerServiceServicer_to_server(double, server)
     topic_service_pb2_grpc.add_TopicServiceServicer_to_server(double.topics, server)
     health_pb2_grpc.add_HealthServicer_to_server(double.health, server)
     double.serving(True)
-    double.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    double.target = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
     server.start()
     try:
         yield double

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -25,6 +26,8 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         """What was asked, in order: the method's name and the request."""
         self.fail_after: int | None = None
         """So many calls are answered; those that follow are UNAVAILABLE."""
+        self.malformed = ""
+        """The only dead_id that is refused as none that could be one."""
         self.shortest = 1000
         """No page of dead letters is longer, whatever was asked for."""
 
@@ -109,6 +112,7 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         self, request: pb.RedriveDeadLettersRequest, context: Any
     ) -> pb.RedriveDeadLettersResponse:
         self._note("RedriveDeadLetters", request, context)
+        self._check(request.dead_ids, context)
         return pb.RedriveDeadLettersResponse(
             results=[self._redrive(request.topic, i) for i in request.dead_ids]
         )
@@ -126,10 +130,15 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         self, request: pb.PurgeDeadLettersRequest, context: Any
     ) -> pb.PurgeDeadLettersResponse:
         self._note("PurgeDeadLetters", request, context)
+        self._check(request.dead_ids, context)
         letters = self.dead.get(request.topic, {})
         return pb.PurgeDeadLettersResponse(
             purged=sum(letters.pop(dead_id, None) is not None for dead_id in request.dead_ids)
         )
+
+    def _check(self, dead_ids: Iterable[str], context: Any) -> None:
+        if self.malformed in dead_ids:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"dead_id: {self.malformed!r} is none")
 
     def _topic(self, name: str) -> pb.Topic:
         found = self.topics.get(name) or pb.Topic(topic=name)

@@ -13,6 +13,7 @@ import yaml
 from relay.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.double import Double
+from tests.e2e.processes import command
 
 SECRET = "hunter2"
 
@@ -33,6 +34,18 @@ def test_what_config_prints_is_a_settings_file(run: Run, tmp_path: Path) -> None
     file = tmp_path / "relay.yaml"
     file.write_text(run("config").stdout)
     assert run("config", "--config", str(file)).stdout == file.read_text()
+
+
+def test_config_tells_of_a_variable_that_is_probably_misspelt(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no effect, and is no error: it may be somebody else's."""
+    monkeypatch.setenv("RELAY_REDIS_URL", f"redis://:{SECRET}@h")
+    result = run("config")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "relay: RELAY_REDIS_URL is no setting and has no effect; did you mean RELAY_REDIS__URL?\n",
+    )
 
 
 @pytest.mark.parametrize("command", ["config", "serve", "dev"])
@@ -69,6 +82,21 @@ def test_serve_runs_the_daemon_and_exits_with_its_code(
     monkeypatch.setenv("RELAY_GRPC__LISTEN", "127.0.0.1:9")
     assert run("serve").exit_code == code
     assert seen[0].grpc.listen == "127.0.0.1:9"
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "unix:///none/redis.sock"])
+def test_serve_without_its_redis_exits_with_4(url: str) -> None:
+    """As the README's table of exit codes says; what a settings file does wrong is told apart from it."""
+    settings = {
+        "RELAY_REDIS__URL": url,
+        "RELAY_REDIS__START_TIMEOUT": "0.1",
+        "RELAY_LOG__FORMAT": "text",
+        "RELAY_DRAIN_TIMEUOT": "1",
+    }
+    ended = command("serve", settings=settings)
+    assert ended.code == 4, ended.err
+    assert "did you mean RELAY_DRAIN_TIMEOUT?" in ended.err
+    assert f"Redis at {url} can't be reached within redis.start_timeout (0.1 s)" in ended.err
 
 
 def test_healthcheck(run: Run, double: Double) -> None:

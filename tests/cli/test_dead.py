@@ -26,6 +26,7 @@ def test_list_as_a_table(run: Run, double: Double) -> None:
     assert result.exit_code == 0
     (row,) = (line for line in result.stdout.splitlines() if dead_id in line)
     assert row.split() == [dead_id, "[red]x", "attempts", "25", "2030-01-01T00:00:00.000000Z", "e" * 59 + "…"]
+    double.topics.dead["none"] = {}
     assert run("dead", "list", "none").stderr == "no dead letters in none\n"
     assert run("dead", "list", "t", "--reason", "age").stderr == "no dead letters in t that match\n"
 
@@ -256,6 +257,23 @@ def test_bad_input(run: Run, double: Double, verb: str, options: tuple[str, ...]
     assert double.topics.calls == []
 
 
-def test_nothing_to_redrive(run: Run) -> None:
+def test_nothing_to_redrive(run: Run, double: Double) -> None:
+    double.topics.dead["t"] = {}
     result = run("dead", "redrive", "t", "--all")
     assert (result.exit_code, result.stdout) == (0, "redrove 0 dead letters of t\n")
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_what_is_no_dead_id_is_not_worth_repeating(run: Run, double: Double, verb: str) -> None:
+    """Exit 2 with the relay's words, and no promise that the same command would go on."""
+    names = many(double, 501)
+    double.topics.malformed = "nope"
+    sure = ("--yes",) if verb == "purge" else ()
+    result = run("dead", verb, "t", "nope", *sure)
+    assert (result.exit_code, result.stderr) == (2, "relay: dead_id: 'nope' is none\n")
+    result = run("dead", verb, "t", *names[:500], "nope", *sure)
+    done = "redrove" if verb == "redrive" else "purged"
+    assert (result.exit_code, result.stderr.splitlines()) == (
+        2,
+        ["relay: dead_id: 'nope' is none", f"relay: {done} 500 dead letters of t before that"],
+    )

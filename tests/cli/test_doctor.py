@@ -130,7 +130,7 @@ def test_wrong_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_out_of_reach(doctor: Any, url: str, words: str) -> None:
     seen = doctor(url)
-    assert (seen.code, seen.results("wrong")) == (1, ["redis"])
+    assert (seen.code, seen.results("wrong")) == (4, ["redis"])
     assert words in seen.of("redis")[1]
 
 
@@ -146,7 +146,7 @@ def test_wrong_credentials(doctor: Any, login: str) -> None:
     with server(config={"requirepass": "right-secret"}) as locked:
         seen = doctor(locked.url.replace("://", f"://{login}"))
     result, message = seen.of("redis")
-    assert (seen.code, result) == (1, "wrong")
+    assert (seen.code, result) == (4, "wrong")
     assert "the user or the password is wrong, or missing" in message
     assert "secret" not in json.dumps(seen.lines)
 
@@ -181,7 +181,7 @@ def test_a_replica(doctor: Any, healthy: RunningServer) -> None:
         with replica.client() as client:
             client.replicaof("127.0.0.1", healthy.port)
         seen = doctor(replica)
-    assert (seen.code, seen.of("redis")[0]) == (1, "wrong")
+    assert (seen.code, seen.of("redis")[0]) == (4, "wrong")
     assert "this is a replica: name the master" in seen.of("redis")[1]
 
 

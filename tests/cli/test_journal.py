@@ -151,3 +151,11 @@ def test_follow(written: Written) -> None:
         finally:
             tail.send_signal(signal.SIGINT)
         assert tail.wait(10) == 0
+
+
+def test_help_speaks_of_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--interval goes with --follow here."""
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    told = CliRunner().invoke(app, ["journal", "tail", "--help"]).stdout
+    assert "With --follow: how often to look for more" in told
+    assert "--watch" not in told

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
 import pytest
 
+from relay.core.validate import MOST_PAYLOAD_BYTES
+from relay.settings.describe import fields
 from relay.v1 import timer_pb2
 from tests.cli.conftest import Run
-from tests.cli.double import NOW, Double
+from tests.cli.double import NOW, Double, running_double
+from tests.servers import free_port
 
 
 def test_schedule_sends_all_that_was_given(run: Run, double: Double) -> None:
@@ -75,6 +79,82 @@ def test_a_payload_from_a_file_and_from_standard_input(run: Run, double: Double,
     assert run("schedule", "t", "--id", "s", "--in", "1", "--payload-file", "-", stdin=b"\xfe").exit_code == 0
     assert double.timers["t", "f"].payload == b"\x00\xff"
     assert double.timers["t", "s"].payload == b"\xfe"
+
+
+@pytest.mark.parametrize("source", ["/dev/zero", "-"])
+def test_a_payload_is_not_read_beyond_what_a_relay_can_take(
+    run: Run, double: Double, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Exit 2, the option and the limit; and no more is read than that takes."""
+    monkeypatch.setattr("relay.cli.parse.MOST_PAYLOAD_BYTES", 1000)
+    fits = run("schedule", "t", "--in", "1", "--payload-file", "-", stdin=bytes(1000))
+    assert (fits.exit_code, len(double.specs)) == (0, 1)
+    result = run("schedule", "t", "--in", "1", "--payload-file", source, stdin=bytes(1001))
+    assert (result.exit_code, len(double.specs)) == (2, 1)
+    assert result.stderr.startswith(
+        f"relay: --payload-file: {source} has more than 1000 bytes, the most that"
+    )
+
+
+def test_the_payload_s_bound_is_that_of_the_setting() -> None:
+    (field,) = (field for field in fields() if field.path == ("defaults", "max_payload_bytes"))
+    assert field.highest == MOST_PAYLOAD_BYTES
+
+
+def test_a_message_that_is_too_large_for_the_relay_is_bad_input(run: Run, double: Double) -> None:
+    double.refusal = (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "SERVER: Received message larger than max (20971574 vs. 16777216)",
+        "",
+    )
+    result = run("schedule", "t", "--in", "1", "--payload", "x")
+    assert result.exit_code == 2
+    assert (
+        "payload: the relay takes messages of at most 16777216 bytes (grpc.max_message_bytes)"
+        in result.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["http://127.0.0.1:7451", "https://h:1", "redis://:hunter2@h:6379/0", "127.0.0.1", "h:grpc", "h:0", ":1"],
+)
+@pytest.mark.parametrize("arguments", [("list", "t"), ("stats", "t"), ("healthcheck",)])
+def test_what_is_no_target_is_told_before_anything_is_dialled(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], target: str
+) -> None:
+    """By the option or by the variable; a password in it is not repeated."""
+    monkeypatch.setenv("RELAY_TARGET", target)
+    result = run(*arguments)
+    assert result.exit_code == (1 if arguments == ("healthcheck",) else 2)
+    assert result.stderr.startswith("relay: --target: target ")
+    assert "as host:port or unix:/path, such as 127.0.0.1:7451" in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+@pytest.mark.parametrize("target", ["127.0.0.1:1", "localhost:1", "[::1]:1", "unix:/none/relay.sock"])
+def test_a_dead_port_of_this_machine_is_given_up_after_a_second(run: Run, target: str) -> None:
+    """Exit 4; it says how long it looked, and what to do. --timeout is kept to where it is given."""
+    result = run("get", "t", "x", "--target", target)
+    assert result.exit_code == 4
+    told = f"relay: the relay at {target} is not available: nothing has listened there for 1 s ("
+    assert result.stderr.startswith(told)
+    assert "start one (relay dev, relay serve), or name another by --target or RELAY_TARGET" in result.stderr
+    assert "for 0.2 s (" in run("get", "t", "x", "--target", target, "--timeout", "0.2").stderr
+
+
+def test_a_relay_that_is_just_starting_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens after the first refusal."""
+    port = free_port()
+    with ExitStack() as stack:
+
+        def start(_: float) -> None:
+            stack.enter_context(running_double(port))
+
+        monkeypatch.setattr("relay.cli.calling.time.sleep", start)
+        monkeypatch.setattr("relay.cli.calling.PATIENCE", 60.0)
+        result = run("schedule", "t", "--in", "1", "--target", f"127.0.0.1:{port}")
+        assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(
@@ -201,7 +281,8 @@ def test_list_for_people_never_cuts_a_name(run: Run) -> None:
     assert "there are more" not in run("list", "t", "--limit", "3").stderr
 
 
-def test_list_of_nothing(run: Run) -> None:
+def test_list_of_nothing(run: Run, double: Double) -> None:
+    double.topics.dead["t"] = {}
     result = run("list", "t")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no timers in t\n")
     assert run("list", "t", "--json").stdout == ""
@@ -230,6 +311,23 @@ def test_expire_after_is_sent(run: Run, double: Double) -> None:
     result = run("schedule", "t", "--in", "5s", "--expire-after", "soon")
     assert result.exit_code == 2
     assert "--expire-after: must be a length of time" in result.stderr
+
+
+def test_run_on_a_paused_topic_says_so(run: Run, double: Double) -> None:
+    """The timer is due, and the pause holds it: exit 0, a line on standard error, a field in JSON."""
+    run("schedule", "t", "--id", "x", "--in", "1h")
+    assert json.loads(run("run", "t", "x", "--json").stdout)["paused"] is False
+    run("pause", "t", "--for", "1h")
+    result = run("run", "t", "x")
+    assert (result.exit_code, result.stdout) == (0, "t/x is due now\n")
+    until = "until 2030-01-01T01:00:00.000000Z"
+    assert result.stderr == f"relay: t is paused {until}, and delivers nothing; relay resume t ends that\n"
+    assert json.loads(run("run", "t", "x", "--json").stdout) == {
+        "topic": "t",
+        "timer_id": "x",
+        "result": "run",
+        "paused": True,
+    }
 
 
 def test_run_makes_a_timer_due(run: Run, double: Double) -> None:

@@ -85,6 +85,7 @@ def test_stats(run: Run, double: Double) -> None:
     assert shown["oldest due"].startswith("1970-01-01T00:00:01.000000Z (")
     assert shown["oldest due"].endswith("ago)")
     assert json.loads(run("stats", "t", "--json").stdout)["due"] == 1
+    standing(double, "idle")
     assert "next" in run("stats", "idle").stdout
 
 

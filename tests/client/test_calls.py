@@ -18,6 +18,7 @@ from relay.client import (
     RelayClient,
     RelayError,
     ResourceExhausted,
+    SyncRelayClient,
     TimerState,
     Unavailable,
     UsageError,
@@ -306,3 +307,26 @@ def test_target_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert RelayClient("host:1").target == "host:1"
     monkeypatch.delenv("RELAY_TARGET")
     assert RelayClient().target == "127.0.0.1:7451"
+
+
+@pytest.mark.parametrize("client", [RelayClient, SyncRelayClient])
+@pytest.mark.parametrize(
+    "target",
+    ["http://127.0.0.1:7451", "https://h:1", "redis://:hunter2@h:1", "grpc://h:1", "localhost", "h:x", "h:0"],
+)
+def test_what_is_no_target_is_refused_at_once(client: type, target: str) -> None:
+    """As an argument that is wrong, which says what a target looks like; a password in it is not repeated."""
+    with pytest.raises(
+        InvalidArgument, match=r"as host:port or unix:/path, such as 127\.0\.0\.1:7451"
+    ) as caught:
+        client(target)
+    assert caught.value.field == "target"
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["h:1", "[::1]:7451", "unix:/run/relay.sock", "unix:///run/relay.sock", "dns:///h:1", "ipv4:1.2.3.4:5"],
+)
+def test_what_grpc_dials_is_a_target(target: str) -> None:
+    assert SyncRelayClient(target).target == target

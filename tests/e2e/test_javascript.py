@@ -387,3 +387,38 @@ def test_the_scripts_as_the_readme_shows_them(stage: Stage, way: Way) -> None:
     ]
     assert script.terminate() == 0
     assert command("healthcheck", "--target", relay.target).code == 0, "the relay is well without it"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("producer.mjs", []),
+        ("producer.mjs", ["schedule", "reminders", "tea", "--in", "soon"]),
+        ("producer.mjs", ["schedule", "reminders", "tea", "--at", "tomorrow"]),
+        ("producer.mjs", ["schedule", "reminders", "tea", "--until", "x"]),
+        ("application.mjs", ["nonsense"]),
+    ],
+)
+def test_wrong_usage_of_the_example_is_one_line(program: str, arguments: list[str]) -> None:
+    """Exit 2 and the usage, without a stack trace and before anything is dialled."""
+    ended = node.run(node.EXAMPLE / program, arguments, RELAY_TARGET="127.0.0.1:1")
+    assert (ended.returncode, ended.stdout) == (2, ""), ended
+    assert ended.stderr.startswith(f"usage: node {program} ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_example_s_producer_schedules_and_cancels(stage: Stage) -> None:
+    """What its usage says works as it says."""
+    relay = stage.relay()
+
+    def produce(*arguments: str) -> str:
+        ended = node.run(node.EXAMPLE / "producer.mjs", arguments, RELAY_TARGET=relay.target)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    at = ("--at", "2030-01-31T09:00:00Z")
+    assert produce("schedule", TOPIC, "tea", "--id", "x", *at) == (
+        f"scheduled {TOPIC}/x for 1896080400000000 µs since 1970\n"
+    )
+    assert produce("schedule", TOPIC, "tea", "--id", "x", "--in", "3600000").startswith("rescheduled ")
+    assert produce("cancel", TOPIC, "x") == "cancelled\n"

@@ -249,3 +249,24 @@ def test_doctor_sees_what_nobody_takes(stage: Stage, tmp_path: Path) -> None:
     wrong = [line for line in seen.documents if line["result"] == "wrong"]
     assert (seen.code, [line["check"] for line in wrong]) == (1, ["overdue"])
     assert "no application takes them" in wrong[0]["message"]
+
+
+def test_which_topics_are_known(stage: Stage) -> None:
+    """Those of the settings, those that timers were stored in, and those that only another writer's keys tell
+    of; a name that is near is told."""
+    relay = stage.relay(settings={"RELAY_TOPICS__configured__LEASE_TTL": "60"})
+    assert ask(relay, "schedule", "stored", "--in", "1h", "--id", "x").code == 0
+    assert ask(relay, "cancel", "stored", "x").code == 0
+    stage.client.zadd("timers_timeline:foreign", {"x": 4_000_000_000.0})
+    stage.client.hset("timers_payloads:foreign", "x", b"")
+    eventually(lambda: stage.client.sismember("timers_topics", "stored"), "it is registered")
+    for topic in ("configured", "stored", "foreign"):
+        assert (ask(relay, "stats", topic).code, topic) == (0, topic)
+    unknown = ask(relay, "list", "storde")
+    assert (unknown.code, unknown.err) == (3, "relay: no topic storde is known; did you mean stored?\n")
+    assert [each["topic"] for each in ask(relay, "topics", "--json").documents] == ["configured", "stored"]
+    assert ask(relay, "cancel", "foreign", "x").code == 0
+    odd = ask(relay, "dead", "redrive", "stored", "nope")
+    assert odd.code == 2
+    assert odd.err.startswith("relay: dead_id: 'nope' is none that a listing gave, such as 1767225600000-0")
+    assert odd.err.count("\n") == 1

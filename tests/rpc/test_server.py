@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from relay.core.errors import CannotListen
 from relay.rpc import server as rpc
 from relay.v1.timer_service_pb2 import ScheduleRequest
 from tests.rpc.rig import Relay, served, spec
@@ -87,7 +88,7 @@ async def test_a_socket_in_use_is_not_taken_over(relay: Relay, tmp_path: Path) -
     """Another relay listens there: a clear error, and the other one goes on."""
     path = tmp_path / "relay.sock"
     async with served(listen=f"unix:{path}") as other:
-        with pytest.raises(rpc.CannotListen, match=f"unix:{path}"):
+        with pytest.raises(CannotListen, match=f"unix:{path}"):
             await start(relay, f"unix:{path}")
         await other.timers.Schedule(ScheduleRequest(timer=spec()))
 
@@ -95,7 +96,7 @@ async def test_a_socket_in_use_is_not_taken_over(relay: Relay, tmp_path: Path) -
 @pytest.mark.parametrize("where", ["no/such/directory.sock", "x" * 200])
 async def test_a_socket_that_can_t_be_made_is_a_clear_error(relay: Relay, tmp_path: Path, where: str) -> None:
     """Also where a path is too long for a socket."""
-    with pytest.raises(rpc.CannotListen, match=r"grpc\.listen: can't listen on unix:"):
+    with pytest.raises(CannotListen, match=r"grpc\.listen: can't listen on unix:"):
         await start(relay, f"unix:{tmp_path / where}")
 
 
@@ -103,15 +104,19 @@ async def test_a_file_that_is_no_socket_is_left_alone(relay: Relay, tmp_path: Pa
     """Somebody mistook the path."""
     path = tmp_path / "precious"
     path.write_text("keep me")
-    with pytest.raises(rpc.CannotListen):
+    with pytest.raises(CannotListen):
         await start(relay, f"unix:{path}")
     assert path.read_text() == "keep me"
 
 
 async def test_a_taken_port_is_a_clear_error(relay: Relay) -> None:
     """Two relays never share a port unawares."""
-    with pytest.raises(rpc.CannotListen, match=f"can't listen on {relay.server.address}"):
+    with pytest.raises(CannotListen) as caught:
         await start(relay, relay.server.address)
+    assert str(caught.value) == (
+        f"grpc.listen: can't listen on {relay.server.address} for the gRPC API: another process "
+        "listens there already; set another address there, or by RELAY_GRPC__LISTEN"
+    )
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 

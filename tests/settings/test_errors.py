@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.settings import SettingsError, load
+from relay.settings import SettingsError, doubtful, load
 
 
 def faults(tmp_path: Path, content: str = "", environ: dict[str, str] | None = None) -> list[str]:
@@ -298,3 +298,66 @@ TWICE = "is in url already; give it in one place"
 )
 def test_credentials_are_said_once(tmp_path: Path, content: str, expected: str) -> None:
     assert faults(tmp_path, f"redis: {content}") == [expected]
+
+
+def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.settings.document.MOST_BYTES", 1000)
+    with pytest.raises(
+        SettingsError, match="/dev/zero: has more than 1000 bytes, too many for a settings file"
+    ):
+        load(Path("/dev/zero"), environ={})
+
+
+@pytest.mark.parametrize(
+    ("variable", "sentence"),
+    [
+        ("RELAY_REDDIS__URL", "reddis.url: is not a setting; did you mean RELAY_REDIS__URL?"),
+        ("RELAY__REDIS__URL", "_redis.url: is not a setting; did you mean RELAY_REDIS__URL?"),
+        ("RELAY_REDIS__URI", "redis.uri: is not a setting; did you mean url?"),
+        (
+            "RELAY_DEFAULT__LEASE_TTL",
+            "default.lease_ttl: is not a setting; did you mean RELAY_DEFAULTS__LEASE_TTL?",
+        ),
+        (
+            "RELAY_TOPIC__Orders__LEASE_TTL",
+            "topic.orders.lease_ttl: is not a setting; did you mean RELAY_TOPICS__Orders__LEASE_TTL?",
+        ),
+        ("RELAY_XYZZY__X", "xyzzy.x: is not a setting"),
+    ],
+)
+def test_a_misspelt_variable_gets_a_guess(tmp_path: Path, variable: str, sentence: str) -> None:
+    """As a key of the file does."""
+    assert faults(tmp_path, "", {variable: "1"}) == [f"{sentence} (from {variable})"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("RELAY_REDIS_URL", "RELAY_REDIS__URL"),
+        ("RELAY_GRPC_LISTEN", "RELAY_GRPC__LISTEN"),
+        ("RELAY_DRAIN_TIMEUOT", "RELAY_DRAIN_TIMEOUT"),
+        ("RELAY_LEASE_TTL", "RELAY_DEFAULTS__LEASE_TTL"),
+        ("RELAY_TOPIC_CLOSED", "RELAY_TOPICS_CLOSED"),
+    ],
+)
+def test_what_may_be_somebody_else_s_is_doubted_and_no_error(variable: str, meant: str) -> None:
+    """Without `__`: it has no effect, and a sentence says so."""
+    environ = {variable: "1"}
+    assert load(environ=environ) == load(environ={})
+    assert doubtful(environ) == [f"{variable} is no setting and has no effect; did you mean {meant}?"]
+
+
+def test_the_variables_of_others_are_left_alone() -> None:
+    """Kubernetes makes some for each Service whose name begins with `relay`; tools and tests have theirs."""
+    services = {
+        f"RELAY{name}{end}": "x"
+        for name in ("", "_REDIS", "_GRPC", "_DRAIN_TIMEOUT", "_A__B")
+        for end in (
+            *("_SERVICE_HOST", "_SERVICE_PORT", "_SERVICE_PORT_GRPC", "_PORT", "_PORT_7451_TCP"),
+            *("_PORT_7451_TCP_PROTO", "_PORT_7451_TCP_PORT", "_PORT_7451_UDP_ADDR"),
+        )
+    }
+    tools = ("TARGET", "CONFIG", "REQUIRE_ALL", "TEST_CHAOS", "CONTAINERS", "REDIS_SECRET_URL", "VERSION")
+    environ = {**services, **{f"RELAY_{name}": "x" for name in tools}}
+    assert load(environ=environ) == load(environ={})
+    assert doubtful(environ) == []

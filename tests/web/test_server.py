@@ -14,7 +14,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from relay.core import addresses
-from relay.web.server import GRACE, ListenError, _bind, serve_http
+from relay.core.errors import CannotListen
+from relay.web.server import GRACE, _bind, serve_http
 
 pytestmark = pytest.mark.anyio
 
@@ -67,16 +68,16 @@ async def test_a_request_under_way_does_not_hold_it_for_long() -> None:
 async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         listen = addresses.join(*other.getsockname())
-        with pytest.raises(ListenError) as caught:
+        with pytest.raises(CannotListen) as caught:
             await serve_http(Starlette(), listen)
     assert str(caught.value) == (
-        f"can't listen on {listen} for HTTP: another process listens there already; "
-        "http.listen sets the address"
+        f"http.listen: can't listen on {listen} for probes and metrics: another process "
+        "listens there already; set another address there, or by RELAY_HTTP__LISTEN"
     )
 
 
 async def test_an_address_of_another_machine() -> None:
-    with pytest.raises(ListenError, match="this machine has no such address"):
+    with pytest.raises(CannotListen, match="this machine has no such address"):
         await serve_http(Starlette(), "192.0.2.1:0")
 
 

@@ -1,0 +1,87 @@
+"""Variables `RELAY_…` that name no setting: which setting was meant, and whose else they may be."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from relay.settings.describe import ANY_TOPIC, fields, find
+from relay.settings.tree import Settings
+
+PREFIX = "RELAY_"
+SEPARATOR = "__"
+
+OTHERS = {"RELAY_CONFIG", "RELAY_TARGET"}
+"""Relay's own, and no settings: options of the command line, and of the clients."""
+
+_OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_.+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
+"""How the variables end that Kubernetes puts into every pod for a Service, such as one called `relay` or
+`relay-redis`."""
+
+_NEAR = 0.8
+
+
+def path_of(variable: str) -> tuple[str, ...]:
+    """What a variable's name means as a path; a topic keeps its case and may contain `__`."""
+    first, *rest = variable.removeprefix(PREFIX).split(SEPARATOR)
+    if first.lower() == "topics" and len(rest) > 1:
+        nested = tuple(part.lower() for part in rest[-2:])
+        own = 2 if len(rest) > 2 and find(("topics", ANY_TOPIC, *nested)) is not None else 1
+        setting = (part.lower() for part in rest[-own:])
+        return "topics", SEPARATOR.join(rest[:-own]), *setting
+    return tuple(part.lower() for part in (first, *rest))
+
+
+def is_service(variable: str) -> bool:
+    """Whether Kubernetes makes a variable of such a name for a Service."""
+    match = _OF_A_SERVICE.search(variable)
+    return match is not None and match.end() == len(variable)
+
+
+def guess(variable: str) -> str:
+    """The variable that was probably meant, as the end of a sentence; empty if none is near."""
+    near = _near(variable)
+    return f"; did you mean {near}?" if near else ""
+
+
+def doubtful(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is probably a misspelt setting and has no effect.
+
+    A name without `__` may be somebody else's, so it must not keep a relay from starting.
+    """
+    return [
+        f"{variable} is no setting and has no effect{guess(variable)}"
+        for variable in sorted(environ)
+        if _may_be_foreign(variable) and _near(variable)
+    ]
+
+
+def _may_be_foreign(variable: str) -> bool:
+    if not variable.startswith(PREFIX) or variable in OTHERS or is_service(variable):
+        return False
+    return SEPARATOR not in variable and variable.removeprefix(PREFIX).lower() not in Settings.model_fields
+
+
+@cache
+def _candidates() -> dict[str, str]:
+    """Bare form → variable; a setting of `defaults` also without that level."""
+    known = [field.variable for field in fields() if ANY_TOPIC not in field.path]
+    short = {_bare(name.replace("DEFAULTS__", "")): name for name in known}
+    return {**short, **{_bare(name): name for name in known}}
+
+
+def _near(variable: str) -> str:
+    close = difflib.get_close_matches(_bare(variable), _candidates(), n=1, cutoff=_NEAR)
+    if close:
+        return _candidates()[close[0]]
+    level, separator, rest = variable.removeprefix(PREFIX).partition(SEPARATOR)
+    levels = difflib.get_close_matches(level.lower(), Settings.model_fields, n=1)
+    meant = f"{PREFIX}{levels[0].upper()}{separator}{rest}" if separator and levels else ""
+    return meant if meant and find(path_of(meant)) is not None else ""
+
+
+def _bare(variable: str) -> str:
+    """Without what people leave out or add."""
+    return variable.removeprefix(PREFIX).replace("_", "").upper()
