@@ -28,6 +28,7 @@ local LATEST = 253402300799 -- the last second of the year 9999
 
 local JOURNAL -- its key, if the topic has one: see journal.lua
 local MARKS, marking -- their key, if the script has it; and whether a sweep is under way
+local unheard -- why Redis refused the script's wake hint, if it did
 
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
@@ -187,12 +188,15 @@ local function head()
   return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- What the script returns; journal.lua has something to add.
-local function answer(reply) return reply end
+-- What the script returns: its reply; or, where Redis refused its wake hint, { 'UNHEARD', why, its reply }. No reply
+-- begins with that word. journal.lua has something to add.
+local function answer(reply) return unheard and { 'UNHEARD', unheard, reply } or reply end
 
--- Tell sleeping relays that the first timer has become an earlier one.
+-- Tell sleeping relays that the first timer has become an earlier one. What was written stands whatever becomes of that:
+-- some servers and users may not publish.
 local function hint(channel, before, after)
   if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
-    redis.pcall('PUBLISH', channel, after) -- what was written stands, also for want of a permission
+    local sent = redis.pcall('PUBLISH', channel, after)
+    unheard = type(sent) == 'table' and sent.err or nil
   end
 end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -96,6 +96,15 @@ def latency(trip: float) -> Finding:
     return Finding(
         "latency", "note" if slow else "ok", words + ("; timers are late by two or so" if slow else "")
     )
+
+
+def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
+    """What is wrong with them; Relay works without."""
+    for problem in problems:
+        words = "a timer that another relay stores may be late by max_polling_interval"
+        yield Finding("wake hints", "note", f"{problem}; {words}")
+    if not problems:
+        yield Finding("wake hints", "ok", "are heard")
 
 
 def standing(stats: TopicStats) -> Iterator[Finding]:

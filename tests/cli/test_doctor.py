@@ -284,7 +284,21 @@ def test_the_documented_rights_and_no_less(doctor: Any) -> None:
 def test_hints_that_are_not_heard(doctor: Any, healthy: RunningServer, rule: str) -> None:
     """Relay works without, so it is to note and not wrong."""
     seen = doctor(user(healthy, rule))
-    assert (seen.code, seen.of("wake hints")[0]) == (0, "note")
+    assert (seen.code, seen.results("wrong")) == (0, [])
+    messages = [line["message"] for line in seen.lines if line["check"] == "wake hints"]
+    assert any(message.startswith("Redis does not let us subscribe to them: ") for message in messages)
+
+
+def test_hints_that_are_not_published(doctor: Any, healthy: RunningServer) -> None:
+    """By scripts, as relays do it, and outside of them, as bulk loads do."""
+    seen = doctor(user(healthy, "-publish"))
+    assert (seen.code, seen.results("wrong")) == (0, [])
+    messages = [line["message"] for line in seen.lines if line["check"] == "wake hints"]
+    assert [message.split(":")[0] for message in messages] == [
+        "Redis does not let scripts publish them",
+        "Redis does not let us publish them, as bulk loads do",
+    ]
+    assert all("late by max_polling_interval" in message for message in messages)
 
 
 def test_a_user_without_any_right(doctor: Any, healthy: RunningServer) -> None:

@@ -63,6 +63,26 @@ def test_eviction_without_config(stage: Stage, policy: str) -> None:
         assert policy in refusal(stage, url=url)
 
 
+def test_wake_hints(stage: Stage) -> None:
+    """A user that may neither publish nor subscribe: every timer is stored and delivered, each refusal is
+    counted, and the log has a line for each of the two commands."""
+    rules = ("on", ">secret", "~*", "&*", "+@all", "-publish", "-subscribe")
+    stage.client.execute_command("ACL SETUSER", "mute", *rules)
+    relay = stage.relay(url=stage.server.url.replace("//", "//mute:secret@"))
+    stage.application(relay, TOPIC)
+    producer = stage.producer(relay)
+    for n in range(3):
+        producer.schedule(TOPIC, f"later-{n}", delay=3600 - n)
+    producer.schedule(TOPIC, "now", delay=0)
+    eventually(lambda: stage.journal.ended()["now"] == 1, "it is handled")
+    published = 'relay_wake_hints_refused_total{command="PUBLISH"}'
+    assert f"{published} 4" in relay.metrics()
+    eventually(lambda: 'relay_wake_hints_refused_total{command="SUBSCRIBE"} 1' in relay.metrics(), "counted")
+    told = [line for line in relay.lines() if "Redis refuses wake hints" in line["message"]]
+    assert sorted(line["command"] for line in told) == ["PUBLISH", "SUBSCRIBE"]
+    assert all("docs/redis.md" in line["message"] and line["level"] == "warning" for line in told)
+
+
 def test_unreachable(stage: Stage) -> None:
     """Without a Redis the start fails after start_timeout, and the password is masked."""
     url = f"redis://:secret@127.0.0.1:{free_port()}/0"
