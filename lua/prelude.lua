@@ -174,10 +174,17 @@ local function bury(dead, now_us)
   return names
 end
 
+-- Whether nobody has kept the marks for so long that they count for nothing. They have no time to live in Redis: a
+-- server that evicts may take such keys first, and a sweep that lost its marks would bring back what was cancelled.
+local function are_abandoned()
+  local till = redis.call('HGET', MARKS, 'kept')
+  return till and time_us() >= tonumber(till)
+end
+
 -- Tell the sweep that is under way, if one is, that these timers' lives have ended, or never are to begin: what the
 -- cold store holds of them is over. To be called after the removal, so that a delete is the first write.
 local function mark(ids)
-  if not marking or #ids == 0 then return end
+  if not marking or #ids == 0 or are_abandoned() then return end
   local fields = { 'any', '1' }
   for n, id in ipairs(ids) do fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, '' end
   redis.call('HSET', MARKS, unpack(fields))

@@ -195,6 +195,14 @@ def test_eviction(doctor: Any, allowed: bool, result: str) -> None:
     assert seen.code == (0 if allowed else 1)
 
 
+def test_eviction_of_what_has_a_time_to_live(doctor: Any) -> None:
+    with server(config={"maxmemory-policy": "volatile-ttl"}) as evicting:
+        seen = doctor(evicting)
+    assert (seen.code, seen.of("eviction")[0]) == (0, "note")
+    assert "volatile-ttl" in seen.of("eviction")[1]
+    assert "no key that holds timers has one" in seen.of("eviction")[1]
+
+
 @pytest.mark.parametrize(
     ("save", "words"), [("", "loses every timer"), ("3600 1", "loses all since the last one")]
 )

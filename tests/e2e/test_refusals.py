@@ -39,7 +39,14 @@ def refusal(
 # ------------------------------------------------------------------------------------ Redis
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_eviction_of_what_has_a_time_to_live(stage: Stage) -> None:
+    """The relay serves, and says once what the server may do."""
+    relay = stage.relay(url=stage.redis(config={"maxmemory-policy": "volatile-lru"}).url)
+    (told,) = [line for line in relay.lines() if "maxmemory_policy" in line]
+    assert (told["level"], told["maxmemory_policy"]) == ("warning", "volatile-lru")
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
 def test_eviction(stage: Stage, policy: str) -> None:
     """A Redis that may evict timers is refused by name, unless a setting allows it."""
     server = stage.redis(config={"maxmemory-policy": policy})
