@@ -146,4 +146,5 @@ local function append_always(now_us, nonce, score)
 end
 
 -- What the script returns, and how many changes the journal has lost.
-local function answer(reply) return { reply, trimmed } end
+local reply_of = answer
+local function answer(reply) return { reply_of(reply), trimmed } end

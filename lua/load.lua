@@ -10,7 +10,7 @@
 -- ARGV[7] scores, [8] timer_ids, [9] envelopes: an array in MessagePack each, of one text for each timer; each
 --         timer once. One argument for each text of 500 timers would be a third of what this call takes the server.
 -- Returns { 'LOADED' | 'DONE', how many were inserted, were alive, had been touched }: the same numbers each time
---         { 'STALE_PLAN' }           these marks are not the plan's: nothing was done
+--         { 'STALE_PLAN' }           these marks are not the plan's, or abandoned: nothing was done
 --         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that was delivered, cancelled or replaced since the plan read its row: it lives, or left a mark.
@@ -25,7 +25,7 @@ if bad then return bad end
 
 local entry = 'b' .. ARGV[3] .. ':' .. ARGV[4]
 local epoch, plan, done, any = unpack(redis.call('HMGET', MARKS, 'epoch', 'plan', entry, 'any'))
-if epoch ~= ARGV[2] or plan ~= ARGV[3] then return answer({ 'STALE_PLAN' }) end
+if epoch ~= ARGV[2] or plan ~= ARGV[3] or are_abandoned() then return answer({ 'STALE_PLAN' }) end
 if done then
   local loaded, live, marked = struct.unpack('<I4I4I4', done)
   return answer({ 'DONE', loaded, live, marked })

@@ -28,6 +28,7 @@ local LATEST = 253402300799 -- the last second of the year 9999
 
 local JOURNAL -- its key, if the topic has one: see journal.lua
 local MARKS, marking -- their key, if the script has it; and whether a sweep is under way
+local unheard -- why Redis refused the script's wake hint, if it did
 
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
@@ -173,10 +174,17 @@ local function bury(dead, now_us)
   return names
 end
 
+-- Whether nobody has kept the marks for so long that they count for nothing. They have no time to live in Redis: a
+-- server that evicts may take such keys first, and a sweep that lost its marks would bring back what was cancelled.
+local function are_abandoned()
+  local till = redis.call('HGET', MARKS, 'kept')
+  return till and time_us() >= tonumber(till)
+end
+
 -- Tell the sweep that is under way, if one is, that these timers' lives have ended, or never are to begin: what the
 -- cold store holds of them is over. To be called after the removal, so that a delete is the first write.
 local function mark(ids)
-  if not marking or #ids == 0 then return end
+  if not marking or #ids == 0 or are_abandoned() then return end
   local fields = { 'any', '1' }
   for n, id in ipairs(ids) do fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, '' end
   redis.call('HSET', MARKS, unpack(fields))
@@ -187,12 +195,15 @@ local function head()
   return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- What the script returns; journal.lua has something to add.
-local function answer(reply) return reply end
+-- What the script returns: its reply; or, where Redis refused its wake hint, { 'UNHEARD', why, its reply }. No reply
+-- begins with that word. journal.lua has something to add.
+local function answer(reply) return unheard and { 'UNHEARD', unheard, reply } or reply end
 
--- Tell sleeping relays that the first timer has become an earlier one.
+-- Tell sleeping relays that the first timer has become an earlier one. What was written stands whatever becomes of that:
+-- some servers and users may not publish.
 local function hint(channel, before, after)
   if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
-    redis.pcall('PUBLISH', channel, after) -- what was written stands, also for want of a permission
+    local sent = redis.pcall('PUBLISH', channel, after)
+    unheard = type(sent) == 'table' and sent.err or nil
   end
 end

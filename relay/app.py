@@ -21,6 +21,7 @@ from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.punctual import loop_factory
+from relay.engine.refusals import HintRefusals
 from relay.engine.trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
@@ -107,26 +108,42 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         traced() as tracing,
         measured() as metrics,
     ):
-        hints = RedisHints(listener, keys)
-        count = metrics.instruments
+        count, clock = metrics.instruments, SystemClock()
+        hints = RedisHints(listener, keys, unheard=HintRefusals(count, clock, "SUBSCRIBE"))
+        unheard = HintRefusals(count, clock, "PUBLISH")
         policies = settings.policies()
-        journals = Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, SystemClock()))
+        journals = Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, clock))
         store = RedisStore(
             redis,
             keys,
             journals=journals,
             demoted=hints.renew,
             observe=count.round_trip,
+            unheard=unheard,
             largest=policies.largest,
         )
         tracing.late = count.late
-        topics = RedisTopics(redis, keys, journals=journals, demoted=hints.renew, largest=policies.largest)
+        topics = RedisTopics(
+            redis,
+            keys,
+            journals=journals,
+            demoted=hints.renew,
+            unheard=unheard,
+            largest=policies.largest,
+        )
         met = Met()
         promotions = RedisPromotions(
             redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip, met=met
         )
         groups = RedisGroups(
-            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip, met=met
+            redis,
+            policies,
+            keys,
+            journals=journals,
+            demoted=hints.renew,
+            observe=count.round_trip,
+            unheard=unheard,
+            met=met,
         )
         engine = Engine(
             store,

@@ -119,7 +119,10 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
     yield findings.latency(trip)
     policies = settings.policies()
     journal = any(policy.journal for policy in (policies.default, *policies.own.values()))
-    refused = await examine.refusals(redis, keys, tuple(settings.topics), journal=journal)
+    unheard: list[str] = []
+    refused = await examine.refusals(
+        redis, keys, tuple(settings.topics), journal=journal, unheard=unheard.append
+    )
     for dispatch, policy in {each.dispatch: each for each in policies.promoted().values()}.items():
         has_journal = any(p.journal for p in policies.promoted().values() if p.dispatch is dispatch)
         refused += await examine.refusals_behind(redis, keys, policy, journal=has_journal)
@@ -128,11 +131,9 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
         yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
     if not refused:
         yield Finding("permissions", "ok", "all that a relay does works, tried on a topic of its own")
-    if why := await examine.deafness(redis, keys):
-        words = "a timer that another relay stores may be late by max_polling_interval"
-        yield Finding("wake hints", "note", f"are not heard: {why}; {words}")
-    else:
-        yield Finding("wake hints", "ok", "are heard")
+    problems = [f"Redis does not let scripts publish them: {why}" for why in unheard[:1]]
+    for finding in findings.wake_hints([*problems, *await examine.deafness(redis, keys)]):
+        yield finding
     async for finding in _topics(settings, redis, keys):
         yield finding
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -10,7 +10,7 @@ from relay.core.dispatch import Standing
 from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
-from relay.store.connect import OLDEST
+from relay.store.connect import OLDEST, spares_timers
 from relay.store.examine import ROUND_TRIPS, Facts
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
@@ -42,6 +42,12 @@ def fitness(settings: Settings, facts: Facts) -> Iterator[Finding]:
         )
     if facts.policy == "noeviction":
         yield Finding("eviction", "ok", "maxmemory-policy is noeviction")
+    elif spares_timers(facts.policy):
+        words = (
+            f"maxmemory-policy is {facts.policy}, which may drop keys with a time to live: no key that holds "
+            "timers has one, and docs/redis.md says what the loss of the others costs; noeviction is better"
+        )
+        yield Finding("eviction", "note", words)
     else:
         allowed = settings.redis.allow_eviction
         advice = "redis.allow_eviction allows it" if allowed else "set it to noeviction; relays do not start"
@@ -98,6 +104,15 @@ def latency(trip: float) -> Finding:
     return Finding(
         "latency", "note" if slow else "ok", words + ("; timers are late by two or so" if slow else "")
     )
+
+
+def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
+    """What is wrong with them; Relay works without."""
+    for problem in problems:
+        words = "a timer that another relay stores may be late by max_polling_interval"
+        yield Finding("wake hints", "note", f"{problem}; {words}")
+    if not problems:
+        yield Finding("wake hints", "ok", "are heard")
 
 
 def standing(stats: TopicStats) -> Iterator[Finding]:

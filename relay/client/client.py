@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from relay.client import arguments, batches, calls, errors
+from relay.client import arguments, batches, calls, errors, lines
 from relay.client.arguments import Seconds
 from relay.client.changes import ChangeResult
 from relay.client.handlers import Handlers
@@ -227,8 +227,14 @@ class RelayClient(Handlers):
     async def run(self) -> None:
         """Serve until SIGTERM, SIGINT or `stop`, then close; opens the client if it is not.
 
-        Raises the `CallError` with which the relay refused to open a stream.
+        Raises the `CallError` with which the relay refused to open a stream. While it runs, the logger
+        `relay.client` writes to standard error when the relay is reached, lost and reached again, and what
+        is wrong, unless the application has configured logging or does so later.
         """
+        with lines.shown():
+            await self._serve()
+
+    async def _serve(self) -> None:
         if self._runtime is None:
             await self.open()
         runtime = self._runtime

@@ -140,7 +140,8 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """Which attempt this is, from 1. The same number may come twice: after a delivery that no handler was
+        given, and after a relay that died before it had written down that one was."""
         return self._message.attempt
 
     @property

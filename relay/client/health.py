@@ -8,7 +8,7 @@ is what protobuf's own StringValue and Int32Value are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -19,11 +19,22 @@ SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 _SERVICE = "grpc.health.v1.Health"
 
 
-class Health:
-    """Answers Check and Watch for the server as a whole ("") and for `services`."""
+def _ignore(_: str) -> None: ...
 
-    def __init__(self, *services: str) -> None:
+
+class Health:
+    """Answers Check and Watch for the server as a whole ("") and for `services`.
+
+    A relay watches for as long as it is connected: `watched` is told who begins to, `left` who has gone
+    before `stop`.
+    """
+
+    def __init__(
+        self, *services: str, watched: Callable[[str], None] = _ignore, left: Callable[[str], None] = _ignore
+    ) -> None:
         self._services = {"", *services}
+        self._watched = watched
+        self._left = left
         self._stopped = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -54,9 +65,16 @@ class Health:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.value!r} here")
         return Int32Value(value=status)
 
-    async def _watch(self, request: StringValue, _: object) -> AsyncIterator[Int32Value]:
-        yield Int32Value(value=self._status(request.value))
-        await self._stopped.wait()
+    async def _watch(
+        self, request: StringValue, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[Int32Value]:
+        self._watched(context.peer())
+        try:
+            yield Int32Value(value=self._status(request.value))
+            await self._stopped.wait()
+        finally:
+            if not self._stopped.is_set():
+                self._left(context.peer())
         if request.value in self._services:
             yield Int32Value(value=NOT_SERVING)
         await self._ended.wait()

@@ -15,6 +15,7 @@ import grpc.aio
 from relay.client.errors import UsageError
 from relay.client.handlers import Handlers
 from relay.client.health import Health
+from relay.client.lines import shown
 from relay.client.push_calls import BatchCall, Context, SingleCall
 from relay.client.pushed import Call, Place
 from relay.client.signals import stop_signals
@@ -89,13 +90,14 @@ class PushHandlers(Handlers):
         listen there. `socket_mode` is for a Unix socket.
         """
         server = grpc.aio.server(options=_OPTIONS)
-        health = Health(_SERVICE)
+        health = Health(_SERVICE, watched=_tell_relay, left=_tell_lost)
         health.add_to(server)
         self.add_to(server)
         try:
             port = _listen(server, listen, socket_mode)
             await server.start()
-            _log.info("handlers are served: listen=%s topics=%d", listen, len(self.registrations))
+            topics = ", ".join(sorted(self.registrations))
+            _log.info("handlers are served at %s: topics %s; a relay dials them", listen, topics)
             yield port
         finally:
             # The server stops last: what it cuts off reads CANCELLED, and nobody could tell whether
@@ -106,7 +108,15 @@ class PushHandlers(Handlers):
             await server.stop(_END_PATIENCE)
 
     async def run(self, listen: str, *, socket_mode: int = 0o660) -> None:
-        """Serve as `serve` does, until SIGTERM, SIGINT or `stop`."""
+        """Serve as `serve` does, until SIGTERM, SIGINT or `stop`.
+
+        While it runs, the logger `relay.client` writes to standard error when relays connect and are lost,
+        and what is wrong, unless the application has configured logging or does so later.
+        """
+        with shown():
+            await self._serve(listen, socket_mode)
+
+    async def _serve(self, listen: str, socket_mode: int) -> None:
         async with self.serve(listen, socket_mode=socket_mode):
             with stop_signals(self._stop.set):
                 await self._stop.wait()
@@ -119,6 +129,14 @@ class PushHandlers(Handlers):
     def begun(self) -> bool:
         """Whether the handlers are served."""
         return self._servicer is not None
+
+
+def _tell_relay(peer: str) -> None:
+    _log.info("a relay has connected: %s", peer)
+
+
+def _tell_lost(peer: str) -> None:
+    _log.warning("lost the relay %s: its connection ended; it dials again by itself", peer)
 
 
 class _Servicer(base.TimerHandlerServicer):

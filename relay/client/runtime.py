@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from relay.client import errors
 from relay.client.handlers import Registration
+from relay.client.lines import Lines
 from relay.client.subscription import Subscription
 from relay.client.wire import GrpcWire
 
@@ -30,8 +31,10 @@ class Runtime:
         self._on_refused = on_refused
         self._closing = asyncio.Lock()
         self._streams: dict[asyncio.Task[None], Subscription] = {}
+        registrations = list(registrations)
+        lines = Lines(target, [each.topic for each in registrations])
         for registration in registrations:
-            subscription = Subscription(registration, self.wire)
+            subscription = Subscription(registration, self.wire, lines)
             task = asyncio.create_task(subscription.run(), name=f"relay {registration.topic}")
             task.add_done_callback(self._on_end)
             self._streams[task] = subscription

@@ -11,6 +11,7 @@ from relay.client.backoff import Backoff
 from relay.client.errors import CallError
 from relay.client.handlers import Registration
 from relay.client.handling import Handling
+from relay.client.lines import Lines
 from relay.client.session import Session
 from relay.client.wire import GrpcWire
 from relay.client.workers import Workers
@@ -33,15 +34,15 @@ _END_PATIENCE = 5.0
 class Subscription:
     """Opens a stream, reads it to its end, opens the next one."""
 
-    def __init__(self, registration: Registration, wire: GrpcWire) -> None:
+    def __init__(self, registration: Registration, wire: GrpcWire, lines: Lines) -> None:
         self._registration = registration
         self._wire = wire
+        self._lines = lines
         self._handling = Handling(registration)
         self._workers = Workers(self._handling.handle, registration.concurrency, self._on_free)
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._session: Session | None = None
         self._stopping = asyncio.Event()
-        self._away = False
         self.opened = asyncio.Event()
         """Set while the stream is open."""
 
@@ -65,8 +66,10 @@ class Subscription:
                 self.opened.clear()
             if failure is not None and not session.opened and failure.code in _FATAL:
                 raise failure
-            self._tell_away(failure)
-            await self._pause()
+            if not self._stopping.is_set():
+                pause = self._backoff.next()
+                self._lines.lost(failure, _then(pause), self.topic)
+                await self._pause(pause)
 
     async def stop(self, timeout: float) -> None:
         """Drain: let running handlers end within `timeout` seconds, settle, end the stream.
@@ -104,22 +107,16 @@ class Subscription:
 
     def _on_opened(self) -> None:
         self._backoff.reset()
-        self._away = False
         self.opened.set()
-        _log.info("stream opened: topic=%s", self.topic)
+        self._lines.opened(self.topic)
 
-    def _tell_away(self, failure: CallError | None) -> None:
-        """Log that the stream is gone; once, however many tries it takes to reopen it."""
-        if self._away or self._stopping.is_set():
-            return
-        self._away = True
-        cause = "the relay ended it" if failure is None else str(failure)
-        level = logging.INFO if failure is None else logging.WARNING
-        _log.log(level, "stream is away, reconnecting: topic=%s: %s", self.topic, cause)
-
-    async def _pause(self) -> None:
+    async def _pause(self, seconds: float) -> None:
         try:
-            async with asyncio.timeout(self._backoff.next()):
+            async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         except TimeoutError:
             pass
+
+
+def _then(pause: float) -> str:
+    return f"trying again in {pause:.2f} s, then at longer intervals of at most {_LONGEST_PAUSE:g} s"

@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from relay.client import arguments, errors, tracing
+from relay.client.lines import Lines
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_service_pb2 as timer_pb
 from relay.v1 import topic_service_pb2 as topic_pb
@@ -215,6 +216,7 @@ class SyncGrpcWire:
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
         self._forked = os.getpid() != _IMPORTED_IN
+        self._lines = Lines(target)
         self._calls = {
             method.name: self._channel.unary_unary(
                 method.path,
@@ -234,9 +236,13 @@ class SyncGrpcWire:
                 else call(request, timeout=timeout, metadata=method.metadata)
             )
         except grpc.RpcError as error:
-            raise errors.from_rpc(cast("grpc.Call", error)) from None
+            failure = errors.from_rpc(cast("grpc.Call", error))
+            if failure.code is grpc.StatusCode.UNAVAILABLE:
+                self._lines.lost(failure, "calls try again until their timeout")
+            raise failure from None
         except ValueError as error:  # so gRPC says it once the channel is closed
             raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from error
+        self._lines.opened()
         return answer
 
     def close(self) -> None:

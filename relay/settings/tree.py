@@ -93,7 +93,10 @@ class RedisSettings(Section):
         5.0, "seconds", "How long one call to Redis may take before it counts as failed.", ge=0.1, le=300
     )
     allow_eviction: bool = field(
-        False, "", "Start although Redis may evict keys (`maxmemory-policy`), and so lose timers."
+        False,
+        "",
+        "Start although Redis may evict any key (`maxmemory-policy` `allkeys-*`), and so lose timers. "
+        "A policy `volatile-*` needs no permission: no key that holds timers has a time to live.",
     )
     timeline_key: Prefix = field("timers_timeline", "", "Prefix of the sorted sets of due times.")
     payloads_key: Prefix = field("timers_payloads", "", "Prefix of the hashes of payloads.")

@@ -10,13 +10,15 @@ Topics with a journal take the script instead: there an entry comes before the f
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from relay.core.errors import WrongKeyType
 from relay.core.instants import EXACT, SECOND, to_score
@@ -24,7 +26,7 @@ from relay.core.journal import NO_JOURNALS, Journals
 from relay.store import records
 from relay.store.blocking import Argument, Line, checked
 from relay.store.keys import KeyNames
-from relay.store.scripts import Script
+from relay.store.scripts import Script, Unheard, heard
 
 BATCH = 500
 """Timers that one call writes at most: a claim beside it waits so long."""
@@ -41,6 +43,18 @@ TIMEOUT = 20.0
 
 KEEP_ALL = 1 << 52
 """Records that a journal keeps where nobody told how many: trimming is left to the relays."""
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=16)
+def say_unheard(reason: str) -> None:
+    """Log once in this process that Redis refuses wake hints."""
+    log.warning(
+        "Redis refuses the wake hints of this load (%s): a relay that sleeps may be late with its timers by "
+        "up to max_polling_interval; permit PUBLISH on the channels that docs/redis.md names",
+        reason,
+    )
 
 
 class Batch(NamedTuple):
@@ -99,7 +113,8 @@ class _Sent(NamedTuple):
 class BulkStore:
     """One connection that writes and reads many timers. Not to be shared between threads.
 
-    `journals` says which topics have a journal; one whose stream is there has one in any case.
+    `journals` says which topics have a journal; one whose stream is there has one in any case. `unheard` is
+    told of each wake hint that Redis refused: why.
     """
 
     def __init__(
@@ -109,11 +124,13 @@ class BulkStore:
         *,
         timeout: float = TIMEOUT,
         journals: Journals = NO_JOURNALS,
+        unheard: Unheard = say_unheard,
     ) -> None:
         """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
         self.line = Line(url, timeout=timeout)
         self.keys = keys or KeyNames()
         self.journals = journals
+        self.unheard = unheard
         self._topics: dict[str, _Topic] = {}
         self._scripts: dict[str, Script] = {}
         self._under_way: deque[_Sent] = deque()
@@ -258,7 +275,9 @@ class BulkStore:
         sent = self._under_way.popleft()
         *queued, done = self.line.receive(sent.replies)
         if sent.first is None:
-            return  # a hint: for want of a permission it is left out, and relays poll
+            if isinstance(done, ResponseError):
+                self.unheard(str(done))
+            return  # whatever became of the hint, the timers are stored, and relays poll
         checked(queued)  # the reason stands there, and not in EXEC's own refusal
         head = checked(done)[0]
         topic = self._topics[sent.topic]
@@ -274,7 +293,8 @@ class BulkStore:
             expires = part.expires[n] if part.expires else None
             terms = "" if expires is None else f";e{to_score(expires)!r}"
             args += (timer_id, f"{to_score(part.due[n])!r}{terms}", part.envelopes[n])
-        self.script("schedule+journal", part.topic, *args, keep)
+        reply, _trimmed = self.script("schedule+journal", part.topic, *args, keep)
+        heard(reply, self.unheard)
 
     # ------------------------------------------------------------------ scripts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from relay.core.redis_url import Credentials, RedisLocation, Tls, parse
 from relay.store.errors import translated_errors
 from relay.store.pool import Client, MasterPool
 from relay.store.sentinel import MasterConnection, MasterTlsConnection, Sentinels
+
+log = logging.getLogger(__name__)
 
 OLDEST = (6, 2)
 
@@ -187,9 +190,14 @@ def _reason(failure: OSError) -> str:
     return failure.strerror or type(failure).__name__
 
 
+def spares_timers(policy: str) -> bool:
+    """Whether a `maxmemory-policy` evicts, but only keys with a time to live."""
+    return policy.startswith("volatile-")
+
+
 async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = False) -> str:
     """Raise `UnfitServer` if the server is too old, may evict timers, or is a cluster's node and keys
-    have no hash tags; answers its name and version."""
+    have no hash tags; answers its name and version. Logs that it may evict what is no timer."""
     with translated_errors():
         info = await redis.info()
     version = str(info.get("redis_version", "0"))
@@ -197,7 +205,13 @@ async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = 
     if numbers < OLDEST:
         raise UnfitServer(f"Redis {version} is too old: Relay needs 6.2 or newer")
     policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction" and not allow_eviction:
+    if spares_timers(policy):
+        log.warning(
+            "Redis may evict keys with a time to live; no key that holds timers has one, and docs/redis.md "
+            "says what the loss of the others costs; noeviction is better",
+            extra={"maxmemory_policy": policy},
+        )
+    elif policy != "noeviction" and not allow_eviction:
         raise UnfitServer(
             f"Redis has maxmemory-policy {policy}, which may drop timers: set it to noeviction, "
             "or allow it with redis.allow_eviction"

@@ -26,6 +26,7 @@ from relay.store.groups import RedisGroups
 from relay.store.keys import KeyNames
 from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
+from relay.store.scripts import Unheard, untold
 from relay.store.topics import RedisTopics
 
 ROUND_TRIPS = 20
@@ -108,17 +109,23 @@ async def foreign_types(
 
 
 async def refusals(
-    redis: Redis, keys: KeyNames, known: Sequence[str] = (), *, journal: bool = False
+    redis: Redis,
+    keys: KeyNames,
+    known: Sequence[str] = (),
+    *,
+    journal: bool = False,
+    unheard: Unheard = untold,
 ) -> list[tuple[str, str]]:
     """Do all that a relay does, on a topic of our own; what was refused, and in which words.
 
     Nothing of the topic is left, as far as the user may remove it. `known` are topics that may be
-    registered; `journal`: with a journal. Raises `StoreUnavailable`.
+    registered; `journal`: with a journal. `unheard` is told of each wake hint that Redis refused to a script:
+    why. Raises `StoreUnavailable`.
     """
     topic = f"relay-doctor-{secrets.token_hex(8)}"
     journals = Journals(lambda _: 1 if journal else 0)
-    store = RedisStore(redis, keys, journals=journals)
-    topics = RedisTopics(redis, keys, journals=journals)
+    store = RedisStore(redis, keys, journals=journals, unheard=unheard)
+    topics = RedisTopics(redis, keys, journals=journals, unheard=unheard)
     nonce = secrets.token_bytes(16)
     found: list[tuple[str, str]] = []
 
@@ -230,23 +237,40 @@ def _used(keys: KeyNames, topic: str, journal: bool) -> tuple[str, ...]:
     return keys.of(topic)[: None if journal else -1]
 
 
-async def deafness(redis: Redis, keys: KeyNames) -> str:
-    """Why wake hints are not heard; empty if they are. Raises `StoreUnavailable`."""
+async def deafness(redis: Redis, keys: KeyNames) -> list[str]:
+    """What is wrong with wake hints outside of scripts: Redis does not let us subscribe, or publish; empty if
+    they are heard. Raises `StoreUnavailable`."""
     channel = keys.channel(f"relay-doctor-{secrets.token_hex(8)}")
-    try:
-        with translated_errors():
-            async with redis.pubsub() as pubsub:
-                await pubsub.subscribe(channel)
-                await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
-                await redis.execute_command("PUBLISH", channel, "0")
-                heard = await pubsub.get_message(timeout=HEARING)
-                await pubsub.unsubscribe(channel)
-                await pubsub.get_message(timeout=HEARING)
-    except StoreUnavailable:
-        raise
-    except StoreError as failure:
-        return str(failure)
-    return "" if heard else f"a message did not come back within {HEARING:g} s"
+    problems: list[str] = []
+
+    async def attempt(what: str, call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            with translated_errors():
+                await call()
+        except StoreUnavailable:
+            raise
+        except StoreError as failure:
+            problems.append(f"Redis does not let us {what}: {failure}")
+
+    async def subscribe() -> None:
+        await pubsub.subscribe(channel)
+        await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
+
+    async def publish() -> None:
+        await redis.execute_command("PUBLISH", channel, "0")
+
+    async def hear() -> None:
+        if not await pubsub.get_message(timeout=HEARING):
+            problems.append(f"a message did not come back within {HEARING:g} s")
+        await pubsub.unsubscribe(channel)
+        await pubsub.get_message(timeout=HEARING)
+
+    async with redis.pubsub() as pubsub:
+        await attempt("subscribe to them", subscribe)
+        await attempt("publish them, as bulk loads do", publish)
+        if not problems:
+            await attempt("unsubscribe from them", hear)
+    return problems
 
 
 @asynccontextmanager

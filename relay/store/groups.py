@@ -35,7 +35,7 @@ from relay.store.keys import KeyNames
 from relay.store.promotions import Met, pairs
 from relay.store.records import text_of
 from relay.store.redis import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
-from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.scripts import Observe, Scripts, Unheard, unobserved, untold
 from relay.store.sizes import at_once
 
 VERBS = ("take", "finish", "hold")
@@ -74,6 +74,7 @@ class RedisGroups:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        unheard: Unheard = untold,
         met: Met | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,6 +92,7 @@ class RedisGroups:
             demoted=demoted,
             texts=texts,
             observe=observe,
+            unheard=unheard,
             names=lambda topic: keys.of_stream(topic, policy(topic).stream.group),
         ).run
         self._rounds: dict[str, tuple[str, float]] = {}

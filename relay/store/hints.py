@@ -17,6 +17,7 @@ from relay.core.instants import from_score
 from relay.core.wakeup import Wakeup
 from relay.store.errors import words
 from relay.store.keys import KeyNames
+from relay.store.scripts import Unheard, untold
 
 RETRY = 1.0
 """Seconds between two tries to subscribe while Redis is away."""
@@ -39,12 +40,22 @@ class RedisHints:
     A connection may be of no use and look well: the server is frozen or cut off (`heartbeat`
     finds out), or it was the master and is a replica now (`renew` says so; a connection to a
     replica is refused as it is made).
+
+    `unheard` is told each time that Redis refuses to be subscribed to: why.
     """
 
-    def __init__(self, redis: Redis, keys: KeyNames | None = None, *, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        keys: KeyNames | None = None,
+        *,
+        heartbeat: float = HEARTBEAT,
+        unheard: Unheard = untold,
+    ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()
         self._heartbeat = heartbeat
+        self._unheard = unheard
         self._watchers: dict[str, Callable[[int], None]] = {}
         self._changed = Wakeup()
         self._reading: anyio.CancelScope | None = None
@@ -80,10 +91,13 @@ class RedisHints:
             try:
                 await self._listen()
             except Exception as failure:  # noqa: BLE001  (hints are a help: whatever breaks them, polling goes on)
-                if not self._deaf:
+                refused = isinstance(failure, ResponseError)
+                if refused:
+                    self._unheard(words(failure))
+                elif not self._deaf:
                     log.info("wake hints are not heard; polling meanwhile", extra={"reason": words(failure)})
-                    self._deaf = True
-                await anyio.sleep(RETRY_REFUSED if isinstance(failure, ResponseError) else RETRY)
+                self._deaf = True
+                await anyio.sleep(RETRY_REFUSED if refused else RETRY)
 
     async def _listen(self) -> None:
         """One connection's life; ends when nothing is watched any more, or by `renew`.

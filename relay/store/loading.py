@@ -16,7 +16,7 @@ from relay.core.errors import StoreRefused
 from relay.core.instants import to_score
 from relay.store.blocking import Argument, checked, encoded, said
 from relay.store.bulk import AHEAD, KEEP_ALL, Buffer, BulkStore
-from relay.store.scripts import Script
+from relay.store.scripts import Script, heard
 
 VERBS = ("load", "retire", "marks")
 
@@ -253,7 +253,7 @@ class Loading:
         answer = checked(reply)
         if answer and isinstance(answer[0], list):
             answer = answer[0]  # of a topic with a journal, and what that has lost
-        word, *counts = answer
+        word, *counts = heard(answer, self._store.unheard)
         if word == b"STALE_PLAN":
             raise StalePlan("the marks of this plan are gone; plan anew")
         self.done = self.done.plus(Loaded(1, *counts)._replace(again=int(word == b"DONE")))

@@ -47,7 +47,7 @@ from relay.store.envelope import decode
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import read_claimed, text_of, texts_of
-from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.scripts import Observe, Scripts, Unheard, unobserved, untold
 from relay.store.sizes import Largest, at_once, usual
 
 PARK_GRACE = 60 * SECOND
@@ -61,8 +61,9 @@ class RedisStore:
 
     `journals` says which topics have a journal. `demoted` is called when the server turns out to be a
     replica now: other connections to it are of no use either. `observe` is told of each script call: its
-    verb, and how many seconds it took. `texts` replaces scripts by other text, for tests that break them
-    on purpose. `largest` says how large a topic's payloads may be.
+    verb, and how many seconds it took. `unheard` is told of each wake hint that Redis refused: why. `texts`
+    replaces scripts by other text, for tests that break them on purpose. `largest` says how large a topic's
+    payloads may be.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RedisStore:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        unheard: Unheard = untold,
         largest: Largest = usual,
     ) -> None:
         self._redis = redis
@@ -82,7 +84,14 @@ class RedisStore:
         self._largest = largest
         self._park_grace = park_grace
         self._run = Scripts(
-            redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts, observe=observe
+            redis,
+            self._keys,
+            VERBS,
+            journals=journals,
+            demoted=demoted,
+            texts=texts,
+            observe=observe,
+            unheard=unheard,
         ).run
 
     async def ping(self) -> None:

@@ -30,6 +30,22 @@ def unobserved(verb: str, seconds: float) -> None:
     """Nobody wants to know."""
 
 
+Unheard = Callable[[str], None]
+"""Told why Redis refused the wake hint of a script call. The call itself has done what it was to do."""
+
+
+def untold(reason: str) -> None:
+    """Nobody wants to know."""
+
+
+def heard(reply: Any, unheard: Unheard) -> Any:
+    """A script's own reply; `unheard` is told if Redis refused its wake hint. See `answer` in the prelude."""
+    if isinstance(reply, list) and reply and reply[0] == b"UNHEARD":
+        _, reason, reply = reply
+        unheard(reason.decode(errors="replace"))
+    return reply
+
+
 @cache
 def source(name: str) -> str:
     """The text of a script: `claim` is `lua/claim.lua` behind the prelude, `claim+journal` has
@@ -89,7 +105,8 @@ class Scripts:
     """The scripts of some verbs on one server, with redis-py's errors translated.
 
     `demoted` is called when the server turns out to be a replica now. `texts` replaces scripts by
-    other text, for tests that break them on purpose. `names` tells a topic's keys in the order that these
+    other text, for tests that break them on purpose. `unheard` is told of each wake hint that Redis
+    refused. `names` tells a topic's keys in the order that these
     scripts take them, the journal last, if that is not the one of all.
     """
 
@@ -103,6 +120,7 @@ class Scripts:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        unheard: Unheard = untold,
         names: Callable[[str], Sequence[str]] | None = None,
     ) -> None:
         self._redis = redis
@@ -111,6 +129,7 @@ class Scripts:
         self._demoted = demoted
         self._journals = journals
         self._observe = observe
+        self._unheard = unheard
         scripts = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
         self._scripts = {name: Script(name, (texts or {}).get(name)) for name in scripts}
 
@@ -126,7 +145,7 @@ class Scripts:
         else:
             reply = await self._call(verb, names, args, marks)
         self._observe(verb, monotonic() - began)
-        return reply
+        return reply if verb in READING else heard(reply, self._unheard)
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[Argument], marks: str) -> Any:
         try:

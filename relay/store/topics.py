@@ -16,7 +16,7 @@ from relay.store import envelope
 from relay.store.errors import translated_errors
 from relay.store.keys import KeyNames
 from relay.store.records import text_of
-from relay.store.scripts import Observe, Scripts, unobserved
+from relay.store.scripts import Observe, Scripts, Unheard, unobserved, untold
 from relay.store.sizes import Largest, at_once, usual
 
 VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair", "revive")
@@ -45,13 +45,21 @@ class RedisTopics:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
+        unheard: Unheard = untold,
         largest: Largest = usual,
     ) -> None:
         self._redis = redis
         self._largest = largest
         self._keys = keys or KeyNames()
         self._scripts = Scripts(
-            redis, self._keys, VERBS, journals=journals, demoted=demoted, texts=texts, observe=observe
+            redis,
+            self._keys,
+            VERBS,
+            journals=journals,
+            demoted=demoted,
+            texts=texts,
+            observe=observe,
+            unheard=unheard,
         )
         self._run = self._scripts.run
         self._places: dict[str, tuple[str, bytes | str]] = {}

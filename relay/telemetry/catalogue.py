@@ -99,6 +99,12 @@ UNDELIVERABLE = InstrumentSpec(
 JOURNAL_TRIMMED = InstrumentSpec(
     "relay.journal.trimmed", "{record}", "Records of the journal removed since it keeps only so many."
 )
+UNHEARD = InstrumentSpec(
+    "relay.wake_hints.refused",
+    "{hint}",
+    "Wake hints that Redis refused to publish, and refused tries to subscribe to them.",
+    ("command",),
+)
 STORE_ERRORS = InstrumentSpec(
     "relay.store.errors", "{error}", "Calls to Redis that failed, by kind.", ("error.type",)
 )
@@ -127,6 +133,7 @@ COUNTERS = (
     ORPHANS,
     UNDELIVERABLE,
     JOURNAL_TRIMMED,
+    UNHEARD,
     STORE_ERRORS,
 )
 

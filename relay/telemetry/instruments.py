@@ -36,6 +36,7 @@ from relay.telemetry.catalogue import (
     STREAM_TRIMMED,
     TRIMMED,
     UNDELIVERABLE,
+    UNHEARD,
     InstrumentSpec,
 )
 from relay.telemetry.histograms import Histograms
@@ -171,6 +172,10 @@ class Instruments:
     def undeliverable(self, topic: str, count: int) -> None:
         """Timers can't be delivered."""
         self._add(UNDELIVERABLE, count, topic)
+
+    def unheard(self, command: str) -> None:
+        """Redis refused a wake hint; `command` is PUBLISH or SUBSCRIBE."""
+        self._counters[UNHEARD.name].add(1, {"command": command})
 
     def store_error(self, kind: str) -> None:
         """A call to the store failed; `kind` is the error's class, one of few."""

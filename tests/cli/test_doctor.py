@@ -193,6 +193,14 @@ def test_eviction(doctor: Any, allowed: bool, result: str) -> None:
     assert seen.code == (0 if allowed else 1)
 
 
+def test_eviction_of_what_has_a_time_to_live(doctor: Any) -> None:
+    with server(config={"maxmemory-policy": "volatile-ttl"}) as evicting:
+        seen = doctor(evicting)
+    assert (seen.code, seen.of("eviction")[0]) == (0, "note")
+    assert "volatile-ttl" in seen.of("eviction")[1]
+    assert "no key that holds timers has one" in seen.of("eviction")[1]
+
+
 @pytest.mark.parametrize(
     ("save", "words"), [("", "loses every timer"), ("3600 1", "loses all since the last one")]
 )
@@ -282,7 +290,21 @@ def test_the_documented_rights_and_no_less(doctor: Any) -> None:
 def test_hints_that_are_not_heard(doctor: Any, healthy: RunningServer, rule: str) -> None:
     """Relay works without, so it is to note and not wrong."""
     seen = doctor(user(healthy, rule))
-    assert (seen.code, seen.of("wake hints")[0]) == (0, "note")
+    assert (seen.code, seen.results("wrong")) == (0, [])
+    messages = [line["message"] for line in seen.lines if line["check"] == "wake hints"]
+    assert any(message.startswith("Redis does not let us subscribe to them: ") for message in messages)
+
+
+def test_hints_that_are_not_published(doctor: Any, healthy: RunningServer) -> None:
+    """By scripts, as relays do it, and outside of them, as bulk loads do."""
+    seen = doctor(user(healthy, "-publish"))
+    assert (seen.code, seen.results("wrong")) == (0, [])
+    messages = [line["message"] for line in seen.lines if line["check"] == "wake hints"]
+    assert [message.split(":")[0] for message in messages] == [
+        "Redis does not let scripts publish them",
+        "Redis does not let us publish them, as bulk loads do",
+    ]
+    assert all("late by max_polling_interval" in message for message in messages)
 
 
 def test_a_user_without_any_right(doctor: Any, healthy: RunningServer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 
 from relay.telemetry.catalogue import LATENESS
 from tests.deploy.queries import ROOT, RULES, rules
+from tests.docs import pages
 from tests.prometheus import promtool
 
 pytestmark = pytest.mark.checkout
@@ -39,15 +42,29 @@ def test_each_alert_fires_in_a_case_and_does_not_in_another() -> None:
 
 
 def test_each_alert_has_a_runbook() -> None:
+    """Its address is absolute, names a page of docs/, and on that page the alert's own section."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     for rule in alerts():
         assert rule["labels"]["severity"] in ("critical", "warning")
-        assert set(rule["annotations"]) == {"summary", "description", "runbook"}
-        anchor = rule["alert"].lower()
-        assert rule["annotations"]["runbook"] == f"docs/operations.md#{anchor}"
-        assert f"### {rule['alert']}\n" in page
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+        base, _, place = rule["annotations"]["runbook_url"].partition("/docs/")
+        assert base == "https://relay.example"
+        name, _, anchor = place.partition("#")
+        assert anchor == rule["alert"].lower()
+        assert anchor in pages.anchors(f"docs/{name}")
     headings = [line[4:] for line in page.splitlines() if line.startswith("### Relay")]
     assert headings == [rule["alert"] for rule in alerts()]
+
+
+def test_the_runbooks_base_is_replaced_as_the_page_says(tmp_path: Path) -> None:
+    """The command of docs/operations.md makes a valid file, in which every alert has the new address."""
+    (command,) = (block.text for block in pages.blocks("sh") if "relay.example/docs" in block.text)
+    subprocess.run(
+        ["sh", "-c", command.replace("> relay-rules.yaml", f"> {tmp_path}/rules.yaml")], cwd=ROOT, check=True
+    )
+    found = (tmp_path / "rules.yaml").read_text(encoding="utf-8")
+    assert found.count("runbook_url: https://wiki.example/relay/operations.md#") == len(alerts())
+    promtool("check", "rules", str(tmp_path / "rules.yaml"))
 
 
 def test_the_objective_is_a_bucket() -> None:

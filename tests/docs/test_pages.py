@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from relay.cli.commands import app
 from relay.settings.load import load
+from relay.v1.delivery_service_pb2 import Outcome
 from tests.docs import pages
 from tests.docs.pages import ROOT, Block, Said
 
@@ -135,3 +136,17 @@ def test_exit_codes_are_those_of_the_command_line() -> None:
     codes = {exits.OK, exits.FAILURE, exits.BAD_INPUT, exits.NOT_FOUND, exits.UNAVAILABLE}
     table = pages.text("README.md").partition("| exit code | means |")[2].partition("\n\n")[0]
     assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == codes
+
+
+def test_the_outcomes() -> None:
+    """Those of the API are those of the README's table, and other pages count them rightly."""
+    names = {name.removeprefix("OUTCOME_") for name in Outcome.keys() if name != "OUTCOME_UNSPECIFIED"}  # noqa: SIM118
+    table = pages.text("README.md").partition("## Outcomes")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| ([A-Z]+) \|", table, re.MULTILINE)) == names
+    said = [
+        found
+        for page in pages.pages()
+        for found in re.findall(r"(\w+)\]\([^)]*#outcomes\)", pages.text(page))
+    ]
+    assert set(said) & {"two", "three", "four", "five", "six", "seven"} == {"five"}
+    assert len(names) == 5

@@ -39,7 +39,14 @@ def refusal(
 # ------------------------------------------------------------------------------------ Redis
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_eviction_of_what_has_a_time_to_live(stage: Stage) -> None:
+    """The relay serves, and says once what the server may do."""
+    relay = stage.relay(url=stage.redis(config={"maxmemory-policy": "volatile-lru"}).url)
+    (told,) = [line for line in relay.lines() if "maxmemory_policy" in line]
+    assert (told["level"], told["maxmemory_policy"]) == ("warning", "volatile-lru")
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
 def test_eviction(stage: Stage, policy: str) -> None:
     """A Redis that may evict timers is refused by name, unless a setting allows it."""
     server = stage.redis(config={"maxmemory-policy": policy})
@@ -61,6 +68,26 @@ def test_eviction_without_config(stage: Stage, policy: str) -> None:
         stage.relay(url=url)
     else:
         assert policy in refusal(stage, url=url)
+
+
+def test_wake_hints(stage: Stage) -> None:
+    """A user that may neither publish nor subscribe: every timer is stored and delivered, each refusal is
+    counted, and the log has a line for each of the two commands."""
+    rules = ("on", ">secret", "~*", "&*", "+@all", "-publish", "-subscribe")
+    stage.client.execute_command("ACL SETUSER", "mute", *rules)
+    relay = stage.relay(url=stage.server.url.replace("//", "//mute:secret@"))
+    stage.application(relay, TOPIC)
+    producer = stage.producer(relay)
+    for n in range(3):
+        producer.schedule(TOPIC, f"later-{n}", delay=3600 - n)
+    producer.schedule(TOPIC, "now", delay=0)
+    eventually(lambda: stage.journal.ended()["now"] == 1, "it is handled")
+    published = 'relay_wake_hints_refused_total{command="PUBLISH"}'
+    assert f"{published} 4" in relay.metrics()
+    eventually(lambda: 'relay_wake_hints_refused_total{command="SUBSCRIBE"} 1' in relay.metrics(), "counted")
+    told = [line for line in relay.lines() if "Redis refuses wake hints" in line["message"]]
+    assert sorted(line["command"] for line in told) == ["PUBLISH", "SUBSCRIBE"]
+    assert all("docs/redis.md" in line["message"] and line["level"] == "warning" for line in told)
 
 
 def test_unreachable(stage: Stage) -> None:

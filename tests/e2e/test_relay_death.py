@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import time
 from collections import Counter
+from typing import Self, cast
 
+import grpc
 import pytest
 
+from relay.store import records
+from relay.v1.delivery_service_pb2 import DeliverRequest, Delivery, Open, Settle
+from relay.v1.delivery_service_pb2_grpc import DeliveryServiceStub
 from tests.chaos import count
 from tests.e2e.conftest import Stage
-from tests.e2e.processes import eventually
+from tests.e2e.processes import Relay, eventually
 from tests.e2e.producer import Load
 
 TOPIC = "orders"
@@ -64,6 +70,64 @@ def test_lease_is_the_time_to_recover(stage: Stage) -> None:
     assert deadline <= again.at < deadline + 5.0
     assert again.attempt == 2
     stage.wait_empty(TOPIC)
+
+
+class Bare:
+    """A stream without a client library, which says of receipts what the test says."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._channel = grpc.insecure_channel(relay.target)
+        self._said: queue.Queue[DeliverRequest | None] = queue.Queue()
+        stub = DeliveryServiceStub(self._channel)
+        self._heard = stub.Deliver(iter(self._said.get, None), timeout=120.0)
+        self._said.put(DeliverRequest(open=Open(topics=[TOPIC], max_outstanding=1)))
+
+    def delivery(self) -> Delivery:
+        """The next one."""
+        for heard in self._heard:
+            if heard.WhichOneof("message") == "deliveries":
+                delivery: Delivery = heard.deliveries.deliveries[0]
+                return delivery
+        raise AssertionError("the stream has ended")
+
+    def receive(self, token: bytes) -> None:
+        """Say that a handler starts; returns when the relay has read it, since it minds what follows."""
+        for each in (token, b"no such token"):
+            self._said.put(DeliverRequest(settle=Settle(received=[each])))
+        assert any(heard.WhichOneof("message") == "problems" for heard in self._heard)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._said.put(None)
+        self._channel.close()
+
+
+@pytest.mark.parametrize(("receipt", "attempt"), [("none", 1), ("held", 1), ("written", 2)])
+def test_a_receipt_dies_with_the_relay_that_holds_it(stage: Stage, receipt: str, attempt: int) -> None:
+    """A relay is killed under a delivery without a receipt, with one that Redis has not taken yet, and with
+    one that it has. Only the last counts an attempt; the claim counts each time."""
+    relay = stage.relay("one", {"RELAY_DEFAULTS__LEASE_TTL": "2"})
+    stage.producer(relay).schedule(TOPIC, "held")
+    with Bare(relay) as stream:
+        delivery = stream.delivery()
+        if receipt == "held":
+            stage.client.execute_command("CLIENT", "PAUSE", 600_000, "WRITE")
+        if receipt != "none":
+            stream.receive(delivery.token)
+        if receipt == "written":
+            eventually(lambda: stage.received(TOPIC) == 1, "the receipt is written")
+        relay.kill()
+    eventually(lambda: "relay" not in {each["name"] for each in stage.client.client_list()}, "it is gone")
+    stage.client.execute_command("CLIENT", "UNPAUSE")  # what the dead had to say is not heard any more
+    assert stage.received(TOPIC) == (receipt == "written")
+    with Bare(stage.relay("two", {"RELAY_DEFAULTS__LEASE_TTL": "2"})) as stream:
+        again = stream.delivery()
+        assert (again.timer_id, again.attempt) == ("held", attempt)
+        assert again.occurrence_id == delivery.occurrence_id
+    (record,) = cast("list[bytes]", stage.client.hvals(f"timers_leases:{TOPIC}"))
+    assert records.read(record).claims == 2
 
 
 def test_renewed_while_the_handler_works(stage: Stage) -> None:

@@ -336,6 +336,9 @@ class Counts(Instruments):
     def undeliverable(self, topic: str, count: int) -> None:
         self.total["undeliverable"] += count
 
+    def unheard(self, command: str) -> None:
+        self.total["unheard"] += 1
+
     def store_error(self, kind: str) -> None:
         self.total[kind] += 1
 

@@ -84,6 +84,26 @@ async def test_a_handler_that_fails_is_called_again(pair: Neighbours, publisher:
     assert [call.attempt for call in one.calls] == ([1, 2] if worker == "relay" else [0, 0])
 
 
+async def test_a_failure_at_a_relay_does_not_wait_for_the_lease(pair: Neighbours, publisher: Side) -> None:
+    """What is raised comes again after the retry policy's back-off, here a second, the longest first one, and
+    as attempt 2; the lease had minutes to go."""
+    leased_until: list[int | None] = []
+
+    async def fails_once(call: Call) -> None:
+        leased_until.append(await score(pair))
+        if call.attempt == 1:
+            raise Failed
+
+    await publish(pair, publisher)
+    async with working(pair, "relay", fails_once, lease=600.0) as one:
+        second = await one.called(2)
+        await until(lambda: empty(pair))
+    first = one.calls[0]
+    assert leased_until[0] is not None
+    assert first.at + SECOND <= second.at < leased_until[0]
+    assert (first.attempt, second.attempt) == (1, 2)
+
+
 async def test_a_handler_that_always_fails(pair: Neighbours, worker: Side) -> None:
     """It is called for ever, on neither side is there a last attempt; a refusal ends it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -517,8 +518,7 @@ def test_values_in_the_docs_are_good(text: str) -> None:
         assert rendered(version, yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("name", names(CI))
-def test_notes_say_what_to_do_next(name: str, tmp_path: Path) -> None:
+def notes_of(values: Path | Mapping[str, Any], tmp_path: Path) -> str:
     """`helm template` leaves NOTES.txt out; a template of the same text has it rendered."""
     copy = tmp_path / "relay"
     run("cp", "-r", CHART, copy)
@@ -526,13 +526,26 @@ def test_notes_say_what_to_do_next(name: str, tmp_path: Path) -> None:
     (copy / "templates" / "notes.yaml").write_text(
         f'notes: |\n  {{{{- define "n" }}}}{notes}{{{{ end }}}}\n  {{{{- include "n" . | nindent 2 }}}}\n'
     )
-    ran = template("helm4", CI[names(CI).index(name)], chart=copy, apis=())
+    ran = template("helm4", values, chart=copy, apis=())
     assert ran.code == 0, ran.err
-    (text,) = [doc["notes"] for doc in documents(ran.out) if "notes" in doc]
+    (text,) = [str(doc["notes"]) for doc in documents(ran.out) if "notes" in doc]
+    return text
+
+
+@pytest.mark.parametrize("name", names(CI))
+def test_notes_say_what_to_do_next(name: str, tmp_path: Path) -> None:
+    text = notes_of(CI[names(CI).index(name)], tmp_path)
     assert "helm test shop --namespace default --logs" in text
     assert "relay schedule TOPIC --in 5s" in text
+    assert "runbook_url" not in text
     if name == "exposed":
         assert "Nothing of `monitoring` is installed" in text
         assert "dns:///timers.default:7451" in text
     if name == "socket":
         assert 'spec.initContainers     {{ include "relay.sidecar" .Subcharts.relay }}' in text
+
+
+def test_notes_say_that_runbooks_lead_nowhere(tmp_path: Path) -> None:
+    """Where the rules are on and nobody has said where the docs are."""
+    text = notes_of({"monitoring": {"prometheusRule": {"enabled": True}}}, tmp_path)
+    assert "set monitoring.prometheusRule.runbookBaseUrl" in text

@@ -130,13 +130,20 @@ class Bench:
         self.keys = KeyNames().of(topic)
         self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
         self.keep, self.trimmed = 0, 0
+        self.unheard: list[str] = []
         self.marks = KeyNames().marks_of(topic)
         self.pace = f"{KeyNames().pace}:{topic}"
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
         self.texts = texts(*breaks)
         journals = Journals(lambda _: self.keep, self._trimmed)
-        self.store = RedisStore(self.redis, park_grace=GRACE, journals=journals, texts=self.texts)
+        self.store = RedisStore(
+            self.redis,
+            park_grace=GRACE,
+            journals=journals,
+            texts=self.texts,
+            unheard=self.unheard.append,
+        )
         self.topics = RedisTopics(self.redis, journals=journals, texts=self.texts)
         self.bulk = BulkStore(server.url, journals=journals)
         self.bulk._scripts |= {name: Script(name, text) for name, text in self.texts.items()}
@@ -289,6 +296,15 @@ class Bench:
             yield
         finally:
             self.raw.config_set("maxmemory", 0)
+
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        """Nobody may publish within."""
+        self.raw.execute_command("ACL", "SETUSER", "default", "-publish")
+        try:
+            yield
+        finally:
+            self.raw.execute_command("ACL", "SETUSER", "default", "+publish")
 
     @contextmanager
     def listening(self) -> Iterator[Ear]:

@@ -170,6 +170,13 @@ THE_KEYS = {
     "types not probed": Break("prelude", "if found ~= kind and found ~= 'none' then", "if false then"),
     "no hint from schedule": Break("schedule", "hint(ARGV[1], before, head())", ""),
     "no hint from settle": Break("settle", "hint(ARGV[1], before, after)", ""),
+    "a hint that is refused ends the script": Break(
+        "prelude", "redis.pcall('PUBLISH'", "redis.call('PUBLISH'"
+    ),
+    "a hint that is refused goes untold": Break(
+        "prelude", "    unheard = type(sent) == 'table' and", "    sent ="
+    ),
+    "a journal hides that a hint was refused": Break("journal", "reply_of(reply)", "reply"),
     "a hint each time": Break(
         "prelude", "(before == '' or tonumber(after) < tonumber(before))", "(before == '' or true)"
     ),

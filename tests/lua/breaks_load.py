@@ -48,7 +48,7 @@ THE_MARKS = {
         "settle", "local names = bury(dead, now_us)\n", "mark(ended)\nlocal names = bury(dead, now_us)\n"
     ),
     "marks without a plan": Break(
-        "prelude", "if not marking or #ids == 0 then", "if not MARKS or #ids == 0 then"
+        "prelude", "if not marking or #ids == 0 or", "if not MARKS or #ids == 0 or"
     ),
     "marks of another type": Break(
         "prelude", "kind, marking = 'hash', found == 'hash' end", "kind, marking = found, found == 'hash' end"
@@ -74,7 +74,12 @@ THE_MARKS = {
     "the store not written": Break(
         "marks", "redis.call('HSET', MARKS, 'store', ARGV[7],", "redis.call('HSET', MARKS,"
     ),
-    "abandoned marks stay": Break("marks", "redis.call('PEXPIRE', MARKS, ARGV[5])", ""),
+    "abandoned marks stay": Break("marks", "redis.call('UNLINK', MARKS) end\nlocal", "end\nlocal"),
+    "abandoned marks are written": Break(
+        "prelude", " or are_abandoned() then return end", " then return end"
+    ),
+    "loaded by abandoned marks": Break("load", "ARGV[3] or are_abandoned() then", "ARGV[3] then"),
+    "marks are kept for nothing": Break("marks", "now_us + tonumber(ARGV[5]) * 1000", "now_us"),
 }
 THE_RETIREMENT = {
     "retired by whoever comes": Break(

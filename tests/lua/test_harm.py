@@ -285,6 +285,22 @@ async def test_settle_hints_when_a_timer_comes_back_first(bench: Bench) -> None:
         assert ear.heard() == [own(NOW)]
 
 
+async def test_a_hint_that_is_refused(bench: Bench) -> None:
+    """A user that may not publish: the call does all the rest, and why there was no hint is told."""
+    for bench.keep in (0, 9):
+        with bench.mute():
+            try:
+                await bench.store.schedule(bench.topic, [NewTimer("a", b"x", due=NOW - bench.keep)])
+            except StoreError as failure:
+                pytest.fail(str(failure))
+        (reason,) = bench.unheard
+        assert "permission" in reason or "can't run this command" in reason
+        bench.unheard.clear()
+        assert set(bench.state().payloads) == {"a"}
+        await bench.store.schedule(bench.topic, [NewTimer("a", b"x", due=NOW - bench.keep - 1)])
+        assert bench.unheard == []
+
+
 async def test_no_hint_from_claims_renewals_and_cancels(bench: Bench) -> None:
     """None of them makes the head earlier."""
     bench.put("a", DUE)

@@ -13,7 +13,7 @@ from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
 from relay.store import records
 from relay.store.bulk import BATCH
-from relay.store.loading import Fenced, Held, Loaded, PackedRows, Rows, StalePlan
+from relay.store.loading import Fenced, Held, Loaded, Marks, PackedRows, Rows, StalePlan
 from relay.store.records import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
@@ -418,11 +418,28 @@ async def test_a_plan_that_is_given_up(bench: Bench) -> None:
 
 
 async def test_abandoned_marks_go(bench: Bench) -> None:
-    """Nobody pays for a sweep that is never run again: each look at them puts their end off."""
-    bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
-    assert 0 < bench.raw.ttl(bench.marks) <= 60
-    bench.loading.keep(bench.topic, "1", "d", lock=SECOND, ttl=600)
-    assert 60 < bench.raw.ttl(bench.marks) <= 600
+    """Nobody pays for a sweep that is never run again: nothing more is noted, and nothing loaded by them.
+    Each look at them puts their end off. They have no time to live, which an eviction could cut short."""
+
+    def open_at(epoch: str) -> Marks:
+        told = bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch=epoch, store="s")
+        return Marks(bench.topic, str(told), "1")
+
+    marks = open_at("e")
+    assert bench.loading.keep(bench.topic, "1", "d", lock=SECOND, ttl=600)
+    bench.now += 600 * SECOND - 1
+    await bench.store.cancel(bench.topic, ["a"])
+    assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=1, marked=1)
+    assert bench.raw.ttl(bench.marks) == -1
+    noted = bench.raw.hlen(bench.marks)
+    bench.now += 1
+    await bench.store.cancel(bench.topic, ["b"])
+    assert bench.raw.hlen(bench.marks) == noted
+    with pytest.raises(StalePlan):
+        bench.load(marks, "b", batch=1)
+    assert not bench.loading.keep(bench.topic, "1", "d", lock=SECOND, ttl=600)
+    assert not bench.raw.exists(bench.marks)
+    assert open_at("other").epoch == "other"
 
 
 # --------------------------------------------------------------------------------- journal

@@ -33,14 +33,27 @@ async def test_the_server_is_named(redis_server: RunningServer) -> None:
     assert version[0].isdigit()
 
 
-async def test_a_policy_that_evicts(redis_server: RunningServer) -> None:
-    """It is refused by name, unless the settings allow it."""
+POLICIES = [f"{kind}-{way}" for kind in ("allkeys", "volatile") for way in ("lru", "lfu", "random")]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "volatile-ttl"])
+async def test_a_policy_that_evicts(
+    redis_server: RunningServer, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that may drop timers is refused by name, unless the settings allow it. One that drops only keys
+    with a time to live is taken, with a warning."""
     with redis_server.client() as client:
-        client.config_set("maxmemory-policy", "allkeys-lru")
+        client.config_set("maxmemory-policy", policy)
         try:
-            with pytest.raises(UnfitServer, match=r"allkeys-lru.*noeviction.*redis\.allow_eviction"):
-                await checked(redis_server.url)
-            assert await checked(redis_server.url, allow_eviction=True)
+            if policy.startswith("volatile"):
+                assert await checked(redis_server.url)
+                (record,) = caplog.records
+                assert (record.levelname, record.__dict__["maxmemory_policy"]) == ("WARNING", policy)
+                assert "docs/redis.md" in record.message
+            else:
+                with pytest.raises(UnfitServer, match=rf"{policy}.*noeviction.*redis\.allow_eviction"):
+                    await checked(redis_server.url)
+                assert await checked(redis_server.url, allow_eviction=True)
         finally:
             client.config_set("maxmemory-policy", "noeviction")
 

@@ -67,6 +67,7 @@ def test_counters(metrics: Metrics) -> None:
     count.silent("t", 7)
     count.orphans("t", 8)
     count.undeliverable("t", 9)
+    count.unheard("PUBLISH")
     count.store_error("StoreUnavailable")
     assert samples(metrics) == {
         ("relay_timers_scheduled_total", labels(topic="t")): 7,
@@ -82,6 +83,7 @@ def test_counters(metrics: Metrics) -> None:
         ("relay_timers_silent_total", labels(topic="t")): 7,
         ("relay_timers_orphans_total", labels(topic="t")): 8,
         ("relay_timers_undeliverable_total", labels(topic="t")): 9,
+        ("relay_wake_hints_refused_total", labels(command="PUBLISH")): 1,
         ("relay_store_errors_total", labels(error_type="StoreUnavailable")): 1,
     }
 

@@ -58,6 +58,7 @@ def traffic(metrics: Metrics) -> None:
         count.lateness(topic, [0.0005, 0.3, 20_000.0])
         count.handled(topic, 0.004, 1)
         count.schedule_took(topic, 0.002)
+    count.unheard("PUBLISH")
     count.store_error("StoreUnavailable")
     count.round_trip("claim", 0.0003)
     count.http_request("GET", "/v1/topics", 503, 0.003)

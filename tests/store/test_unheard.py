@@ -1,0 +1,240 @@
+"""A server or a user that may not publish, or not subscribe: nothing else suffers, and it is told."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+
+from relay.core.dispatch import Dispatch, StreamPolicy
+from relay.core.journal import Journals
+from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
+from relay.core.policy import TopicPolicy
+from relay.core.timers import Change, NewTimer
+from relay.store import envelope
+from relay.store.bulk import Batch, BulkStore, say_unheard
+from relay.store.connect import Connection, connect
+from relay.store.groups import RedisGroups
+from relay.store.hints import RedisHints
+from relay.store.loading import Loading, Marks, PackedRows, Rows
+from relay.store.redis import RedisStore
+from relay.store.topics import RedisTopics
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+
+SECOND = 1_000_000
+LATER = 4_000_000_000_000_000
+N1 = b"relay-1-nonce-01"
+STREAM = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
+
+
+@dataclass
+class Limited:
+    """Everything that publishes, as a user that may not."""
+
+    url: str
+    redis: Connection
+    topic: str
+    keep: int
+    unheard: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        journals, told = Journals(lambda _: self.keep), self.unheard.append
+        self.store = RedisStore(self.redis, journals=journals, unheard=told)
+        self.topics = RedisTopics(self.redis, journals=journals, unheard=told)
+        self.groups = RedisGroups(self.redis, lambda _: STREAM, journals=journals, unheard=told)
+        self.journals = journals
+
+    def bulk(self) -> BulkStore:
+        return BulkStore(self.url, journals=self.journals, unheard=self.unheard.append)
+
+    async def put(self, *names: str, due: int = LATER) -> None:
+        """Store timers; that hint is none of what is tested."""
+        await self.store.schedule(self.topic, [NewTimer(name, b"x", due=due) for name in names])
+        self.unheard.clear()
+
+    async def claim(self) -> None:
+        await self.store.claim(self.topic, limit=9, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20)
+
+    async def take(self) -> list[str]:
+        """What the group hands out, all that was under way in it being over."""
+        claim = await self.groups.claim(self.topic, limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+        return [timer.timer_id for timer in claim.timers]
+
+    async def states(self) -> dict[str, str]:
+        page = await self.store.list(self.topic, state=None, limit=99, cursor="")
+        return {timer.timer_id: timer.state.value for timer in page.timers}
+
+
+@pytest.fixture
+def user(redis_server: RunningServer) -> Iterator[str]:
+    """The URL of a user that may do all but PUBLISH."""
+    with redis_server.client() as operator:
+        rules = ("on", ">pw", "~*", "&*", "+@all", "-publish")
+        operator.execute_command("ACL", "SETUSER", "mute", *rules)
+        yield redis_server.url.replace("://", "://mute:pw@")
+        operator.execute_command("ACL", "DELUSER", "mute")
+
+
+@pytest.fixture(params=[0, 100], ids=["", "journal"])
+async def limited(user: str, keyspace: Keyspace, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
+    async with connect(user, connections=1, timeout=20.0) as redis:
+        yield Limited(user, redis, keyspace.topic(), request.param)
+
+
+async def schedule(limited: Limited) -> None:
+    """The first timer of a topic, and then an earlier one."""
+    for n, name in enumerate("ba"):
+        (stored,) = await limited.store.schedule(limited.topic, [NewTimer(name, b"x", due=LATER - n)])
+        assert stored.stored
+        assert len(limited.unheard) == n + 1
+    del limited.unheard[0]
+    assert await limited.states() == {"a": "pending", "b": "pending"}
+
+
+async def run(limited: Limited) -> None:
+    await limited.put("a", "b")
+    assert await limited.store.run(limited.topic, ["a"]) == [Change.RUN]
+    await limited.claim()
+    assert await limited.states() == {"a": "leased", "b": "pending"}
+
+
+async def settle(limited: Limited) -> None:
+    """A NACK that makes the topic's next timer an earlier one, and an ACK beside it."""
+    await limited.put("a", "b", due=1)
+    await limited.claim()
+    ends = [Settlement("a", N1, Verb.NACK, retry_after=0), Settlement("b", N1, Verb.ACK)]
+    assert await limited.store.settle(limited.topic, ends) == [Verdict.OK, Verdict.OK]
+    assert await limited.states() == {"a": "pending"}
+
+
+async def resume(limited: Limited) -> None:
+    await limited.put("a")
+    await limited.topics.pause(limited.topic)
+    await limited.topics.resume(limited.topic)
+    assert (await limited.topics.stats(limited.topic)).paused_until is None
+
+
+async def redrive(limited: Limited) -> None:
+    await limited.put("a", due=1)
+    await limited.claim()
+    ends = [Settlement("a", N1, Verb.REJECT)]
+    await limited.store.settle(limited.topic, ends, limits=Limits(keep=True))
+    (letter,) = (await limited.topics.dead_page(limited.topic, limit=9, cursor="")).letters
+    assert await limited.topics.redrive(limited.topic, [letter.dead_id]) == [Change.RUN]
+    assert await limited.states() == {"a": "pending"}
+    assert (await limited.topics.stats(limited.topic)).dead == 0
+
+
+async def finish(limited: Limited) -> None:
+    """A NACK in a stream's group."""
+    await taken(limited)
+    assert await limited.take() == ["a"], "it waits for another try, and comes"
+
+
+async def taken(limited: Limited, verb: Verb = Verb.NACK) -> None:
+    await limited.put("a", due=1)
+    claim = await limited.groups.claim(limited.topic, limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+    (timer,) = claim.timers
+    end = Settlement("a", timer.proof, verb, retry_after=0)
+    (word,) = await limited.groups.settle(limited.topic, [end], limits=Limits(keep=True))
+    assert word is (Verdict.OK if verb is Verb.NACK else Reason.REJECTED)
+
+
+async def revive(limited: Limited) -> None:
+    """A letter of a stream's group."""
+    await taken(limited, Verb.REJECT)
+    (letter,) = (await limited.topics.dead_page(limited.topic, limit=9, cursor="")).letters
+    assert await limited.topics.redrive(limited.topic, [letter.dead_id]) == [Change.RUN]
+    assert await limited.take() == ["a"]
+
+
+async def load(limited: Limited) -> None:
+    """A sweep's batch."""
+    with limited.bulk() as bulk:
+        loading = Loading(bulk)
+        epoch = loading.open(limited.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
+        rows = Rows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1])
+        loading.load(Marks(limited.topic, str(epoch), "1"), PackedRows.of(rows))
+        loading.flush()
+        assert loading.done.loaded == 1
+    assert await limited.states() == {"a": "pending"}
+
+
+async def write(limited: Limited) -> None:
+    """A load's batch: its hint is no script's, where the topic has no journal."""
+    with limited.bulk() as bulk:
+        bulk.write(Batch(limited.topic, ["a"], [LATER], [envelope.encode(b"x", {}, "")]))
+        bulk.flush()
+    assert await limited.states() == {"a": "pending"}
+
+
+VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
+    *(schedule, run, settle, resume, redrive, finish, revive, load, write),
+)
+SCRIPTS = {"schedule", "run", "settle", "pause", "redrive", "finish", "revive", "load"}
+"""The scripts that `VERBS` run."""
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+async def test_what_can_t_be_published_is_told(
+    limited: Limited, verb: Callable[..., Awaitable[None]]
+) -> None:
+    """The call does all that it was to do, to the last write, and says that its hint was refused, and why."""
+    await verb(limited)
+    (reason,) = limited.unheard
+    assert "publish" in reason.lower() or "permission" in reason or "can't run this command" in reason
+
+
+def test_every_script_that_publishes_is_tested() -> None:
+    """One that is new belongs into `VERBS`."""
+    folder = Path(__file__).parents[2] / "lua"
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in folder.glob("*.lua")}
+    assert {name for name, text in texts.items() if re.search(r"(?<!function )\bhint\(", text)} == SCRIPTS
+    assert [name for name, text in texts.items() if "'PUBLISH'" in text] == ["prelude"]
+
+
+def test_a_load_says_it_once(user: str, keyspace: Keyspace, caplog: pytest.LogCaptureFixture) -> None:
+    """A line for the process, whatever number of workers and batches it has."""
+    say_unheard.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            with BulkStore(user) as bulk:
+                bulk.write(Batch(keyspace.topic(), ["a"], [LATER], [b"x"]))
+                bulk.write(Batch(keyspace.topic(), ["a"], [LATER], [b"x"]))
+                bulk.flush()
+    (record,) = caplog.records
+    assert "PUBLISH" in record.getMessage()
+
+
+@pytest.mark.parametrize("rule", ["-subscribe", "resetchannels"])
+async def test_a_user_that_may_not_subscribe(
+    redis_server: RunningServer, keyspace: Keyspace, rule: str
+) -> None:
+    """It is told at the first try, and the next try comes in a minute: whoever waits polls."""
+    topic = keyspace.topic()
+    with redis_server.client() as operator:
+        operator.execute_command("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", rule)
+        url = redis_server.url.replace("://", "://deaf:pw@")
+        unheard: list[str] = []
+        told = anyio.Event()
+
+        def tell(reason: str) -> None:
+            unheard.append(reason)
+            told.set()
+
+        async with connect(url, connections=1, timeout=20.0) as redis, anyio.create_task_group() as tasks:
+            hints = RedisHints(redis, unheard=tell)
+            tasks.start_soon(hints.run)
+            await hints.watch(topic, lambda _: None)
+            with anyio.fail_after(60):
+                await told.wait()
+            tasks.cancel_scope.cancel()
+        operator.execute_command("ACL", "DELUSER", "deaf")
+    (reason,) = unheard
+    assert "subscribe" in reason or "channel" in reason
