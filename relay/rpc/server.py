@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from relay.core.bounds import CallBounds
 from relay.core.errors import RelayError
@@ -72,17 +72,15 @@ async def start(
 
     `unreadable` is told the method of each message that could not be parsed.
     """
-    server = grpc.aio.server(
-        interceptors=(Guard(unreadable),),
-        options=_options(bounds),
-        maximum_concurrent_rpcs=bounds.calls,
-    )
-    timer_base.add_TimerServiceServicer_to_server(TimerService(engine), server)
-    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), server)
-    topic_base.add_TopicServiceServicer_to_server(TopicService(engine), server)
+    server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
+    guard: Any = Guard(server, unreadable)
+    timer_base.add_TimerServiceServicer_to_server(TimerService(engine), guard)
+    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
+    topic_base.add_TopicServiceServicer_to_server(TopicService(engine), guard)
     healthy = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
+    described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, guard)  # type: ignore[no-untyped-call]
     address = _listen(server, listen, socket_mode)
     started = RpcServer(address, server, healthy)
     await started.say_healthy(False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -32,26 +32,25 @@ class Unreadable(Exception):
     """A message of a stream could not be parsed."""
 
 
-class Guard(grpc.aio.ServerInterceptor):
-    """Answers INVALID_ARGUMENT to what can't be read. `count` is told the method, as in `a.v1.B/C`."""
+class Guard:
+    """Stands in for `server` where services are added to it: each answers INVALID_ARGUMENT to what can't be
+    read. `count` is told the method, as in `a.v1.B/C`.
 
-    def __init__(self, count: Callable[[str], None]) -> None:
+    An interceptor would do the same, at a price for every call.
+    """
+
+    def __init__(self, server: grpc.aio.Server, count: Callable[[str], None]) -> None:
+        self._server = server
         self._count = count
-        self._guarded: dict[str, Handler] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        """The handler of a method, guarded; made once, since this runs for every call."""
-        method = handler_call_details.method
-        if method not in self._guarded:
-            handler = await continuation(handler_call_details)
-            if handler is None:
-                return None  # gRPC answers UNIMPLEMENTED
-            self._guarded[method] = self._guard(method.removeprefix("/"), handler)
-        return self._guarded[method]
+    def add_generic_rpc_handlers(self, _: object) -> None:
+        """Nothing: generated code adds the same methods again, by the next call."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Add the methods of a service."""
+        guarded = {name: self._guard(f"{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
+        self._server.add_registered_method_handlers(service, guarded)
 
     def _guard(self, method: str, handler: Handler) -> Handler:
         kind = f"{_arity(handler.request_streaming)}_{_arity(handler.response_streaming)}"
