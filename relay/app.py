@@ -142,7 +142,7 @@ async def serve(settings: Settings) -> None:
                     unreadable=count.unreadable,
                 )
                 tasks.start_soon(tell_health, engine, api)
-                tasks.start_soon(push, engine)
+                tasks.start_soon(push, engine, count.unreadable)
                 # Modules and settings stay: a full collection that looked at them all would stop every
                 # loop for some fifty milliseconds.
                 gc.freeze()

@@ -15,8 +15,11 @@ import grpc
 import grpc.aio
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from relay.client.unreadable import reader, refuse_unreadable
+
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 _SERVICE = "grpc.health.v1.Health"
+_REQUEST = "grpc.health.v1.HealthCheckRequest"
 
 
 class Health:
@@ -39,7 +42,7 @@ class Health:
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve it there."""
         codecs: dict[str, Any] = {
-            "request_deserializer": StringValue.FromString,
+            "request_deserializer": reader(StringValue),
             "response_serializer": Int32Value.SerializeToString,
         }
         handlers = {
@@ -49,12 +52,16 @@ class Health:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
 
     async def _check(self, request: StringValue, context: grpc.aio.ServicerContext[Any, Any]) -> Int32Value:
+        await refuse_unreadable(request, context, _REQUEST)
         status = self._status(request.value)
         if status == SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.value!r} here")
         return Int32Value(value=status)
 
-    async def _watch(self, request: StringValue, _: object) -> AsyncIterator[Int32Value]:
+    async def _watch(
+        self, request: StringValue, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[Int32Value]:
+        await refuse_unreadable(request, context, _REQUEST)
         yield Int32Value(value=self._status(request.value))
         await self._stopped.wait()
         if request.value in self._services:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf import descriptor_pool
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from relay.core.errors import InvalidField
 from relay.rpc.errors import abort
@@ -23,7 +23,10 @@ Behaviour = Callable[[Any, Any], Any]
 Parse = Callable[[bytes], Any]
 
 UNREADABLE = object()
-"""Stands for a unary request that could not be parsed."""
+"""What stands in the place of a message that could not be parsed."""
+
+Count = Callable[[str], None]
+"""Told the method of each message that could not be parsed, as in `a.v1.B/C`."""
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +35,29 @@ class Unreadable(Exception):
     """A message of a stream could not be parsed."""
 
 
+def answers(kind: type[Message], method: str, count: Count) -> Parse:
+    """Parses what an application answers to a call of `method`, and gives `UNREADABLE` for what is none."""
+
+    def parsed(raw: bytes) -> Any:
+        try:
+            return kind.FromString(raw)
+        except DecodeError:
+            count(method)
+            expected = kind.DESCRIPTOR.full_name
+            log.warning("an answer can't be read", extra={"method": method, "expected": expected})
+            return UNREADABLE
+
+    return parsed
+
+
 class Guard:
     """Stands in for `server` where services are added to it: each answers INVALID_ARGUMENT to what can't be
-    read. `count` is told the method, as in `a.v1.B/C`.
+    read.
 
     An interceptor would do the same, at a price for every call.
     """
 
-    def __init__(self, server: grpc.aio.Server, count: Callable[[str], None]) -> None:
+    def __init__(self, server: grpc.aio.Server, count: Count) -> None:
         self._server = server
         self._count = count
 
