@@ -101,7 +101,9 @@ def _options(bounds: CallBounds) -> list[tuple[str, Any]]:
         ("grpc.max_concurrent_streams", bounds.connection_calls),
         ("grpc.server_handshake_timeout_ms", idle),
         ("grpc.max_connection_idle_ms", idle),
-        ("grpc.keepalive_time_ms", idle),  # a call whose header never ends counts as one: only this finds it
+        ("grpc.keepalive_time_ms", idle),  # finds out that a caller has gone during its call
+        ("grpc.keepalive_timeout_ms", idle),
+        ("grpc.http2.ping_timeout_ms", idle),
     ]
 
 

@@ -255,7 +255,8 @@ class GrpcSettings(Section):
         "seconds",
         "The relay closes a connection that has had no call for this long, and one whose handshake takes "
         "longer. It pings a connection that is silent for this long during a call, and closes it if no "
-        "answer comes within 20 seconds.",
+        "answer comes within as long again. A live client's gRPC answers by itself, so a quiet `Deliver` "
+        "stream stays.",
         ge=1,
         le=86_400,
     )
