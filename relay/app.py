@@ -169,16 +169,19 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
-                http = await tasks.start(serve_http, answers, settings.http.listen)
+                refused = partial(count.connection_refused, "http")
+                web = partial(serve_http, bounds=settings.http.bounds, count=refused)
+                http = await tasks.start(web, answers, settings.http.listen)
                 json_api = await start_api(tasks, engine, count, settings)
                 api = await rpc.start(
                     engine,
                     listen=settings.grpc.listen,
                     socket_mode=settings.grpc.mode,
-                    max_message_bytes=settings.grpc.max_message_bytes,
+                    bounds=settings.grpc.bounds,
+                    unreadable=count.unreadable,
                 )
                 tasks.start_soon(tell_health, engine, api)
-                tasks.start_soon(push, engine)
+                tasks.start_soon(push, engine, count.unreadable)
                 # Modules and settings stay: a full collection that looked at them all would stop every
                 # loop for some fifty milliseconds.
                 gc.freeze()
@@ -262,7 +265,14 @@ async def start_api(
         return None
     limit, hosts = settings.api.max_body_bytes, settings.api.hosts
     app = JsonApi(engine, count.http_request, max_body_bytes=limit, allowed_hosts=hosts)
-    return await start_http(tasks, app, settings.api.listen, setting="api.listen")
+    return await start_http(
+        tasks,
+        app,
+        settings.api.listen,
+        setting="api.listen",
+        bounds=settings.api.bounds,
+        count=partial(count.connection_refused, "api"),
+    )
 
 
 async def stop(

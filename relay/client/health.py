@@ -15,8 +15,11 @@ import grpc
 import grpc.aio
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from relay.client.unreadable import reader, refuse_unreadable
+
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 _SERVICE = "grpc.health.v1.Health"
+_REQUEST = "grpc.health.v1.HealthCheckRequest"
 
 
 def _ignore(_: str) -> None: ...
@@ -50,7 +53,7 @@ class Health:
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve it there."""
         codecs: dict[str, Any] = {
-            "request_deserializer": StringValue.FromString,
+            "request_deserializer": reader(StringValue),
             "response_serializer": Int32Value.SerializeToString,
         }
         handlers = {
@@ -60,6 +63,7 @@ class Health:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
 
     async def _check(self, request: StringValue, context: grpc.aio.ServicerContext[Any, Any]) -> Int32Value:
+        await refuse_unreadable(request, context, _REQUEST)
         status = self._status(request.value)
         if status == SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.value!r} here")
@@ -68,6 +72,7 @@ class Health:
     async def _watch(
         self, request: StringValue, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[Int32Value]:
+        await refuse_unreadable(request, context, _REQUEST)
         self._watched(context.peer())
         try:
             yield Int32Value(value=self._status(request.value))

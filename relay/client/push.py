@@ -19,6 +19,7 @@ from relay.client.lines import shown
 from relay.client.push_calls import BatchCall, Context, SingleCall
 from relay.client.pushed import Call, Place
 from relay.client.signals import stop_signals
+from relay.client.unreadable import reader, refuse_unreadable
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1 import timer_handler_pb2_grpc as base
@@ -26,6 +27,7 @@ from relay.v1 import timer_handler_pb2_grpc as base
 _log = logging.getLogger("relay.client")
 _SERVICE = "relay.v1.TimerHandler"
 _WRONG = grpc.StatusCode.INVALID_ARGUMENT
+_ONE, _MANY = pb.TimerHandlerDeliverRequest, pb.TimerHandlerDeliverBatchRequest
 _C = TypeVar("_C", bound=Call)
 _END_PATIENCE = 5.0
 """Seconds for handlers that were cancelled to end."""
@@ -69,7 +71,7 @@ class PushHandlers(Handlers):
             raise UsageError("the handlers are served already")
         self._stop = asyncio.Event()
         self._servicer = _Servicer([Place(each) for each in self.registrations.values()])
-        base.add_TimerHandlerServicer_to_server(self._servicer, server)
+        self._servicer.add_to(server)
 
     async def aclose(self) -> None:
         """Take no more calls; running handlers have `shutdown_timeout` to end, then are cancelled.
@@ -146,10 +148,27 @@ class _Servicer(base.TimerHandlerServicer):
         self._places = {place.topic: place for place in places}
         self._calls: set[Call] = set()
 
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """As generated code does it, but for what can't be read."""
+        methods = {
+            "Deliver": grpc.unary_unary_rpc_method_handler(
+                self.Deliver,
+                request_deserializer=reader(_ONE),
+                response_serializer=pb.TimerHandlerDeliverResponse.SerializeToString,
+            ),
+            "DeliverBatch": grpc.unary_stream_rpc_method_handler(
+                self.DeliverBatch,
+                request_deserializer=reader(_MANY),
+                response_serializer=pb.TimerHandlerDeliverBatchResponse.SerializeToString,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
+
     async def Deliver(  # noqa: N802 (gRPC methods carry their names from the proto)
         self, request: pb.TimerHandlerDeliverRequest, context: Context
     ) -> pb.TimerHandlerDeliverResponse:
         """Call the handler; its outcome is the answer."""
+        await refuse_unreadable(request, context, _ONE.DESCRIPTOR.full_name)
         message = request.delivery
         place = self._place(message)
         if place is None:
@@ -162,6 +181,7 @@ class _Servicer(base.TimerHandlerServicer):
         self, request: pb.TimerHandlerDeliverBatchRequest, context: Context
     ) -> None:
         """Call the handler with each; receipts and outcomes are the answers."""
+        await refuse_unreadable(request, context, _MANY.DESCRIPTOR.full_name)
         messages = request.deliveries
         tokens = {message.token for message in messages}
         if len(tokens) < len(messages):

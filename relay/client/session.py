@@ -16,6 +16,7 @@ from relay.client.handlers import Registration
 from relay.client.lease import Lease
 from relay.client.outbox import Frame, Outbox, of_a_stream
 from relay.client.problems import TokenBook
+from relay.client.unreadable import readable
 from relay.client.workers import Workers
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -138,6 +139,7 @@ class Session:
 
     async def _read(self) -> None:
         while (response := await self._call.read()) is not grpc.aio.EOF:
+            response = readable(response, pb.DeliverResponse)
             assert isinstance(response, pb.DeliverResponse)
             match response.WhichOneof("message"):
                 case "columns":

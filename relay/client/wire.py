@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from relay.client import arguments, errors, tracing
 from relay.client.lines import Lines
+from relay.client.unreadable import readable, reader
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_service_pb2 as timer_pb
 from relay.v1 import topic_service_pb2 as topic_pb
@@ -168,22 +169,20 @@ class GrpcWire:
             method.name: self.channel.unary_unary(
                 method.path,
                 request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
+                response_deserializer=reader(method.response),
             )
             for method in METHODS
         }
         self._deliver: _Deliver = self.channel.stream_stream(
             "/relay.v1.DeliveryService/Deliver",
             request_serializer=delivery_pb.DeliverRequest.SerializeToString,
-            response_deserializer=delivery_pb.DeliverResponse.FromString,
+            response_deserializer=reader(delivery_pb.DeliverResponse),
         )
 
     async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
         """See `Wire.call`."""
         try:
-            answer: Message = await self._calls[method.name](
-                request, timeout=timeout, metadata=method.metadata
-            )
+            answer = await self._calls[method.name](request, timeout=timeout, metadata=method.metadata)
         except grpc.aio.AioRpcError as error:
             raise errors.from_rpc(error) from None
         except grpc.aio.UsageError:  # the channel was closed before the call began
@@ -194,7 +193,7 @@ class GrpcWire:
                 raise
             # gRPC says it in this way when the channel closes; nobody cancelled this task.
             raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
-        return answer
+        return cast("Message", readable(answer, method.response))
 
     def deliver(self) -> DeliverCall:
         """Start a delivery stream."""
@@ -221,7 +220,7 @@ class SyncGrpcWire:
             method.name: self._channel.unary_unary(
                 method.path,
                 request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
+                response_deserializer=reader(method.response),
             )
             for method in METHODS
         }
@@ -230,7 +229,7 @@ class SyncGrpcWire:
         """See `SyncWire.call`."""
         call = self._calls[method.name]
         try:
-            answer: Message = (
+            answer = (
                 self._call_after_fork(call, request, timeout, method.metadata)
                 if self._forked
                 else call(request, timeout=timeout, metadata=method.metadata)
@@ -243,7 +242,7 @@ class SyncGrpcWire:
         except ValueError as error:  # so gRPC says it once the channel is closed
             raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from error
         self._lines.opened()
-        return answer
+        return cast("Message", readable(answer, method.response))
 
     def close(self) -> None:
         """See `SyncWire.close`."""

@@ -12,6 +12,7 @@ import grpc
 from grpc import ChannelConnectivity, StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from relay.rpc.unreadable import Count, answers
 from relay.v1 import timer_handler_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TimerHandler"].full_name
@@ -42,9 +43,9 @@ log = logging.getLogger(__name__)
 
 
 class Application:
-    """A channel to `target`, watched."""
+    """A channel to `target`, watched. `unreadable` is told of answers that can't be read."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, unreadable: Count) -> None:
         self.target = target
         self.connection = 0
         """Counts how often the application has become ready; calls remember theirs."""
@@ -59,12 +60,12 @@ class Application:
         self._deliver: Any = self._channel.unary_stream(
             DELIVER,
             request_serializer=pb.TimerHandlerDeliverRequest.SerializeToString,
-            response_deserializer=pb.TimerHandlerDeliverResponse.FromString,
+            response_deserializer=answers(pb.TimerHandlerDeliverResponse, DELIVER[1:], unreadable),
         )
         self._deliver_batch: Any = self._channel.unary_stream(
             DELIVER_BATCH,
             request_serializer=pb.TimerHandlerDeliverBatchRequest.SerializeToString,
-            response_deserializer=pb.TimerHandlerDeliverBatchResponse.FromString,
+            response_deserializer=answers(pb.TimerHandlerDeliverBatchResponse, DELIVER_BATCH[1:], unreadable),
         )
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
         self.ready = False

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from relay.api import translate
@@ -72,7 +71,7 @@ class DeliveryService(base.DeliveryServiceServicer):
 
     async def _open(self, context: Context) -> tuple[Session, bool] | None:
         """The stream's session, and whether deliveries may go by columns; None if nothing was said."""
-        request = await _hear(context)
+        request = await context.read()
         if request is grpc.aio.EOF:
             return None
         if request.WhichOneof("message") != "open":
@@ -91,7 +90,7 @@ class DeliveryService(base.DeliveryServiceServicer):
 
     async def _read(self, session: Session, context: Context) -> None:
         """Take what the application says until it ends its side."""
-        while (request := await _hear(context)) is not grpc.aio.EOF:
+        while (request := await context.read()) is not grpc.aio.EOF:
             kind = request.WhichOneof("message")
             if kind == "settle":
                 self._settle(session, request.settle)
@@ -118,14 +117,6 @@ class DeliveryService(base.DeliveryServiceServicer):
             if what is not None:
                 session.complain(settlement.token, what)
         self._engine.acknowledged(session, [*acknowledged, *said.acknowledged])
-
-
-async def _hear(context: Context) -> Any:
-    """The next message, or `grpc.aio.EOF`."""
-    try:
-        return await context.read()
-    except DecodeError:
-        raise InvalidField("message", "is no DeliverRequest; check what sends it") from None
 
 
 async def _write(session: Session, context: Context, *, columns: bool) -> None:

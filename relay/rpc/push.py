@@ -25,6 +25,7 @@ from relay.engine.lease import Lease
 from relay.rpc.application import Application
 from relay.rpc.push_calls import Batch, deliver
 from relay.rpc.push_ends import Ends
+from relay.rpc.unreadable import Count
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
@@ -36,18 +37,21 @@ before the first one ends, then batches of one and of all the others would follo
 log = logging.getLogger(__name__)
 
 
-async def push(engine: Engine) -> None:
-    """Push all topics that are configured so, until the engine drains; one channel a target."""
+async def push(engine: Engine, unreadable: Count) -> None:
+    """Push all topics that are configured so, until the engine drains; one channel a target.
+
+    `unreadable` is told the method of each answer that can't be read.
+    """
     targets: dict[str, list[str]] = {}
     for topic, policy in engine.pushed().items():
         targets.setdefault(policy.target, []).append(topic)
     async with anyio.create_task_group() as tasks:
         for target, topics in targets.items():
-            tasks.start_soon(_push_to, engine, target, topics)
+            tasks.start_soon(_push_to, engine, target, topics, unreadable)
 
 
-async def _push_to(engine: Engine, target: str, topics: list[str]) -> None:
-    async with Application(target) as application, anyio.create_task_group() as watching:
+async def _push_to(engine: Engine, target: str, topics: list[str], unreadable: Count) -> None:
+    async with Application(target, unreadable) as application, anyio.create_task_group() as watching:
         watching.start_soon(application.run)
         async with anyio.create_task_group() as pushing:
             for topic in topics:

@@ -13,6 +13,7 @@ import grpc
 from relay.api import translate
 from relay.engine.lease import Lease
 from relay.rpc.push_ends import Ends
+from relay.rpc.unreadable import UNREADABLE, Unreadable
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 
@@ -29,6 +30,8 @@ would gather: the deadline may be hours away."""
 MAX_TRACE = 2048
 """Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
 8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
+
+NOT_READ = "the application's answer can't be read"
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +68,13 @@ class Batch:
                 return self._take(list(self._open))
             await self._failed(failure)
         except Exception as failure:  # whatever it is, it must not end the topic's other calls
-            log.exception("a call to the application failed", extra={"topic": self._ends.topic})
+            if isinstance(failure, Unreadable):
+                words = str(failure)
+            else:
+                words = repr(failure)
+                log.exception("a call to the application failed", extra={"topic": self._ends.topic})
             if self._carried == 1:
-                self._ends.nack(self._open.values(), repr(failure))
+                self._ends.nack(self._open.values(), words)
             else:
                 self._ends.isolate(self._open.values(), self._receipts)
         finally:
@@ -81,8 +88,8 @@ class Batch:
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as last_words:
                 while (said := await call.read()) is not grpc.aio.EOF:
-                    if said is None:  # so gRPC gives what it can't parse
-                        raise ValueError("an answer to a batch can't be read")
+                    if said is UNREADABLE:
+                        raise Unreadable(NOT_READ)
                     self._hear(said)
                     if not self._open and last_words.when() is None:
                         last_words.reschedule(asyncio.get_running_loop().time() + END_PATIENCE)
@@ -197,7 +204,7 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
             ends.settled(lease, answer)
             ends.lives(connection)
         else:
-            ends.nack([lease], "the answer was empty")
+            ends.nack([lease], NOT_READ if answer is UNREADABLE else "the answer was empty")
     except grpc.aio.AioRpcError as failure:
         await ends.failed(lease, failure, connection, receipted=receipted)
     except Exception as failure:  # as above

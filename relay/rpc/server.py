@@ -5,20 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from relay.core import addresses
+from relay.core.bounds import CallBounds
 from relay.core.errors import CannotListen
 from relay.engine.engine import Engine
 from relay.rpc.delivery_service import DeliveryService
 from relay.rpc.timer_service import TimerService
 from relay.rpc.topic_service import TopicService
+from relay.rpc.unreadable import Guard
 from relay.v1 import delivery_service_pb2, timer_service_pb2, topic_service_pb2
 from relay.v1 import delivery_service_pb2_grpc as delivery_base
 from relay.v1 import timer_service_pb2_grpc as timer_base
@@ -55,26 +59,51 @@ class RpcServer:
             await anyio.Path(self.address.removeprefix(UNIX)).unlink(missing_ok=True)
 
 
-async def start(engine: Engine, *, listen: str, socket_mode: int, max_message_bytes: int) -> RpcServer:
-    """Serve on `host:port` or `unix:/path`; raises `CannotListen`."""
-    server = grpc.aio.server(
-        options=[
-            ("grpc.so_reuseport", 0),  # two relays must not share a port unawares
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", -1),
-        ]
-    )
-    timer_base.add_TimerServiceServicer_to_server(TimerService(engine), server)
-    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), server)
-    topic_base.add_TopicServiceServicer_to_server(TopicService(engine), server)
+async def start(
+    engine: Engine,
+    *,
+    listen: str,
+    socket_mode: int,
+    bounds: CallBounds,
+    unreadable: Callable[[str], None],
+) -> RpcServer:
+    """Serve on `host:port` or `unix:/path`; raises `CannotListen`.
+
+    `unreadable` is told the method of each message that could not be parsed.
+    """
+    server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
+    guard: Any = Guard(server, unreadable)
+    timer_base.add_TimerServiceServicer_to_server(TimerService(engine), guard)
+    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
+    topic_base.add_TopicServiceServicer_to_server(TopicService(engine), guard)
     healthy = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
+    described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, guard)  # type: ignore[no-untyped-call]
     address = _listen(server, listen, socket_mode)
     started = RpcServer(address, server, healthy)
     await started.say_healthy(False)
     await server.start()
     return started
+
+
+def _options(bounds: CallBounds) -> list[tuple[str, Any]]:
+    idle = round(bounds.idle_timeout * 1000)
+    return [
+        ("grpc.so_reuseport", 0),  # two relays must not share a port unawares
+        ("grpc.max_receive_message_length", bounds.message_bytes),
+        ("grpc.max_send_message_length", -1),
+        # The first of the two refuses at random from its value on, the second always.
+        ("grpc.max_metadata_size", bounds.header_bytes),
+        ("grpc.absolute_max_metadata_size", bounds.header_bytes),
+        ("grpc.max_allowed_incoming_connections", bounds.connections),
+        ("grpc.max_concurrent_streams", bounds.connection_calls),
+        ("grpc.server_handshake_timeout_ms", idle),
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.keepalive_time_ms", idle),  # finds out that a caller has gone during its call
+        ("grpc.keepalive_timeout_ms", idle),
+        ("grpc.http2.ping_timeout_ms", idle),
+    ]
 
 
 def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:

@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from relay.core.bounds import CallBounds, ConnectionBounds
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
 from relay.core.redis_url import with_credentials
@@ -183,6 +184,41 @@ class RedisSettings(Section):
         return self
 
 
+def max_connections(default: int, more: str) -> Any:
+    """Of a listener."""
+    what = f"At most this many connections are open at a time. {more}"
+    return field(default, "connections", what, ge=1, le=100_000)
+
+
+def max_header_bytes() -> Any:
+    """Of a listener."""
+    return field(
+        16 * 1024,
+        "bytes",
+        "The largest header of one request or call, with its path and its metadata.",
+        ge=4096,
+        le=MIB,
+    )
+
+
+WHEN_FULL = (
+    "A further one takes the place of the one that has waited longest for a request; where every connection "
+    "has a request under way, the further one is answered 503."
+)
+
+
+def idle_timeout() -> Any:
+    """Of a listener for HTTP."""
+    return field(
+        60.0,
+        "seconds",
+        "The relay closes a connection on which no whole request header has come for this long, since it was "
+        "opened or since the last answer, and one whose caller takes nothing of an answer for this long.",
+        ge=1,
+        le=86_400,
+    )
+
+
 class GrpcSettings(Section):
     """The gRPC API, for the application beside the relay."""
 
@@ -198,11 +234,53 @@ class GrpcSettings(Section):
     max_message_bytes: Whole = field(
         16 * MIB, "bytes", "The largest message that a caller may send.", ge=MIB, le=256 * MIB
     )
+    max_connections: Whole = max_connections(
+        400, "The relay closes a further one at once; those that are open go on."
+    )
+    max_header_bytes: Whole = max_header_bytes()
+    max_connection_calls: Whole = field(
+        1_000,
+        "calls",
+        "At most this many calls are under way on one connection; the client's gRPC holds back further ones. "
+        "A `Deliver` stream counts for as long as it is open.",
+        ge=10,
+        le=100_000,
+    )
+    max_calls: Whole = field(
+        4_000,
+        "calls",
+        "At most this many calls are under way on all connections together; a further one is refused with "
+        "RESOURCE_EXHAUSTED. A call that waits takes about 20 KiB of memory.",
+        ge=10,
+        le=1_000_000,
+    )
+    idle_timeout: Number = field(
+        60.0,
+        "seconds",
+        "The relay closes a connection that has had no call for this long, and one whose handshake takes "
+        "longer. It pings a connection that is silent for this long during a call, and closes it if no "
+        "answer comes within as long again. A live client's gRPC answers by itself, so a quiet `Deliver` "
+        "stream stays.",
+        ge=1,
+        le=86_400,
+    )
 
     @property
     def mode(self) -> int:
         """`socket_mode` as a number."""
         return int(self.socket_mode, 8)
+
+    @property
+    def bounds(self) -> CallBounds:
+        """The same as the listener wants them."""
+        return CallBounds(
+            self.max_connections,
+            self.max_header_bytes,
+            self.idle_timeout,
+            self.max_message_bytes,
+            self.max_connection_calls,
+            self.max_calls,
+        )
 
 
 class HttpSettings(Section):
@@ -217,6 +295,14 @@ class HttpSettings(Section):
         "Whether `/healthz/ready` fails while Redis is away. `false` where an application must not be taken "
         "out of service for want of its timers.",
     )
+    max_connections: Whole = max_connections(100, WHEN_FULL)
+    max_header_bytes: Whole = max_header_bytes()
+    idle_timeout: Number = idle_timeout()
+
+    @property
+    def bounds(self) -> ConnectionBounds:
+        """The same as the listener wants them."""
+        return ConnectionBounds(self.max_connections, self.max_header_bytes, self.idle_timeout)
 
 
 class ApiSettings(Section):
@@ -246,6 +332,14 @@ class ApiSettings(Section):
     max_body_bytes: Whole = field(
         16 * MIB, "bytes", "The largest body that a caller may send.", ge=1024, le=256 * MIB
     )
+    max_connections: Whole = max_connections(400, WHEN_FULL)
+    max_header_bytes: Whole = max_header_bytes()
+    idle_timeout: Number = idle_timeout()
+
+    @property
+    def bounds(self) -> ConnectionBounds:
+        """The same as the listener wants them."""
+        return ConnectionBounds(self.max_connections, self.max_header_bytes, self.idle_timeout)
 
     @property
     def hosts(self) -> frozenset[str]:

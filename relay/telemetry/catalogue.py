@@ -108,6 +108,18 @@ UNHEARD = InstrumentSpec(
 STORE_ERRORS = InstrumentSpec(
     "relay.store.errors", "{error}", "Calls to Redis that failed, by kind.", ("error.type",)
 )
+UNREADABLE = InstrumentSpec(
+    "relay.messages.unreadable",
+    "{message}",
+    "gRPC messages that could not be parsed, by the method that they came for.",
+    ("rpc.method",),
+)
+CONNECTIONS_REFUSED = InstrumentSpec(
+    "relay.connections.refused",
+    "{connection}",
+    "HTTP connections that a listener closed for what came or did not come on them, by reason.",
+    ("listener", "reason"),
+)
 LOG_SUPPRESSED = InstrumentSpec(
     "relay.log.suppressed", "{record}", "Lines left out of the log since their like came too often.", ()
 )
@@ -135,6 +147,8 @@ COUNTERS = (
     JOURNAL_TRIMMED,
     UNHEARD,
     STORE_ERRORS,
+    UNREADABLE,
+    CONNECTIONS_REFUSED,
 )
 
 # Histograms

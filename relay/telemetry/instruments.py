@@ -10,6 +10,7 @@ from opentelemetry.trace import SpanContext
 from relay import __version__
 from relay.telemetry.catalogue import (
     CLAIMED,
+    CONNECTIONS_REFUSED,
     COUNTERS,
     DEAD,
     DELIVERED,
@@ -37,6 +38,7 @@ from relay.telemetry.catalogue import (
     TRIMMED,
     UNDELIVERABLE,
     UNHEARD,
+    UNREADABLE,
     InstrumentSpec,
 )
 from relay.telemetry.histograms import Histograms
@@ -180,6 +182,14 @@ class Instruments:
     def store_error(self, kind: str) -> None:
         """A call to the store failed; `kind` is the error's class, one of few."""
         self._counters[STORE_ERRORS.name].add(1, {"error.type": kind})
+
+    def unreadable(self, method: str) -> None:
+        """A gRPC message could not be parsed; `method` is one of those that are served."""
+        self._counters[UNREADABLE.name].add(1, {"rpc.method": method})
+
+    def connection_refused(self, listener: str, reason: str) -> None:
+        """A listener, `http` or `api`, closed a connection; `reason` is one of few."""
+        self._counters[CONNECTIONS_REFUSED.name].add(1, {"listener": listener, "reason": reason})
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         """First deliveries began so many seconds after their due time; negative counts as 0."""

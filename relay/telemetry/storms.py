@@ -6,14 +6,15 @@ import logging
 import threading
 from dataclasses import dataclass
 
-EXPORTERS = ("opentelemetry.", "urllib3.")
-"""They complain at each try, for as long as their collector is away."""
+SELDOM_HEARD = ("opentelemetry.", "urllib3.", "uvicorn.error", "relay.rpc.unreadable", "relay.web.connection")
+"""Loggers whose lines somebody else causes: exporters complain at each try while their collector is away,
+and the listeners of whatever a stranger sends."""
 
 BURST, EVERY = 10, 1.0
 """One place may write so many lines at once, and one more with each so many seconds."""
 
 SELDOM = 60.0
-"""The same for an exporter, which may write one line at once."""
+"""Seconds between two lines of a place in `SELDOM_HEARD`; it may write one line at once."""
 
 MOST_PLACES = 1_000
 """So many places are remembered; the one that was silent for longest is forgotten, unless it owes a count."""
@@ -47,8 +48,7 @@ class Storms(logging.Filter):
         """Whether the record is to be written."""
         if record.levelno < logging.INFO:
             return True
-        exporter = record.name.startswith(EXPORTERS)
-        burst, every = (1, SELDOM) if exporter else (BURST, EVERY)
+        burst, every = (1, SELDOM) if record.name.startswith(SELDOM_HEARD) else (BURST, EVERY)
         with self._lock:
             said = self._at(record, burst)
             since = max(record.created - said.at, 0.0)

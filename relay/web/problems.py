@@ -18,6 +18,7 @@ TYPE = "urn:relay:problem:"
 REFUSALS = (
     *("not-json", "host-not-allowed", "no-such-path", "method-not-allowed", "too-slow", "body-too-large"),
     *("content-type", "condition-failed", "draining"),
+    *("not-http", "header-too-large", "too-many-connections"),
 )
 """The names of problems that are not errors of the relay."""
 
@@ -49,7 +50,7 @@ def of_error(failure: RelayError, instance: str, given: Mapping[str, str]) -> Re
 
 
 def of_refusal(refused: Refused, instance: str) -> Response:
-    """The answer for a request that HTTP says is wrong."""
+    """The answer for a request that HTTP says is wrong. `instance` is empty where nobody knows the path."""
     return _answer(refused.status, refused.name, refused.title, str(refused), instance, refused.headers, {})
 
 
@@ -69,5 +70,6 @@ def _answer(
     headers: Mapping[str, str],
     more: Mapping[str, Any],
 ) -> Response:
-    problem = {"type": TYPE + name, "title": title, "status": status, "detail": detail, "instance": instance}
-    return Response(forms.dump({**problem, **more}), status, {"content-type": MEDIA_TYPE, **headers})
+    problem = {"type": TYPE + name, "title": title, "status": status, "detail": detail}
+    where = {"instance": instance} if instance else {}
+    return Response(forms.dump({**problem, **where, **more}), status, {"content-type": MEDIA_TYPE, **headers})

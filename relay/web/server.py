@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 import anyio
 import uvicorn
@@ -14,7 +17,9 @@ from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from relay.core import addresses
+from relay.core.bounds import ConnectionBounds
 from relay.core.errors import CannotListen
+from relay.web.connection import Connection, Count
 
 TICK = 0.01
 """Seconds between two looks whether uvicorn has started; it offers no event to wait for."""
@@ -68,14 +73,18 @@ class HttpServer:
         await self._ended.wait()
 
 
-async def start_http(tasks: TaskGroup, app: ASGIApp, listen: str, *, setting: str) -> HttpServer:
+async def start_http(
+    tasks: TaskGroup, app: ASGIApp, listen: str, *, setting: str, bounds: ConnectionBounds, count: Count
+) -> HttpServer:
     """Serve within `tasks`, but to be stopped before them. As `serve_http` otherwise."""
     scope, ended = anyio.CancelScope(), anyio.Event()
 
     async def run(*, task_status: TaskStatus[str]) -> None:
         try:
             with scope:
-                await serve_http(app, listen, setting=setting, task_status=task_status)
+                await serve_http(
+                    app, listen, setting=setting, bounds=bounds, count=count, task_status=task_status
+                )
         finally:
             ended.set()
 
@@ -86,13 +95,16 @@ async def serve_http(
     app: ASGIApp,
     listen: str,
     *,
+    bounds: ConnectionBounds,
+    count: Count,
     setting: str = "http.listen",
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on `listen` (`host:port`) until cancelled, then close in order: `GRACE` and a tick at most.
 
     Started with the address that it has, with the real port where 0 was asked for. Raises
-    `CannotListen`, which names `setting`, if the address can't be had.
+    `CannotListen`, which names `setting`, if the address can't be had. `count` is told of each connection
+    that went beyond `bounds`, or was no HTTP.
     """
     listener = _bind(listen, setting)
     address = addresses.join(*listener.getsockname()[:2])
@@ -104,10 +116,11 @@ async def serve_http(
             access_log=False,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=cast("Any", partial(Connection, listener=address, bounds=bounds, count=count)),
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=GRACE,
+            timeout_keep_alive=math.ceil(bounds.idle_timeout),
         ),
         listener,
     )

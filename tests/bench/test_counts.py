@@ -151,7 +151,7 @@ async def test_calls_for_a_push(redis: Server, monkeypatch: pytest.MonkeyPatch, 
         engine_on(redis, Tracing(), Policies(own={TOPIC: policy})) as engine,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(push, engine)
+        tasks.start_soon(push, engine, lambda _: None)
         with anyio.fail_after(60):
             await done.wait()
         await engine.drain(60)

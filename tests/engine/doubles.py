@@ -342,6 +342,9 @@ class Counts(Instruments):
     def store_error(self, kind: str) -> None:
         self.total[kind] += 1
 
+    def unreadable(self, method: str) -> None:
+        self.total[f"unreadable:{method}"] += 1
+
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         self.latenesses += seconds
 

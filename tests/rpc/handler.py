@@ -235,7 +235,7 @@ async def pushing(relay: Relay, target: str, *topics: str, **policy: Any) -> Asy
     for topic in topics or ("t",):
         relay.tune(topic, target=target, **policy)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(push, relay.engine)
+        tasks.start_soon(push, relay.engine, relay.counts.unreadable)
         yield
         tasks.cancel_scope.cancel()
 

@@ -16,11 +16,13 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
+from relay.core.bounds import CallBounds
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import TimerStore, TopicStore, WakeHints
 from relay.engine.engine import Engine
 from relay.engine.session import Session
 from relay.rpc import server as rpc
+from relay.settings import Settings
 from relay.store.connect import CONNECTIONS, connect
 from relay.store.hints import RedisHints
 from relay.store.redis import RedisStore
@@ -159,6 +161,7 @@ class Relay:
     server: rpc.RpcServer
     channel: grpc.aio.Channel
     policies: dict[str, TopicPolicy]
+    counts: Counts
 
     def __post_init__(self) -> None:
         self.timers = timer_service_pb2_grpc.TimerServiceStub(self.channel)
@@ -197,24 +200,32 @@ async def served(
     listen: str = "127.0.0.1:0",
     channel_options: Sequence[tuple[str, Any]] = (),
     closed: bool = False,
+    bounds: CallBounds | None = None,
 ) -> AsyncIterator[Relay]:
     """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     gated = memory()
     policies: dict[str, TopicPolicy] = {}
+    counts = Counts()
     engine = Engine(
         store or gated,
         topics or cast("TopicStore", Registered()),
         hints or gated.inner,
         gated.ping,
         Policies(own=policies, closed=closed),
-        Counts(),
+        counts,
     )
     engine._dispatcher._jitter = lambda: 1.0  # a back-off that is drawn may be next to nothing
     async with anyio.create_task_group() as tasks:
         await tasks.start(engine.run)
-        server = await rpc.start(engine, listen=listen, socket_mode=0o660, max_message_bytes=16 << 20)
+        server = await rpc.start(
+            engine,
+            listen=listen,
+            socket_mode=0o660,
+            bounds=bounds or Settings().grpc.bounds,
+            unreadable=counts.unreadable,
+        )
         async with grpc.aio.insecure_channel(server.address, options=list(channel_options)) as channel:
-            yield Relay(engine, gated, server, channel, policies)
+            yield Relay(engine, gated, server, channel, policies, counts)
             gated.open_all()
         await server.stop(0)
         with anyio.fail_after(PATIENCE):  # a stream that has ended leaves no session behind

@@ -152,7 +152,7 @@ async def test_a_delivery_above_four_megabytes(relay: Relay) -> None:
     relay.tune(max_payload_bytes=8 << 20)
     options = [("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(relay.server.address, options=options) as channel:
-        big = Relay(relay.engine, relay.store, relay.server, channel, relay.policies)
+        big = Relay(relay.engine, relay.store, relay.server, channel, relay.policies, relay.counts)
         for name in "ab":
             await put(big, name, payload=bytes(6 << 20))
         stream = await big.stream().open()
@@ -447,7 +447,7 @@ async def test_a_broken_connection_is_released_at_once(
 ) -> None:
     """The channel is closed without a word."""
     async with grpc.aio.insecure_channel(relay.server.address) as channel:
-        other = Relay(relay.engine, relay.store, relay.server, channel, relay.policies)
+        other = Relay(relay.engine, relay.store, relay.server, channel, relay.policies, relay.counts)
         stream = await other.stream().open()
         await put(relay, "a")
         await stream.delivery()

@@ -532,7 +532,7 @@ async def test_what_grpc_says_of_a_call_that_never_began() -> None:
     """The details by which `Application.never_began` knows it: if they change, attempts are at stake."""
     unused = await serve(None)
     await unused.stop()
-    async with Application(unused.address) as application, anyio.create_task_group() as tasks:
+    async with Application(unused.address, lambda _: None) as application, anyio.create_task_group() as tasks:
         tasks.start_soon(application.run)
         call = application.call(handler_pb.TimerHandlerDeliverRequest(), timeout=10, metadata=())
         with pytest.raises(grpc.aio.AioRpcError) as caught:

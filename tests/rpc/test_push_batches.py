@@ -393,9 +393,9 @@ async def test_refused_timers_are_released_and_the_topic_waits(
         assert len(handler.batches) == 2, "nothing is tried before the wait is over"
 
 
-async def test_an_answer_that_can_t_be_read(relay: Relay) -> None:
+async def test_an_answer_that_can_t_be_read(relay: Relay, caplog: pytest.LogCaptureFixture) -> None:
     """The batch comes again timer by timer, and each counts by itself: even where receipts are sent, and none
-    of theirs came."""
+    of theirs came. The answers are counted, and the log has no stack trace."""
     calls: list[int] = []
 
     async def garbage(request: Any, context: Any) -> None:
@@ -428,6 +428,36 @@ async def test_an_answer_that_can_t_be_read(relay: Relay) -> None:
     finally:
         await server.stop(0)
     assert not any(settlements(relay)[name].received for name in "ab")
+    assert relay.counts.total["unreadable:relay.v1.TimerHandler/DeliverBatch"] == 3
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_the_answer_for_one_that_can_t_be_read(relay: Relay, caplog: pytest.LogCaptureFixture) -> None:
+    """From an application that takes no batches: a failed attempt that says why."""
+
+    async def garbage(_: Any, __: Any) -> bytes:
+        return b"\xff\xff\xff"
+
+    server = grpc.aio.server()
+    method: Any = grpc.unary_unary_rpc_method_handler(garbage)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("relay.v1.TimerHandler", {"Deliver": method}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+
+    async def counted() -> bool:
+        return await attempts(relay, "a") == 1
+
+    try:
+        async with pushing(relay, f"127.0.0.1:{port}", retry=LATER):
+            await schedule(relay, "a")
+            await relay.until("it has counted", counted)
+    finally:
+        await server.stop(0)
+    assert settlements(relay)["a"].error == "the application's answer can't be read"
+    assert relay.counts.total["unreadable:relay.v1.TimerHandler/Deliver"] == 1
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 # The end

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from relay.core.errors import CannotListen
 from relay.rpc import server as rpc
+from relay.settings import Settings
 from relay.v1.timer_service_pb2 import ScheduleRequest
 from tests.rpc.rig import Relay, served, spec
 
@@ -22,7 +23,13 @@ SERVICES = ("relay.v1.TimerService", "relay.v1.DeliveryService")
 
 
 async def start(relay: Relay, listen: str) -> rpc.RpcServer:
-    return await rpc.start(relay.engine, listen=listen, socket_mode=0o660, max_message_bytes=1 << 20)
+    return await rpc.start(
+        relay.engine,
+        listen=listen,
+        socket_mode=0o660,
+        bounds=Settings().grpc.bounds,
+        unreadable=relay.counts.unreadable,
+    )
 
 
 async def test_tells_its_health(relay: Relay) -> None:

@@ -132,14 +132,6 @@ async def test_a_message_beyond_the_limit_is_refused_and_harms_nothing(relay: Re
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 
-async def test_bytes_that_are_no_message_are_refused_and_harm_nothing(relay: Relay) -> None:
-    """A caller may send anything."""
-    call: Any = relay.channel.unary_unary("/relay.v1.TimerService/Schedule")
-    code, _, _ = await refused(call(b"\xff\xff\xff"))
-    assert code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
-    await relay.timers.Schedule(ScheduleRequest(timer=spec()))
-
-
 # ------------------------------------------------------------------------------- the store's errors
 
 

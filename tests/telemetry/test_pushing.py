@@ -62,6 +62,8 @@ def traffic(metrics: Metrics) -> None:
     count.store_error("StoreUnavailable")
     count.round_trip("claim", 0.0003)
     count.http_request("GET", "/v1/topics", 503, 0.003)
+    count.unreadable("relay.v1.TimerService/Schedule")
+    count.connection_refused("api", "slow")
 
 
 async def shown(gauges: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from relay.telemetry.storms import BURST, MOST_PLACES, SELDOM, Storms
 
 
@@ -77,11 +79,15 @@ def test_debugging_is_not_cut() -> None:
     assert all(log.say(1, level=logging.DEBUG) for _ in range(100))
 
 
-def test_exporters_speak_once_a_minute() -> None:
+@pytest.mark.parametrize(
+    "name", ["opentelemetry.exporter", "relay.rpc.unreadable", "relay.web.connection", "uvicorn.error"]
+)
+def test_what_others_cause_is_said_once_a_minute(name: str) -> None:
+    """By an exporter whose collector is away, and about what strangers send."""
     log = Written()
-    assert [log.say(1, name="opentelemetry.exporter") for _ in range(3)] == [True, False, False]
+    assert [log.say(1, name=name) for _ in range(3)] == [True, False, False]
     log.now += SELDOM
-    assert (log.say(1, name="opentelemetry.exporter"), log.count) == (True, 2)
+    assert (log.say(1, name=name), log.count) == (True, 2)
 
 
 def test_memory_is_bounded_and_debts_are_kept() -> None:

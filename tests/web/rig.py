@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
 
+from relay.core.bounds import ConnectionBounds
+from relay.settings import Settings
 from relay.web.api import JsonApi
-from relay.web.server import HttpServer, start_http
+from relay.web.server import HttpServer, serve_http, start_http
 from tests.rpc.rig import PATIENCE, Relay
 from tests.web.described import Reply, reply
 
 MAX_BODY = 64 * 1024
+BOUNDS = Settings().api.bounds
 OMITTED: Any = object()
 
 
@@ -30,6 +35,8 @@ class Api:
     app: JsonApi
     server: HttpServer
     measured: list[tuple[str, str, int]] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    """How many connections were refused, by reason."""
 
     async def call(
         self,
@@ -63,18 +70,32 @@ class Api:
         return found.value["timer"] if found.status == 200 else found
 
 
+serve = partial(serve_http, bounds=BOUNDS, count=lambda _: None)
+"""`serve_http` for whom its bounds are no matter."""
+
+
 @asynccontextmanager
-async def with_api(relay: Relay, **options: Any) -> AsyncIterator[Api]:
+async def with_api(
+    relay: Relay, *, bounds: ConnectionBounds | None = None, **options: Any
+) -> AsyncIterator[Api]:
     """Serve the API of an engine that is served."""
     measured: list[tuple[str, str, int]] = []
+    refused: Counter[str] = Counter()
     app = JsonApi(
         relay.engine,
         lambda method, route, status, _: measured.append((method, route, status)),
         **{"max_body_bytes": MAX_BODY, **options},
     )
     async with anyio.create_task_group() as tasks:
-        server = await start_http(tasks, app, "127.0.0.1:0", setting="api.listen")
+        server = await start_http(
+            tasks,
+            app,
+            "127.0.0.1:0",
+            setting="api.listen",
+            bounds=bounds or BOUNDS,
+            count=lambda reason: refused.update((reason,)),
+        )
         try:
-            yield Api(relay, app, server, measured)
+            yield Api(relay, app, server, measured, refused)
         finally:
             await server.stop()

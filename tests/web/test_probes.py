@@ -13,7 +13,7 @@ import pytest
 
 from relay.core import addresses
 from relay.web.probes import probes
-from relay.web.server import serve_http
+from tests.web.rig import serve
 
 OK = {"status": "ok", "reasons": []}
 
@@ -46,7 +46,7 @@ def health() -> Health:
 async def address(health: Health) -> AsyncIterator[str]:
     """Where the probes are served."""
     async with anyio.create_task_group() as tasks:
-        yield await tasks.start(serve_http, probes(health, Metrics()), "127.0.0.1:0")
+        yield await tasks.start(serve, probes(health, Metrics()), "127.0.0.1:0")
         tasks.cancel_scope.cancel()
 
 
@@ -115,7 +115,7 @@ async def test_readiness_may_ignore_redis(health: Health) -> None:
     """Whoever asks is told whether Redis matters, and the relay's own answer counts."""
     health.not_ready = ["Redis is away: refused"]
     async with anyio.create_task_group() as tasks:
-        address = await tasks.start(serve_http, probes(health, Metrics(), needs_redis=False), "127.0.0.1:0")
+        address = await tasks.start(serve, probes(health, Metrics(), needs_redis=False), "127.0.0.1:0")
         assert await status(address, "ready") == (200, OK)
         assert await status(address, "startup") == (200, OK)
         tasks.cancel_scope.cancel()

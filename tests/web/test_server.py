@@ -15,7 +15,8 @@ from starlette.routing import Route
 
 from relay.core import addresses
 from relay.core.errors import CannotListen
-from relay.web.server import GRACE, _bind, serve_http
+from relay.web.server import GRACE, _bind
+from tests.web.rig import serve
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ async def test_it_closes_its_port_when_cancelled_and_may_start_again() -> None:
     listen = "127.0.0.1:0"
     for _ in range(2):
         async with anyio.create_task_group() as tasks:
-            listen = await tasks.start(serve_http, Starlette(), listen)
+            listen = await tasks.start(serve, Starlette(), listen)
             assert not is_free(listen)
             tasks.cancel_scope.cancel()
         assert is_free(listen)
@@ -39,7 +40,7 @@ async def test_it_leaves_the_signals_and_the_log_alone() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     handlers = list(logging.getLogger("uvicorn").handlers)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(serve_http, Starlette(), "127.0.0.1:0")
+        await tasks.start(serve, Starlette(), "127.0.0.1:0")
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
         assert logging.getLogger("uvicorn").handlers == handlers
         tasks.cancel_scope.cancel()
@@ -54,7 +55,7 @@ async def test_a_request_under_way_does_not_hold_it_for_long() -> None:
         return PlainTextResponse("late")
 
     async with anyio.create_task_group() as tasks:
-        listen = await tasks.start(serve_http, Starlette(routes=[Route("/", slow)]), "127.0.0.1:0")
+        listen = await tasks.start(serve, Starlette(routes=[Route("/", slow)]), "127.0.0.1:0")
         async with await anyio.connect_tcp(*addresses.split(listen)) as stream:
             await stream.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             await reached.wait()
@@ -69,7 +70,7 @@ async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         listen = addresses.join(*other.getsockname())
         with pytest.raises(CannotListen) as caught:
-            await serve_http(Starlette(), listen)
+            await serve(Starlette(), listen)
     assert str(caught.value) == (
         f"http.listen: can't listen on {listen} for probes and metrics: another process "
         "listens there already; set another address there, or by RELAY_HTTP__LISTEN"
@@ -78,7 +79,7 @@ async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
 
 async def test_an_address_of_another_machine() -> None:
     with pytest.raises(CannotListen, match="this machine has no such address"):
-        await serve_http(Starlette(), "192.0.2.1:0")
+        await serve(Starlette(), "192.0.2.1:0")
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:

@@ -1,0 +1,59 @@
+"""Messages that can't be read, from whom the client calls and from who calls it.
+
+gRPC logs a stack trace for each message whose parser raises. So the parsers here don't.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from relay.client import errors
+
+_log = logging.getLogger("relay.client")
+
+UNREADABLE: Any = object()
+"""What stands in the place of a message that could not be parsed."""
+
+_EVERY = 60.0
+"""Seconds between two lines of the log about requests that can't be read."""
+
+_next_line = 0.0
+"""When the next one may be written, by the monotonic clock."""
+
+
+def reader(kind: type[Message]) -> Callable[[bytes], Any]:
+    """Parses messages of this kind, and gives `UNREADABLE` for what is none."""
+
+    def read(raw: bytes) -> Any:
+        try:
+            return kind.FromString(raw)
+        except DecodeError:
+            return UNREADABLE
+
+    return read
+
+
+def readable(answer: Any, kind: type[Message]) -> Any:
+    """The answer of a relay; raises `CallError` if it could not be parsed."""
+    if answer is UNREADABLE:
+        message = f"the answer is not a {kind.DESCRIPTOR.full_name}; check what listens at the target"
+        raise errors.make(grpc.StatusCode.INTERNAL, message)
+    return answer
+
+
+async def refuse_unreadable(request: Any, context: Any, kind: str) -> None:
+    """End a call whose request could not be parsed with INVALID_ARGUMENT."""
+    global _next_line  # noqa: PLW0603
+    if request is not UNREADABLE:
+        return
+    now = time.monotonic()
+    if now >= _next_line:
+        _next_line = now + _EVERY
+        _log.warning("a request is not a %s; is it a relay that calls?", kind)
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"message: not a {kind}; check what sends it")

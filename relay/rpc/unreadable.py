@@ -1,0 +1,141 @@
+"""Messages that can't be read: one answer for every method of every service.
+
+gRPC parses a unary request before it calls the servicer. Where that fails it answers UNKNOWN and logs a stack
+trace. So each method gets a parser that never fails in gRPC's hands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf import descriptor_pool
+from google.protobuf.message import DecodeError, Message
+
+from relay.core.errors import InvalidField
+from relay.rpc.errors import abort
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Behaviour = Callable[[Any, Any], Any]
+Parse = Callable[[bytes], Any]
+
+UNREADABLE = object()
+"""What stands in the place of a message that could not be parsed."""
+
+Count = Callable[[str], None]
+"""Told the method of each message that could not be parsed, as in `a.v1.B/C`."""
+
+log = logging.getLogger(__name__)
+
+
+class Unreadable(Exception):
+    """A message of a stream could not be parsed."""
+
+
+def answers(kind: type[Message], method: str, count: Count) -> Parse:
+    """Parses what an application answers to a call of `method`, and gives `UNREADABLE` for what is none."""
+
+    def parsed(raw: bytes) -> Any:
+        try:
+            return kind.FromString(raw)
+        except DecodeError:
+            count(method)
+            expected = kind.DESCRIPTOR.full_name
+            log.warning("an answer can't be read", extra={"method": method, "expected": expected})
+            return UNREADABLE
+
+    return parsed
+
+
+class Guard:
+    """Stands in for `server` where services are added to it: each answers INVALID_ARGUMENT to what can't be
+    read.
+
+    An interceptor would do the same, at a price for every call.
+    """
+
+    def __init__(self, server: grpc.aio.Server, count: Count) -> None:
+        self._server = server
+        self._count = count
+
+    def add_generic_rpc_handlers(self, _: object) -> None:
+        """Nothing: generated code adds the same methods again, by the next call."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Add the methods of a service."""
+        guarded = {name: self._guard(f"{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
+        self._server.add_registered_method_handlers(service, guarded)
+
+    def _guard(self, method: str, handler: Handler) -> Handler:
+        kind = f"{_arity(handler.request_streaming)}_{_arity(handler.response_streaming)}"
+        known = descriptor_pool.Default().FindMethodByName(method.replace("/", "."))
+        name = known.input_type.full_name
+        failure = InvalidField("message", f"not a {name}; check what sends it")
+
+        async def refuse(context: Any) -> None:
+            self._count(method)
+            log.warning("a message can't be read", extra={"method": method, "expected": name})
+            await abort(context, failure)
+
+        parse = handler.request_deserializer
+        assert parse is not None, method
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        guarded: Handler = make(
+            _guarded(getattr(handler, kind), refuse),
+            request_deserializer=_raising(parse) if handler.request_streaming else _marking(parse),
+            response_serializer=handler.response_serializer,
+        )
+        return guarded
+
+
+def _arity(streaming: bool) -> str:
+    return "stream" if streaming else "unary"
+
+
+def _marking(parse: Parse) -> Parse:
+    """For a unary request: gRPC parses it, so the method has to be called to answer."""
+
+    def marked(raw: bytes) -> Any:
+        try:
+            return parse(raw)
+        except DecodeError:
+            return UNREADABLE
+
+    return marked
+
+
+def _raising(parse: Parse) -> Parse:
+    """For a stream: the method itself reads, and hears of it there."""
+
+    def raised(raw: bytes) -> Any:
+        try:
+            return parse(raw)
+        except DecodeError:
+            raise Unreadable from None
+
+    return raised
+
+
+def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> Behaviour:
+    async def called(request: Any, context: Any) -> Any:
+        if request is UNREADABLE:
+            await refuse(context)
+        try:
+            return await behaviour(request, context)
+        except Unreadable:
+            await refuse(context)
+
+    async def iterated(request: Any, context: Any) -> AsyncIterator[Any]:
+        if request is UNREADABLE:
+            await refuse(context)
+        try:
+            async for response in behaviour(request, context):
+                yield response
+        except Unreadable:
+            await refuse(context)
+
+    return iterated if inspect.isasyncgenfunction(behaviour) else called

@@ -1,0 +1,174 @@
+"""One HTTP connection: what it may cost, and what a caller is told whose bytes are no HTTP.
+
+uvicorn's own protocol answers such bytes in plain text, lets a header come as slowly as it likes, and takes
+connections without bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from relay.core.bounds import ConnectionBounds
+from relay.web import problems
+from relay.web.problems import Refused
+
+LINGER = 1.0
+"""Seconds for a caller who is still sending to read why that is of no use."""
+
+Count = Callable[[str], None]
+"""Told why a connection was refused: `unreadable`, `header`, `slow` or `full`."""
+
+log = logging.getLogger(__name__)
+
+
+class Connection(H11Protocol):
+    """Closes itself when it costs more than `bounds`. `listener` stands in the log."""
+
+    def __init__(
+        self, *args: Any, listener: str, bounds: ConnectionBounds, count: Count, **others: Any
+    ) -> None:
+        super().__init__(*args, **others)
+        self.conn = _Parser(bounds.header_bytes)
+        self.idle_since: float | None = None
+        """When it began to wait for a request, by the loop's clock; None while it has one."""
+        self._listener = listener
+        self._bounds = bounds
+        self._count = count
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    # What asyncio tells
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_request()
+        live = [each for each in self.connections if not each.transport.is_closing()]
+        if len(live) > self._bounds.connections:
+            self._make_room([each for each in live if isinstance(each, Connection) and each is not self])
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:  # else it is thrown away: the caller has yet to read the answer
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._set_deadline(None)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._set_deadline(self._out_of_time)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._set_deadline(None if self.idle_since is None else self._out_of_time)
+
+    # What uvicorn does with it
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._answering() and self.idle_since is not None:
+            self.idle_since = None
+            self._set_deadline(None)
+
+    def on_response_complete(self) -> None:
+        self._wait_for_request()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what h11 could not read."""
+        failure = sys.exception()
+        status = failure.error_status_hint if isinstance(failure, h11.RemoteProtocolError) else 400
+        if status == 431:
+            most = self._bounds.header_bytes
+            title, detail = "The header is too large", f"the header has more than {most} bytes; send less"
+            self._refuse("header", Refused(431, "header-too-large", title, detail))
+        else:
+            detail = "the bytes are no HTTP request; check what sends them"
+            self._refuse("unreadable", Refused(status, "not-http", "This is no HTTP request", detail))
+
+    # Its own
+
+    def close(self) -> None:
+        """Close it at once, whatever its caller still wants to read."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _answering(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def _wait_for_request(self) -> None:
+        self.idle_since = self.loop.time()
+        self._set_deadline(self._out_of_time)
+
+    def _set_deadline(self, then: Callable[[], None] | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if then is None else self.loop.call_later(self._bounds.idle_timeout, then)
+
+    def _out_of_time(self) -> None:
+        """No request came, or nothing of an answer was taken."""
+        begun, _ = self.conn.trailing_data
+        if self.idle_since is not None and begun:
+            detail = f"the header did not come within {self._bounds.idle_timeout:g} s; send it whole"
+            self._refuse("slow", Refused(408, "too-slow", "The header did not come", detail))
+        else:
+            self.close()
+
+    def _make_room(self, others: list[Connection]) -> None:
+        waiting = [each for each in others if each.idle_since is not None]
+        log.warning("a listener is full", extra={"listener": self._listener, "connections": len(others)})
+        if waiting:
+            self._count("full")
+            min(waiting, key=lambda each: each.idle_since or 0.0).close()
+        else:
+            detail = f"{len(others)} connections have a request under way; try again"
+            refused = Refused(
+                503, "too-many-connections", "All connections are in use", detail, retry_after="1"
+            )
+            self._refuse("full", refused)
+
+    def _refuse(self, reason: str, refused: Refused) -> None:
+        """Say why, and read no more."""
+        self._count(reason)
+        self._refused = True
+        if self._answering():
+            self.cycle.disconnected = True  # whoever answers the request has nobody to answer
+            self.cycle.message_event.set()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # it is in the midst of an answer
+            self.close()
+            return
+        answer = problems.of_refusal(refused, "")
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        self.transport.write(self.conn.send(h11.Response(status_code=refused.status, headers=headers)) or b"")
+        with suppress(h11.LocalProtocolError):  # an answer to HEAD has no content
+            self.transport.write(self.conn.send(h11.Data(data=bytes(answer.body))) or b"")
+        self.transport.write_eof()
+        self._set_deadline(None)
+        self._deadline = self.loop.call_later(LINGER, self.close)
+
+
+class _Parser(h11.Connection):
+    """h11's bound is for headers that come in pieces; this one holds for all."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=most)
+        self._most = most
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            size = len(event.target) + sum(len(name) + len(text) for name, text in event.headers)
+            if size > self._most:
+                raise h11.RemoteProtocolError("header too large", error_status_hint=431)
+        return event
