@@ -61,7 +61,7 @@ class Door:
         deadline = time.monotonic() + patience
         while why := _refusal(self.target, patience):
             if time.monotonic() + PAUSE >= deadline:
-                silence = f"nothing has listened there for {patience:g} s ({why})"
+                silence = f"no connection within {patience:g} s ({why})"
                 advice = "start one (relay dev, relay serve), or name another by --target or RELAY_TARGET"
                 fail(f"the relay at {self.target} is not available: {silence}; {advice}", UNAVAILABLE)
             time.sleep(PAUSE)

@@ -25,7 +25,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         min=0.001,
-        help="Seconds to try for. Default: 10, and 1 where nothing listens at an address of this machine.",
+        help="Seconds to try for. Default: 10, and 1 where an address of this machine takes no connection.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

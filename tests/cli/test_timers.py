@@ -137,10 +137,10 @@ def test_a_dead_port_of_this_machine_is_given_up_after_a_second(run: Run, target
     """Exit 4; it says how long it looked, and what to do. --timeout is kept to where it is given."""
     result = run("get", "t", "x", "--target", target)
     assert result.exit_code == 4
-    told = f"relay: the relay at {target} is not available: nothing has listened there for 1 s ("
+    told = f"relay: the relay at {target} is not available: no connection within 1 s ("
     assert result.stderr.startswith(told)
     assert "start one (relay dev, relay serve), or name another by --target or RELAY_TARGET" in result.stderr
-    assert "for 0.2 s (" in run("get", "t", "x", "--target", target, "--timeout", "0.2").stderr
+    assert "within 0.2 s (" in run("get", "t", "x", "--target", target, "--timeout", "0.2").stderr
 
 
 def test_a_relay_that_is_just_starting_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,11 +25,12 @@ def refusal(
     *,
     url: str | None = None,
     listen: str = "127.0.0.1:0",
+    code: int = 1,
 ) -> str:
-    """Start a relay that must end by itself with 1; answers the one thing that it says."""
+    """Start a relay that must end by itself with that exit code; answers the one thing that it says."""
     relay = stage.relay("refused", settings, url=url, listen=listen, start=False)
     relay.spawn()
-    assert relay.wait(60.0) == 1, relay.output()
+    assert relay.wait(60.0) == code, relay.output()
     critical = [line["message"] for line in relay.lines() if line["level"] == "critical"]
     assert len(critical) == 1, relay.output()
     message: str = critical[0]
@@ -94,7 +95,7 @@ def test_unreachable(stage: Stage) -> None:
     """Without a Redis the start fails after start_timeout, and the password is masked."""
     url = f"redis://:secret@127.0.0.1:{free_port()}/0"
     begun = time.monotonic()
-    said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=url)
+    said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=url, code=4)
     assert time.monotonic() - begun < 40
     assert "redis.start_timeout (1 s)" in said
     assert url.replace("secret", "***") in said
@@ -106,7 +107,8 @@ def test_frozen(stage: Stage) -> None:
     server = stage.redis()
     server.freeze()
     begun = time.monotonic()
-    assert "redis.start_timeout (1 s)" in refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=server.url)
+    said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=server.url, code=4)
+    assert "redis.start_timeout (1 s)" in said
     assert time.monotonic() - begun < 40
 
 
@@ -114,7 +116,7 @@ def test_wrong_password(stage: Stage) -> None:
     """A password that Redis refuses is told as such, without being told."""
     server = stage.redis(config={"requirepass": "right"})
     said = refusal(
-        stage, {"RELAY_REDIS__START_TIMEOUT": "0.5"}, url=server.url.replace("//", "//:wrong-one@")
+        stage, {"RELAY_REDIS__START_TIMEOUT": "0.5"}, url=server.url.replace("//", "//:wrong-one@"), code=4
     )
     assert "password" in said or "auth" in said.lower()
     assert "wrong-one" not in said
@@ -197,8 +199,11 @@ def test_port_in_use(stage: Stage, which: str) -> None:
         said = refusal(stage, listen=address)
     else:
         said = refusal(stage, {f"RELAY_{which.replace('.', '__').upper()}": address})
-    assert address in said
-    assert which in said
+    variable = f"RELAY_{which.replace('.', '__').upper()}"
+    assert said.startswith(f"{which}: can't listen on {address} for ")
+    assert said.endswith(
+        f": another process listens there already; set another address there, or by {variable}"
+    )
     assert first.health() == "SERVING"
     assert first.probe("/healthz/ready") == 200
 

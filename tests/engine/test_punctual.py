@@ -59,7 +59,7 @@ def test_the_daemon_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """And on no other loop."""
     seen: list[object] = []
 
-    async def serve(_: Settings) -> None:
+    async def serve(_: Settings, __: object) -> None:
         seen.append(vars(asyncio.get_running_loop())["_selector"])
 
     monkeypatch.setattr(app, "serve", serve)
