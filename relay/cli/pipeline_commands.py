@@ -119,6 +119,8 @@ def run_job(
     except (RelayError, NoJava) as failure:
         fail(str(failure), FAILURE)
     show(summary.document(), as_json)
+    for warning in summary.warnings:
+        typer.echo(f"relay: {warning}", err=True)
     raise typer.Exit(FAILURE if summary.problems else 0)
 
 

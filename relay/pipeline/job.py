@@ -25,13 +25,15 @@ GONE = (ConnectionError, Py4JNetworkError)
 
 @dataclass(slots=True)
 class Summary:
-    """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure."""
+    """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure.
+    `warnings` are said on standard error only."""
 
     job: str
     dry_run: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def document(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class TimersDataSource(DataSource):
             zone=self.options.get("time_zone"),
         )
         rejects = self.options.get("rejects")
-        return TimersWriter(Load(reading, rate(self.options), strict=rejects is None), rejects)
+        return TimersWriter(Load(reading, max_rate=rate(self.options), strict=rejects is None), rejects)
 
 
 # ------------------------------------------------------------------------------------------- reading
