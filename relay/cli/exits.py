@@ -13,10 +13,12 @@ FAILURE = 1
 BAD_INPUT = 2
 NOT_FOUND = 3
 UNAVAILABLE = 4
+TOO_MANY_REJECTS = 5
 
 EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
-    "3 there is no such timer or dead letter; 4 the relay or its Redis can't be reached: try again."
+    "3 there is no such timer or dead letter; 4 the relay or its Redis can't be reached: try again; "
+    "5 more rows were refused than --max-rejects allows, and nothing was written."
 )
 
 

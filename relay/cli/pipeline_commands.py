@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from relay.cli.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail, settings_errors
+from relay.cli.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail, settings_errors
 from relay.cli.parse import length
 
 if TYPE_CHECKING:
@@ -101,27 +101,39 @@ def run_job(
     time_zone: str | None = None,
 ) -> None:
     """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to."""
-    from relay.core.errors import InvalidField, RelayError, StoreUnavailable
-
     with spark_installed():
         from relay.pipeline import job
-        from relay.pipeline.java import NoJava
     running = job.Running(master, pairs("--conf", conf), time_zone)
-    try:
+    with job_errors():
         summary = job.run(name, work, running)
-    except job.JobFailed as failure:
-        wrong = failure.kind is InvalidField
-        fail(str(failure), UNAVAILABLE if failure.unavailable else BAD_INPUT if wrong else FAILURE)
-    except InvalidField as problem:
-        fail(str(problem), BAD_INPUT)
-    except StoreUnavailable as failure:
-        fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
-    except (RelayError, NoJava) as failure:
-        fail(str(failure), FAILURE)
     show(summary.document(), as_json)
     for warning in summary.warnings:
         typer.echo(f"relay: {warning}", err=True)
     raise typer.Exit(FAILURE if summary.problems else 0)
+
+
+@contextmanager
+def job_errors() -> Generator[None, None, None]:
+    """What a job raises ends the command with a sentence and a code."""
+    from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+
+    with spark_installed():
+        from relay.pipeline.java import NoJava
+        from relay.pipeline.job import JobFailed
+        from relay.pipeline.runs import TooManyRejects
+    try:
+        yield
+    except JobFailed as failure:
+        wrong = failure.kind is InvalidField
+        fail(str(failure), UNAVAILABLE if failure.unavailable else BAD_INPUT if wrong else FAILURE)
+    except InvalidField as problem:
+        fail(str(problem), BAD_INPUT)
+    except TooManyRejects as problem:
+        fail(str(problem), TOO_MANY_REJECTS)
+    except StoreUnavailable as failure:
+        fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
+    except (RelayError, NoJava) as failure:
+        fail(str(failure), FAILURE)
 
 
 def show(document: dict[str, Any], as_json: bool) -> None:

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from relay.core import errors
 from relay.core.errors import RelayError, StoreUnavailable
+from relay.pipeline.java import NoJava
+from relay.pipeline.java_log import JavaLog
 from relay.pipeline.session import session
 
 GONE = (ConnectionError, Py4JNetworkError)
@@ -79,24 +81,41 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
     Raises `JobFailed` for what Spark or a worker says, and Relay's own errors as they are.
     """
     began = time.monotonic()
-    mine = SparkSession.getActiveSession() is None
-    spark = session(name, master=running.master, conf=running.conf)
+    if SparkSession.getActiveSession() is not None:
+        summary = _run(name, work, running)
+    else:
+        log = JavaLog(name)
+        try:
+            with log:
+                summary = _run(name, work, running, log)
+        except JobFailed as failure:
+            raise JobFailed(f"{failure} (Spark's log: {log.path})", failure.kind) from failure
+        except (RelayError, NoJava):
+            log.path.unlink()  # Spark has nothing to say to it
+            raise
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def _run(
+    name: str, work: Callable[[SparkSession, Bar], Summary], running: Running, log: JavaLog | None = None
+) -> Summary:
+    """In the session that is there; with a `log`, in one of its own."""
+    spark = session(name, master=running.master, conf=running.conf, log=log)
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
         if running.time_zone:
             spark.conf.set("spark.sql.session.timeZone", running.time_zone)
         with Bar(spark, name, sys.stderr if running.bar else None) as bar:
-            summary = work(spark, bar)
+            return work(spark, bar)
     except (PySparkException, Py4JError, ConnectionError) as failure:
         raise translated(failure) from failure
     finally:
         with suppress(*GONE):  # what it died of has been said
-            if mine:
+            if log is not None:
                 spark.stop()
             elif before is not None:
                 spark.conf.set("spark.sql.session.timeZone", before)
-    summary.seconds = time.monotonic() - began
-    return summary
 
 
 _OURS = re.compile(r"^(?:.*\s)?relay\.core\.errors\.(\w+): (.*)$", re.MULTILINE)

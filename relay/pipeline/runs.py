@@ -116,8 +116,8 @@ def _content(path: Path) -> tuple[str, str]:
 
 
 def _told(spark: SparkSession, files: list[str]) -> dict[str, tuple[str, str]]:
-    """Size and ETag of each file elsewhere; where the store has no ETags, the time of its last change. One list
-    call a folder."""
+    """Size and ETag of each file; where the store has no ETags, the time of its last change. One list call a
+    folder."""
     jvm = spark._jvm
     assert jvm is not None
     conf = spark._jsparkSession.sessionState().newHadoopConf()

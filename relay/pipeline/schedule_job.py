@@ -38,8 +38,8 @@ MOVED = (
     "by now(): make them a table first, and load that"
 )
 AGAIN = (
-    "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. What has become "
-    "of them since stands. To insert them again, whatever lives under their ids: --replace"
+    "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. What has "
+    "become of them since stands. To insert them again, whatever lives under their ids: --replace"
 )
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
 """What the cold store takes: rows that were checked."""
@@ -50,8 +50,9 @@ class Schedule:
     """What to do. `horizon` in microseconds from now: what is due later goes to the cold store, by `chill`,
     which answers how many rows it took; None: all goes to Redis. What rests there by then of timers that come
     to Redis (`topic, timer_id`) is over by what `superseding` answers. `rejects` is where refused rows go;
-    None: the first one ends the job. `run_id` None is derived of the input. `replace`: rows replace whatever lives
-    under their ids, also if this run has inserted them before; `create_only`: timers that live are left alone."""
+    None: the first one ends the job. `run_id` None is derived of the input. `replace`: rows replace whatever
+    lives under their ids, also if this run has inserted them before. `create_only`: timers that live are left
+    alone."""
 
     target: Target
     source: Source
@@ -135,7 +136,7 @@ def _until(job: Schedule) -> int | None:
 
 
 def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
-    """One pass: workers write to Redis, and what they refuse is what Spark writes, in place of what is there."""
+    """One pass: workers write to Redis, and Spark writes what they refuse, in place of what is there."""
     told, refused = _passed(rows, load, COUNTS)
     if rejects is None:
         refused.write.format("noop").mode("overwrite").save()
@@ -180,18 +181,16 @@ def _row(columns: list[pa.Array]) -> pa.RecordBatch:
 
 
 def later(rows: DataFrame, load: Load) -> DataFrame:
-    """The rows that Redis does not get yet, as the cold store takes them (`COLD`), and whether the run has stored
-    them before (`known`). Refused ones are left out: the pass that loads puts them aside."""
+    """The rows that Redis does not get yet, as the cold store takes them (`COLD`), and whether the run has
+    stored them before (`known`). Refused ones are left out: the pass that loads puts them aside."""
     return rows.mapInArrow(_arrow(partial(_later, load)), f"{COLD}, known boolean")
 
 
 def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tuple[int, int]:
     """How many rows the cold store took, and how many it has of this run before."""
-    seen = Observation("later")
-    new = (
-        later(rows, load).observe(seen, sf.count_if("known").alias("known")).where("not known").drop("known")
-    )
-    return chill(new), int(seen.get["known"] or 0)
+    found = later(rows, load)
+    known = found.where("known").count() if load.run else 0
+    return chill(found.where("not known").drop("known")), known
 
 
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -214,7 +213,7 @@ def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def sooner(rows: DataFrame, load: Load) -> DataFrame:
-    """The timers that Redis has got (`topic, timer_id`), without those that this run has told the cold store of."""
+    """The timers that Redis has got (`topic, timer_id`) and of which the run has not told the cold store."""
     return rows.mapInArrow(_arrow(partial(_sooner, load, False)), "topic string, timer_id string")
 
 

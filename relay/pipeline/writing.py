@@ -34,9 +34,9 @@ class Tally:
 class Load:
     """What to write: rows due before `until` (microseconds; None: all), at most `max_rate` timers a second.
 
-    `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare` so is
-    one that lives. Without it, each row replaces what lives. `dry`: count, and leave Redis alone. `strict`: a row
-    that is refused ends it.
+    `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare`
+    so is one that lives. Without it, each row replaces what lives. `dry`: count, and leave Redis alone.
+    `strict`: a row that is refused ends it.
     """
 
     reading: Reading

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
-from relay.pipeline import job, runs, schedule_job
+from relay.pipeline import job, runs, schedule_job, sweep_job
 from relay.pipeline.runs import MaxRejects, TooManyRejects
 from relay.pipeline.schedule_job import Schedule
 from relay.pipeline.sources import Source
@@ -18,8 +19,6 @@ from relay.pipeline.target import Target
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from relay.pipeline.job import Summary
@@ -70,8 +69,8 @@ def end(server: RunningServer, topic: str, timer_id: str) -> None:
 def test_a_second_run_inserts_nothing(
     spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
 ) -> None:
-    """What was delivered meanwhile stays away, what was moved stays where it is, and the summary says so; a run
-    with another id, and one that replaces, insert all."""
+    """What was delivered meanwhile stays away, what was moved stays where it is, and the summary says so. A
+    run with another id inserts all, and so does one that replaces."""
     first = run(spark, source, valkey, tmp_path)
     assert (told(first), first.warnings) == ({"written": 2, "rejected": 1}, [])
     end(valkey, topic, "a")
@@ -109,7 +108,7 @@ def test_two_rows_of_one_timer(
     spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
 ) -> None:
     """The one that is inserted first stays; the others are counted."""
-    with open(source.place, "a") as file:
+    with Path(source.place).open("a") as file:
         file.write("a,2090-01-01T00:00:07Z,7\na,2090-01-01T00:00:08Z,8\n")
     summary = run(spark, source, valkey, tmp_path)
     assert told(summary) == {"written": 2, "skipped_by_ledger": 2, "rejected": 1}
@@ -151,20 +150,20 @@ def test_too_many_rejects(
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "101%", "%", "1e3"])
 def test_a_limit_that_is_none(text: str) -> None:
     """It is refused with its name."""
-    with pytest.raises(InvalidField, match="max_rejects: is .*give a number of rows"):
+    with pytest.raises(InvalidField, match=r"max_rejects: is .*give a number of rows"):
         MaxRejects.of(text)
 
 
 @pytest.mark.parametrize("text", ["", "a:b", "a/b", ".a", "a" * 65, "ä"])
 def test_an_id_that_is_none(text: str) -> None:
     """It could not stand in a key or in a folder's name."""
-    with pytest.raises(InvalidField, match="run_id: is .*letters, digits"):
+    with pytest.raises(InvalidField, match=r"run_id: is .*letters, digits"):
         runs.checked(text)
 
 
 def test_a_runs_id(spark: SparkSession, source: Source, tmp_path: Path) -> None:
-    """It is that of the content, the mapping and the time zone: a copy has the same, and what changes a row has
-    another."""
+    """It is that of the content, the mapping and the time zone: a copy has the same one, and whatever changes
+    a row makes another."""
     own = runs.derived(spark, source)
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -204,3 +203,70 @@ def test_files_of_another_file_system(spark: SparkSession, source: Source) -> No
     found = runs._told(spark, [f"file://{source.place}"])
     ((size, changed),) = found.values()
     assert (size, len(changed)) == (str(len(THREE)), 13)
+
+
+# ------------------------------------------------------------------------------ beside a cold store
+
+
+HOURS = 3600 * SECOND
+
+
+@pytest.fixture
+def divided(world: ColdWorld, tmp_path: Path) -> Source:
+    """A timer that goes to Redis, and one that goes to the cold store."""
+    file = tmp_path / "divided.csv"
+    file.write_text(f"timer_id,due_time\nsoon,{world.at + HOURS}\nlate,{world.at + 5 * HOURS}\n")
+    return Source(str(file), constants={"topic": world.topic}, unit="us")
+
+
+def divide(
+    spark: SparkSession, world: ColdWorld, source: Source, place: Path, *, hours: int = 2, **options: Any
+) -> dict[str, int]:
+    """Load it with a horizon; the counts that are not 0."""
+    ways = sweep_job.ways(spark, world.target, str(world.path), hours * HOURS)
+    return told(run(spark, source, world.server, place, **{**ways, **options}))
+
+
+def test_what_was_cancelled_in_the_cold_store_stays_so(
+    spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
+) -> None:
+    """A repeated run stores nothing there again."""
+    assert divide(spark, world, divided, tmp_path) == {"cold": 1, "later": 1, "written": 1}
+    world.cancel("late")
+    world.touch("soon")
+    assert divide(spark, world, divided, tmp_path) == {"later": 1, "skipped_by_ledger": 2}
+    world.sweep(horizon=10 * HOURS)
+    assert world.live() == {}
+
+
+def test_what_rests_is_not_superseded_by_a_repeated_run(
+    spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
+) -> None:
+    """Neither a timer that was moved to the cold store since, nor one that the run itself has stored there and
+    that is within the horizon by now."""
+    divide(spark, world, divided, tmp_path)
+    world.write([("soon", 6 * HOURS)])
+    assert divide(spark, world, divided, tmp_path, hours=10) == {"skipped_by_ledger": 2}
+    world.sweep(horizon=10 * HOURS)
+    assert world.live() == {"soon": 6 * HOURS, "late": 5 * HOURS}
+
+
+def test_a_run_that_was_killed_before_it_superseded(
+    spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
+) -> None:
+    """Repeated, it does so: what rested of the timer before does not come."""
+    world.write([("soon", 6 * HOURS)])
+    with pytest.raises(Killed):
+        divide(spark, world, divided, tmp_path, superseding=lambda: die)
+    assert divide(spark, world, divided, tmp_path) == {"later": 1, "skipped_by_ledger": 2, "superseded": 1}
+    world.touch("soon")
+    world.sweep(horizon=10 * HOURS)
+    assert world.live() == {"late": 5 * HOURS}
+
+
+class Killed(Exception):
+    """What a run dies of here."""
+
+
+def die(*_: object) -> int:
+    raise Killed
