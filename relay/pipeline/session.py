@@ -43,8 +43,8 @@ def session(
 ) -> SparkSession:
     """The session of the job `name`: the one that runs already, else a new one.
 
-    `master` is Spark's; None is that of spark-submit, else `local[*]`. `conf` wins over our defaults. `log` takes
-    what a JVM that is started here writes to standard error. Raises `NoJava`.
+    `master` is Spark's; None is that of spark-submit, else `local[*]`. `conf` wins over our defaults. `log`
+    takes what a JVM that is started here writes to standard error. Raises `NoJava`.
     """
     active = SparkSession.getActiveSession()
     if active is None:

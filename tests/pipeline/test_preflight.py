@@ -45,8 +45,8 @@ def table(tmp_path: Path) -> Path:
 def test_mistakes_are_found_before_spark_starts(
     table: Path, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """Each ends the command with a sentence that names the option. No Java is started: the one that is installed
-    here notes that it was called, and only the last command, which is right, calls it."""
+    """Each ends the command with a sentence that names the option. No Java is started: the one that JAVA_HOME
+    names would note that it was called, as it does when Spark's session looks for one."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(STAND_IN)
@@ -121,7 +121,7 @@ def test_mistakes_are_found_before_spark_starts(
 def test_javas_stack_traces_go_to_a_file(
     table: Path, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """A file that turns out to be broken when it is read: the terminal sees one sentence, which names the log."""
+    """A file turns out to be broken when it is read: the terminal sees one sentence, which names the log."""
     content = bytearray(table.read_bytes())
     content[100:400] = bytes(300)
     table.write_bytes(content)
