@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from relay.core.errors import InvalidField
 from relay.pipeline.columns import check
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.reading import REJECTS, Reading
+from relay.pipeline.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.sources import Source, rows_of
 from relay.pipeline.target import Target
 from relay.pipeline.writing import Load, Tally, write
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 COUNTS = ("written", "rejected", "later", "made_ids")
 _REJECTED = (
     "topic string, timer_id string, due_time timestamp, payload binary, headers map<string,string>, "
-    "content_type string, expire_time timestamp, reason string"
+    "content_type string, expire_time timestamp, record binary, file string, line long, field string, "
+    "reason string, rejected_at timestamp"
 )
 _OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
 MOVED = (
@@ -126,7 +127,7 @@ def _row(columns: list[pa.Array]) -> pa.RecordBatch:
 def later(rows: DataFrame, load: Load) -> DataFrame:
     """The rows that Redis does not get yet, as the cold store takes them (`COLD`). Refused ones are left out:
     the pass that loads puts them aside."""
-    return rows.mapInArrow(_arrow(partial(_later, load)), COLD)
+    return rows.drop(*PROVENANCE[:-1]).mapInArrow(_arrow(partial(_later, load)), COLD)
 
 
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +147,9 @@ def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 def sooner(rows: DataFrame, load: Load) -> DataFrame:
     """The timers that Redis has got: `topic, timer_id`."""
-    return rows.mapInArrow(_arrow(partial(_sooner, load)), "topic string, timer_id string")
+    return rows.drop(*PROVENANCE[:-1]).mapInArrow(
+        _arrow(partial(_sooner, load)), "topic string, timer_id string"
+    )
 
 
 def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
