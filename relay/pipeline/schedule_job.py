@@ -16,7 +16,7 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
 from relay.pipeline.columns import check
 from relay.pipeline.job import Bar, Summary
-from relay.pipeline.reading import REJECTS, Reading
+from relay.pipeline.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.runs import MaxRejects, checked, derived
 from relay.pipeline.sources import Source, rows_of
 from relay.pipeline.target import Target
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 COUNTS = ("written", "rejected", "later", "made_ids", "skipped_by_ledger", "skipped_alive")
 _REJECTED = (
     "topic string, timer_id string, due_time timestamp, payload binary, headers map<string,string>, "
-    "content_type string, expire_time timestamp, reason string"
+    "content_type string, expire_time timestamp, record binary, file string, line long, field string, "
+    "reason string, rejected_at timestamp"
 )
 _OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
 MOVED = (
@@ -183,7 +184,7 @@ def _row(columns: list[pa.Array]) -> pa.RecordBatch:
 def later(rows: DataFrame, load: Load) -> DataFrame:
     """The rows that Redis does not get yet, as the cold store takes them (`COLD`), and whether the run has
     stored them before (`known`). Refused ones are left out: the pass that loads puts them aside."""
-    return rows.mapInArrow(_arrow(partial(_later, load)), f"{COLD}, known boolean")
+    return _plain(rows).mapInArrow(_arrow(partial(_later, load)), f"{COLD}, known boolean")
 
 
 def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tuple[int, int]:
@@ -214,12 +215,12 @@ def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 def sooner(rows: DataFrame, load: Load) -> DataFrame:
     """The timers that Redis has got (`topic, timer_id`) and of which the run has not told the cold store."""
-    return rows.mapInArrow(_arrow(partial(_sooner, load, False)), "topic string, timer_id string")
+    return _plain(rows).mapInArrow(_arrow(partial(_sooner, load, False)), "topic string, timer_id string")
 
 
 def _tell(rows: DataFrame, load: Load) -> None:
     """Note that the cold store was told of the timers that Redis has got."""
-    noted = rows.mapInArrow(_arrow(partial(_sooner, load, True)), "topic string, timer_id string")
+    noted = _plain(rows).mapInArrow(_arrow(partial(_sooner, load, True)), "topic string, timer_id string")
     noted.write.format("noop").mode("overwrite").save()
 
 
@@ -237,6 +238,11 @@ def _sooner(load: Load, note: bool, batches: Iterable[pa.RecordBatch]) -> Iterat
                     kept = kept.where(~told)
                 columns = [pa.repeat(kept.topic, len(kept)), kept.timer_ids.cast(pa.string())]
                 yield pa.RecordBatch.from_arrays(columns, names=["topic", "timer_id"])
+
+
+def _plain(rows: DataFrame) -> DataFrame:
+    """Without what only rejects need."""
+    return rows.drop(*PROVENANCE[:-1])
 
 
 def _arrow(function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> ArrowMapIterFunction:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
 
 from relay.core.errors import InvalidField
-from relay.pipeline.reading import COLUMNS
+from relay.pipeline import documents
+from relay.pipeline.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS
 
 FORMATS = {
     ".parquet": "parquet",
@@ -44,7 +46,7 @@ class Source:
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """Columns of `COLUMNS`, as far as they are there; and `due_source`, what a due time was before that.
+    """Columns of `COLUMNS`, as far as they are there, with `TOLD` and `PROVENANCE`.
 
     Raises `InvalidField`.
     """
@@ -59,11 +61,37 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
             for name in COLUMNS
             if name in source.columns or name in there
         }
-        named = frame.select(*(column.alias(name) for name, column in chosen.items()))
+        named = frame.select(*(column.alias(name) for name, column in chosen.items()), *_provenance(frame))
     except (AnalysisException, ParseException) as failure:
         raise InvalidField("source", str(failure).partition("\n")[0]) from None
     _complete(named, source)
-    return named.select(*(each for name in chosen for each in _columns(named, name, source)))
+    carried = [named[name] for name in PROVENANCE if name in named.columns]
+    return named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
+
+
+def _provenance(frame: DataFrame) -> list[Column]:
+    """The whole record, so that a reject keeps it, and its file where there is one. A table of rejects has
+    them from the load that refused its rows."""
+    if set(REJECTS.names) <= set(frame.columns):
+        return [frame[name].alias(own) for name, own in (("record", RECORD), ("file", FILE), ("line", LINE))]
+    whole = sf.struct(*(_for_arrow(frame, each) for each in frame.schema.fields)).alias(RECORD)
+    try:
+        file = sf.col("_metadata.file_path")
+        frame.select(file)
+    except AnalysisException:  # a view has no files
+        return [whole]
+    return [whole, file.alias(FILE)]
+
+
+def _for_arrow(frame: DataFrame, each: t.StructField) -> Column:
+    """What Arrow has no type for goes as text."""
+    quoted = each.name.replace("`", "``")
+    column = frame[f"`{quoted}`"]
+    try:
+        to_arrow_type(each.dataType, timezone="UTC")
+    except PySparkException:
+        return column.cast("string").alias(each.name)
+    return column
 
 
 def _load(spark: SparkSession, source: Source) -> DataFrame:
@@ -90,9 +118,10 @@ def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
         instant = _instant(column, kind, name, source.unit).alias(name)
         return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "due_source")]
     if name == "expire_time":
-        return [_instant(column, kind, name, source.unit).alias(name)]
+        instant = _instant(column, kind, name, source.unit).alias(name)
+        return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "expire_source")]
     if name == "payload" and isinstance(kind, (t.StructType, t.ArrayType, t.MapType)):
-        return [sf.to_json(column).cast("binary").alias(name), *_json_kind(named, source)]
+        return [sf.to_json(column, documents.SPARK).cast("binary").alias(name), *_json_kind(named, source)]
     if name == "content_type":
         implied = "payload" in named.columns and isinstance(
             named.schema["payload"].dataType, (t.StructType, t.ArrayType, t.MapType)

@@ -140,6 +140,10 @@ class _Inserted:
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:
     """The first of them, by its id."""
     row = rejects.slice(0, 1).to_pylist()[0]
-    field, _, problem = row["reason"].partition(": ")
-    where = f"timer_id {row['timer_id']!r}" if row["timer_id"] is not None else f"due {row['due_time']}"
-    return InvalidField(field, f"{problem} (row with {where}; with rejects, such rows are put aside)")
+    if row["line"] is not None:
+        where = f"line {row['line']} of {row['file']}"
+    elif row["timer_id"] is not None:
+        where = f"row with timer_id {row['timer_id']!r}"
+    else:
+        where = f"row with due {row['due_time']}"
+    return InvalidField(row["field"], f"{row['reason']} ({where}; with rejects, such rows are put aside)")

@@ -127,9 +127,9 @@ def test_javas_stack_traces_go_to_a_file(
     table.write_bytes(content)
     (tmp_path / "tmp").mkdir()
     options = ["-m", "timer_id=id", "-m", "due_time=eta", "-m", "payload=data", "--due-unit", "s"]
+    options += ["--topic", keyspace.topic(), "--master", "local[1]"]
     told = subprocess.run(
-        [sys.executable, "-m", "relay.cli", "pipeline", "schedule", str(table), *options]
-        + ["--topic", keyspace.topic(), "--master", "local[1]"],
+        [sys.executable, "-m", "relay.cli", "pipeline", "schedule", str(table), *options],
         env={**os.environ, "RELAY_REDIS__URL": valkey.url, "TMPDIR": str(tmp_path / "tmp")},
         capture_output=True,
         text=True,

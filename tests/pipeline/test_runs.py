@@ -242,8 +242,8 @@ def test_what_was_cancelled_in_the_cold_store_stays_so(
 def test_what_rests_is_not_superseded_by_a_repeated_run(
     spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
 ) -> None:
-    """Neither a timer that was moved to the cold store since, nor one that the run itself has stored there and
-    that is within the horizon by now."""
+    """Neither a timer that was moved to the cold store since, nor one that the run itself has stored there
+    and that is within the horizon by now."""
     divide(spark, world, divided, tmp_path)
     world.write([("soon", 6 * HOURS)])
     assert divide(spark, world, divided, tmp_path, hours=10) == {"skipped_by_ledger": 2}
