@@ -149,7 +149,9 @@ def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
 
 def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:
     """A pass that writes nothing: how many rows there are, how many are refused, and why one of them is."""
-    told, refused = _passed(rows, replace(load, dry=True), COUNTS, example=sf.min("reason"))
+    told, refused = _passed(
+        rows, replace(load, dry=True), COUNTS, example=sf.min(sf.concat_ws(": ", "field", "reason"))
+    )
     refused.write.format("noop").mode("overwrite").save()
     found = told.get
     count = sum(int(found[name] or 0) for name in ("written", "rejected", "later"))
