@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
-from relay.core.instants import LATEST
 from relay.pipeline.columns import check
 from relay.pipeline.job import Bar, Summary
 from relay.pipeline.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.runs import MaxRejects, checked, derived
 from relay.pipeline.sources import Source, rows_of
 from relay.pipeline.target import Target
+from relay.pipeline.wire import Group
 from relay.pipeline.writing import Load, Tally, write
 from relay.store.inserting import is_told, note_told
 
@@ -120,8 +120,10 @@ def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summar
     if supersede is not None:
         bar.step("superseding what rests of them")
         counts["superseded"] = supersede(sooner(rows, load))
-        if load.run:
-            _tell(rows, load)
+    if load.run and load.until is not None:
+        # Last: of a timer with rows on both sides of the horizon the sooner one is to go to Redis.
+        bar.step("noting what the cold store was told")
+        _tell(rows, load)
     if counts["rejected"] and rejects:
         summary.facts["rejects"] = rejects
     if counts["skipped_by_ledger"] and not counts["written"] and not stored:
@@ -197,49 +199,53 @@ def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tu
 
 
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    until = load.until or 0
     with load.reading.target.open() as store:
-        for rows in batches:
-            for group in check(rows, load.reading).good:
-                kept = group.where(group.due >= until)
-                told = is_told(store, kept.topic, load.run, kept.ids()) if load.run else [False] * len(kept)
-                columns = [
-                    pa.repeat(kept.topic, len(kept)),
-                    kept.timer_ids.cast(pa.string()),
-                    pa.array(kept.due, pa.int64()),
-                    pa.array(kept.expires, pa.int64(), mask=kept.expires < 0),
-                    kept.envelopes.cast(pa.binary()),
-                    pa.array(told, pa.bool_()),
-                ]
-                names = [*(part.split()[0] for part in COLD.split(", ")), "known"]
-                yield pa.RecordBatch.from_arrays(columns, names=names)
+        for group in _good(load, batches):
+            kept = group.where(group.due >= (load.until or 0))
+            told = is_told(store, kept.topic, load.run, kept.ids()) if load.run else [False] * len(kept)
+            columns = [
+                pa.repeat(kept.topic, len(kept)),
+                kept.timer_ids.cast(pa.string()),
+                pa.array(kept.due, pa.int64()),
+                pa.array(kept.expires, pa.int64(), mask=kept.expires < 0),
+                kept.envelopes.cast(pa.binary()),
+                pa.array(told, pa.bool_()),
+            ]
+            names = [*(part.split()[0] for part in COLD.split(", ")), "known"]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def sooner(rows: DataFrame, load: Load) -> DataFrame:
     """The timers that Redis has got (`topic, timer_id`) and of which the run has not told the cold store."""
-    return _plain(rows).mapInArrow(_arrow(partial(_sooner, load, False)), "topic string, timer_id string")
+    return _plain(rows).mapInArrow(_arrow(partial(_sooner, load)), "topic string, timer_id string")
+
+
+def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with load.reading.target.open() as store:
+        for group in _good(load, batches):
+            kept = group if load.until is None else group.where(group.due < load.until)
+            if load.run:
+                kept = kept.where(~np.array(is_told(store, kept.topic, load.run, kept.ids()), dtype=bool))
+            columns = [pa.repeat(kept.topic, len(kept)), kept.timer_ids.cast(pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, names=["topic", "timer_id"])
 
 
 def _tell(rows: DataFrame, load: Load) -> None:
-    """Note that the cold store was told of the timers that Redis has got."""
-    noted = _plain(rows).mapInArrow(_arrow(partial(_sooner, load, True)), "topic string, timer_id string")
+    """Note in the ledger that the cold store has these timers, or nothing any more that rested of them."""
+    noted = _plain(rows).mapInArrow(_arrow(partial(_note, load)), "topic string")
     noted.write.format("noop").mode("overwrite").save()
 
 
-def _sooner(load: Load, note: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    until = LATEST + 1 if load.until is None else load.until
+def _note(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
-        for rows in batches:
-            for group in check(rows, load.reading).good:
-                kept = group.where(group.due < until)
-                if note:
-                    note_told(store, kept.topic, load.run, kept.ids())
-                    continue
-                if load.run:
-                    told = np.array(is_told(store, kept.topic, load.run, kept.ids()), dtype=bool)
-                    kept = kept.where(~told)
-                columns = [pa.repeat(kept.topic, len(kept)), kept.timer_ids.cast(pa.string())]
-                yield pa.RecordBatch.from_arrays(columns, names=["topic", "timer_id"])
+        for group in _good(load, batches):
+            note_told(store, group.topic, load.run, group.ids())
+    yield from ()
+
+
+def _good(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
+    for rows in batches:
+        yield from check(rows, load.reading).good
 
 
 def _plain(rows: DataFrame) -> DataFrame:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from relay.core.errors import InvalidField
-from relay.core.instants import LATEST
 from relay.pipeline.columns import check
 from relay.pipeline.reading import Reading
 from relay.pipeline.wire import Group, pack, pack_texts
 from relay.store.bulk import BATCH, BulkStore
-from relay.store.inserting import Inserting, note_told
+from relay.store.inserting import Inserting
 from relay.store.pace import Pace
 
 
@@ -62,14 +61,11 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: Tally) -> Iterat
             if load.strict and checked.rejects.num_rows:
                 raise _refusal(checked.rejects)
             for group in checked.good:
-                later = group.due >= (LATEST + 1 if load.until is None else load.until)
-                now = group.where(~later)
+                now = group if load.until is None else group.where(group.due < load.until)
                 tally.later += len(group) - len(now)
                 tally.written += len(now)
                 if not load.dry and len(now):
                     put.put(now)
-                if not load.dry and len(now) < len(group):
-                    put.chilled(group.where(later))
             if checked.rejects.num_rows:
                 yield checked.rejects
         put.finish(tally)
@@ -95,9 +91,6 @@ class _Replaced:
             self._wait(end - start)
             self._store.write(batch.part(start, end))
 
-    def chilled(self, group: Group) -> None:
-        """Nobody remembers that these went to the cold store."""
-
     def finish(self, tally: Tally) -> None:
         self._store.flush()
 
@@ -111,8 +104,6 @@ class _Inserted:
     """Each timer of the run is inserted once."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
-        self._store = store
-        self._run = load.run
         self._inserting = Inserting(store, load.run, spare=load.spare)
         self._pace = Pace(store, load.max_rate) if load.max_rate else None
 
@@ -122,11 +113,6 @@ class _Inserted:
                 self._inserting.flush()
                 self._pace.turn(part.size)
             self._inserting.insert(group.topic, part)
-
-    def chilled(self, group: Group) -> None:
-        """The cold store has these; the run has decided on them."""
-        self._inserting.flush()
-        note_told(self._store, group.topic, self._run, group.ids())
 
     def finish(self, tally: Tally) -> None:
         """Of the rows that were to be written, those that the run did not insert now were skipped."""

@@ -231,7 +231,8 @@ def test_what_was_cancelled_in_the_cold_store_stays_so(
     spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
 ) -> None:
     """A repeated run stores nothing there again."""
-    assert divide(spark, world, divided, tmp_path) == {"cold": 1, "later": 1, "written": 1}
+    first = {"cold": 1, "later": 1, "written": 1, "superseded": 1}
+    assert divide(spark, world, divided, tmp_path) == first
     world.cancel("late")
     world.touch("soon")
     assert divide(spark, world, divided, tmp_path) == {"later": 1, "skipped_by_ledger": 2}
@@ -258,7 +259,8 @@ def test_a_run_that_was_killed_before_it_superseded(
     world.write([("soon", 6 * HOURS)])
     with pytest.raises(Killed):
         divide(spark, world, divided, tmp_path, superseding=lambda: die)
-    assert divide(spark, world, divided, tmp_path) == {"later": 1, "skipped_by_ledger": 2, "superseded": 1}
+    again = {"cold": 1, "later": 1, "skipped_by_ledger": 1, "superseded": 1}
+    assert divide(spark, world, divided, tmp_path) == again
     world.touch("soon")
     world.sweep(horizon=10 * HOURS)
     assert world.live() == {"late": 5 * HOURS}
