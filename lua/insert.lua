@@ -26,8 +26,13 @@ local bad = wrong_type()
 if bad then return bad end
 
 local scores, ids, envelopes = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
-local names = {}
-for n, id in ipairs(ids) do names[n] = #id > LONGEST and '\0' .. redis.sha1hex(id) or id end
+local names = ids
+for n, id in ipairs(ids) do
+  if #id > LONGEST then
+    if names == ids then names = { unpack(ids) } end
+    names[n] = '\0' .. redis.sha1hex(id)
+  end
+end
 local known = redis.call('SMISMEMBER', KEYS[4], unpack(names))
 local spare = ARGV[3] == 'spare'
 local found = (spare or JOURNAL) and redis.call('ZMSCORE', KEYS[1], unpack(ids))

@@ -16,7 +16,7 @@ OF_INSERT = {
     "the run's ledger not written": Break("insert", WRITTEN, ""),
     "the run's ledger written first": Break("insert", INSERTED, WRITTEN + INSERTED),
     "the run's ledger stays for ever": Break("insert", "redis.call('EXPIRE', KEYS[4], ARGV[2])\n", ""),
-    "long ids as they are": Break("insert", "#id > LONGEST and", "false and"),
+    "long ids as they are": Break("insert", "  if #id > LONGEST then\n", "  if false then\n"),
     "insert spares nothing": Break("insert", "if spare and found[n] then", "if false then"),
     "insert always spares": Break("insert", "local spare = ARGV[3] == 'spare'", "local spare = true"),
     "what was spared comes later": Break(

@@ -73,7 +73,7 @@ def test_rejects_are_corrected_and_loaded_as_they_are(
     assert run(source, valkey, rejects=rejects).counts["rejected"] == 2
 
     table = spark.read.parquet(rejects)
-    assert table.columns == REJECTS.names
+    assert table.columns == [*REJECTS.names, "run_id"]
     first, second = table.orderBy("timer_id").collect()
     assert (first.field, first.reason) == ("due_time", "is 'soon', which is no time")
     assert (second.field, second.reason) == ("expire_time", "is 'never', which is no time")
