@@ -152,7 +152,7 @@ def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
 def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:
     """A pass that writes nothing: how many rows there are, how many are refused, and why one of them is."""
     told, refused = _passed(
-        rows, replace(load, dry=True), COUNTS, example=sf.min(sf.concat_ws(": ", "field", "reason"))
+        rows, replace(load, dry=True), COUNTS, example=sf.min(sf.concat("field", sf.lit(": "), "reason"))
     )
     refused.write.format("noop").mode("overwrite").save()
     found = told.get
