@@ -12,9 +12,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
+from relay.pipeline import preview
 from relay.pipeline.columns import check
 from relay.pipeline.job import Bar, Summary
 from relay.pipeline.reading import PROVENANCE, REJECTS, Reading
+from relay.pipeline.session import configured
 from relay.pipeline.sources import Source, rows_of
 from relay.pipeline.target import Target
 from relay.pipeline.writing import Load, Tally, write
@@ -60,6 +62,11 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
 
     It may be run again: a timer is replaced by itself. Raises `InvalidField`, and what Spark raises.
     """
+    with configured(spark, job.source.conf):
+        return _run(spark, bar, job)
+
+
+def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     if job.horizon is not None and job.chill is None:
         raise InvalidField("cold", "is missing; with a horizon, name the cold store")
     reading = Reading(job.target, job.source.constants, make_ids=True)
@@ -67,6 +74,10 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     bar.step("looking at the rows")
     rows = rows_of(spark, job.source)
     summary = Summary("schedule", job.dry_run)
+    if job.dry_run:
+        summary.first = preview.first(rows, reading, preview.SHOWN)
+    elif bar.shown:
+        bar.say("".join(f"first row: {preview.sentence(each)}" for each in preview.first(rows, reading, 1)))
     if load.until is not None and job.chill is not None and not job.dry_run:
         bar.step("storing what is due later")
         summary.counts["cold"] = job.chill(later(rows, replace(load, strict=False)))
