@@ -143,7 +143,7 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         output.document(document)
         return
-    left_out = ("ok", "problems", "job", "dry_run")
+    left_out = ("ok", "problems", "job", "dry_run", "first")
     rows = [
         (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
         for key, value in document.items()
@@ -151,5 +151,11 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     ]
     done = "would do" if document["dry_run"] else "done" if document["ok"] else "failed"
     typer.echo(output.block([(document["job"], done), *rows]))
+    if "first" in document:
+        from relay.pipeline.preview import sentence
+
+        typer.echo("first rows:")
+        for found in document["first"]:
+            typer.echo(f"  {sentence(found)}")
     for problem in document["problems"]:
         typer.echo(f"relay: {output.safe(problem)}", err=True)

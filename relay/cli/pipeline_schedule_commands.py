@@ -11,7 +11,6 @@ from relay.cli.exits import BAD_INPUT, fail
 from relay.cli.options import Config, Json
 from relay.cli.pipeline_commands import (
     Conf,
-    DryRun,
     Master,
     MaxRate,
     Rejects,
@@ -41,8 +40,19 @@ def schedule(
     ] = None,
     read_options: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--read-option", metavar="NAME=VALUE", help="Of Spark's reader; may be repeated."),
+        typer.Option(
+            "--read-option",
+            metavar="NAME=VALUE",
+            help="Of Spark's reader; may be repeated. CSV: sep, quote, escape, nullValue, encoding.",
+        ),
     ] = None,
+    single_line: Annotated[
+        bool,
+        typer.Option(
+            "--single-line",
+            help="No value of the CSV files spans lines, so that several tasks can read one file.",
+        ),
+    ] = False,
     columns: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -98,7 +108,10 @@ def schedule(
         bool, typer.Option("--create-only", help="Leave timers alone that live in Redis.")
     ] = False,
     max_rate: MaxRate = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the first rows as timers, count all rows, and write nothing."),
+    ] = False,
     time_zone: TimeZone = None,
     master: Master = None,
     conf: Conf = None,
@@ -131,6 +144,7 @@ def schedule(
                 pairs("--map", columns),
                 {name: value for name, value in given.items() if value is not None},
                 due_unit,
+                single_line,
             ),
             max_rate=max_rate,
             rejects=rejects,

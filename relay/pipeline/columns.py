@@ -22,6 +22,7 @@ from relay.pipeline.reading import (
     PROVENANCE,
     RECORD,
     REJECTS,
+    TEXT,
     TOLD,
     Reading,
     read,
@@ -145,9 +146,12 @@ def _rejected(
 
 def _records(rows: pa.RecordBatch) -> pa.Array:
     """Texts as they came, anything else as JSON; without a record of theirs, the rows are it themselves."""
-    if RECORD in rows.schema.names:
-        record = rows.column(RECORD)
-        return documents.of(record) if pa.types.is_struct(record.type) else record
+    names = rows.schema.names
+    texts = _carried(rows, TEXT, pa.binary())
+    if RECORD in names:
+        return pc.coalesce(texts, documents.of(rows.column(RECORD)))
+    if TEXT in names:
+        return texts
     own = [name for name in rows.schema.names if name not in (*PROVENANCE, *TOLD)]
     return documents.of(rows.select(own).to_struct_array())
 

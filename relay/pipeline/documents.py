@@ -30,13 +30,24 @@ SPARK = {
 
 def of(column: pa.Array) -> pa.Array:
     """Each value's document; null for null."""
+    try:
+        values = column.to_pylist()
+    except (OverflowError, ValueError):  # a time beyond the years that Python has
+        column = column.cast(_times_as_text(column.type))
+        values = column.to_pylist()
     write = _writer(column.type)
-    return pa.array([None if each is None else write(each).encode() for each in _values(column)], pa.binary())
+    return pa.array([None if each is None else write(each).encode() for each in values], pa.binary())
 
 
-def _values(column: pa.Array) -> list[Any]:
-    found: list[Any] = column.to_pylist()
-    return found
+def _times_as_text(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        members = [kind.field(n) for n in range(kind.num_fields)]
+        return pa.struct([each.with_type(_times_as_text(each.type)) for each in members])
+    if pa.types.is_map(kind):
+        return pa.map_(_times_as_text(kind.key_type), _times_as_text(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_times_as_text(kind.value_type))
+    return pa.string() if pa.types.is_temporal(kind) else kind
 
 
 def _writer(kind: pa.DataType) -> _Writer:

@@ -28,7 +28,8 @@ GONE = (ConnectionError, Py4JNetworkError)
 @dataclass(slots=True)
 class Summary:
     """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure.
-    `warnings` are said on standard error only."""
+    `warnings` are said on standard error only. `first` has the first rows, as documents
+    (`relay.pipeline.preview`)."""
 
     job: str
     dry_run: bool = False
@@ -37,6 +38,7 @@ class Summary:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    first: list[dict[str, Any]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """As JSON, with names that stay."""
@@ -47,6 +49,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             **self.counts,
             **self.facts,
+            **({"first": self.first} if self.first else {}),
             "problems": self.problems,
         }
 
@@ -156,6 +159,17 @@ class Bar:
     def step(self, name: str) -> None:
         """What is done from now on."""
         self._step = name
+
+    @property
+    def shown(self) -> bool:
+        """Whether somebody may be looking."""
+        return self._out is not None
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the bar."""
+        if self._out:
+            self._out.write(f"\r\033[K{line}\n")
+            self._out.flush()
 
     def __enter__(self) -> Self:
         if self._out:

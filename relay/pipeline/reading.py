@@ -38,15 +38,16 @@ REJECTS = pa.schema(
     ]
 )
 """A row that is refused. The columns of a timer are what could be read, null where nothing could, and what
-the load's options add (topic, content type). `record` is the whole record: its text where the format is
-text and the record could not be split, else the row as JSON. `line` counts from 1. `field` is what is wrong,
+the load's options add (topic, content type). `record` is the whole record: its text where that is
+known (CSV, and lines that are no JSON), else the row as JSON. `line` counts from 1. `field` is what is wrong,
 `reason` why. A load of this table takes the columns of a timer and ignores the others, so that rows that were
 corrected in place can be loaded as they are."""
 
-RECORD, FILE, LINE, MALFORMED = "__record", "__file", "__line", "__malformed"
-"""Beside the columns of a timer, rows may carry where they come from: the whole record (its text, or a struct
-of its columns), its file, its line, and why it can't be split into columns (null: it can)."""
-PROVENANCE = (RECORD, FILE, LINE, MALFORMED)
+RECORD, TEXT, FILE, LINE, MALFORMED = "__record", "__text", "__file", "__line", "__malformed"
+"""Beside the columns of a timer, rows may carry where they come from: the whole record (a struct of its
+columns; its text, where that is known), its file, its line, and why it can't be split into columns (null: it
+can)."""
+PROVENANCE = (RECORD, TEXT, FILE, LINE, MALFORMED)
 TOLD = ("due_source", "expire_source")
 """What due and expire times were before they were made instants, as text."""
 

@@ -13,10 +13,12 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
+from relay.pipeline import preview
 from relay.pipeline.columns import check
 from relay.pipeline.job import Bar, Summary
 from relay.pipeline.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.runs import MaxRejects, checked, derived
+from relay.pipeline.session import configured
 from relay.pipeline.sources import Source, rows_of
 from relay.pipeline.target import Target
 from relay.pipeline.wire import Group
@@ -75,6 +77,11 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     It may be run again: what the same run has inserted before stays as it is. Raises `InvalidField`,
     `TooManyRejects`, and what Spark raises.
     """
+    with configured(spark, job.source.conf):
+        return _run(spark, bar, job)
+
+
+def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     if job.horizon is not None and job.chill is None:
         raise InvalidField("cold", "is missing; with a horizon, name the cold store")
     bar.step("looking at the rows")
@@ -95,9 +102,12 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
         bar.step("counting rejects")
         job.max_rejects.hold(*_first_look(rows, load))
     if job.dry_run:
+        summary.first = preview.first(rows, reading, preview.SHOWN)
         bar.step("counting")
         summary.counts.update(_load(rows, load, None))
         return summary
+    if bar.shown:
+        bar.say("".join(f"first row: {preview.sentence(each)}" for each in preview.first(rows, reading, 1)))
     _write(rows, load, bar, job, summary)
     return summary
 

@@ -84,6 +84,8 @@ class Inserting:
         answer: Any = checked(reply)
         if isinstance(answer[0], list):
             answer = answer[0]  # of a topic with a journal, and what that has lost
+        if answer[0] == b"UNHEARD":
+            answer = answer[2]  # Redis refused the wake hint; the timers are there
         self.done = Inserted(*(mine + theirs for mine, theirs in zip(self.done, answer, strict=True)))
 
 

@@ -192,7 +192,7 @@ def test_rejects_and_a_second_run(
         ("two", "is 'soon', which is no time"),
         ("four", "is missing, or no time"),
     }
-    with pytest.raises(job.JobFailed, match=r"due_time: is 'soon', which is no time \(row with due None"):
+    with pytest.raises(job.JobFailed, match=r"due_time: is 'soon', which is no time \(line 3 of file:"):
         run(source, valkey)
 
 
