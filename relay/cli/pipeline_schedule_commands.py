@@ -155,13 +155,14 @@ def schedule(
             dry_run=dry_run,
         )
     ahead = micros(horizon, "--horizon")
-    pairs("--conf", conf)
+    told = pairs("--conf", conf)
     with job_errors():
         preflight.check_options(master=master, time_zone=time_zone)
-        preflight.check_source(job.source, job.target)
+        preflight.check_source(job.source, job.target, told)
         preflight.check_folder("rejects", rejects)
         preflight.check_folder("cold", cold)
-        preflight.check_redis(found, topic)
+        if not dry_run:
+            preflight.check_redis(found, topic)
 
     def work(spark: Any, bar: Any) -> Any:
         if cold is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import glob
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -54,8 +55,9 @@ def check_options(*, master: str | None, time_zone: str | None) -> None:
         ) from None
 
 
-def check_source(source: Source, target: Target) -> None:
-    """Topic, unit and columns, and of files on this machine that they are there. Raises `InvalidField`."""
+def check_source(source: Source, target: Target, conf: Mapping[str, str]) -> None:
+    """Topic, unit and columns, and of files on this machine that they are there. `conf` is Spark's. Raises
+    `InvalidField`."""
     unknown = [name for name in source.columns if name not in COLUMNS]
     if unknown:
         raise InvalidField("map", f"{unknown[0]} is no column of a timer; there are {', '.join(COLUMNS)}")
@@ -64,7 +66,7 @@ def check_source(source: Source, target: Target) -> None:
     if source.unit is not None and source.unit not in UNITS:
         raise InvalidField("due_unit", f"is {source.unit!r}; give one of {', '.join(UNITS)}")
     kind = _format(source)
-    if kind == TABLE or urlsplit(source.place).scheme not in ("", "file"):
+    if kind == TABLE or not _is_here(source.place, conf):
         return
     files = _files(source.place) if kind in {*FORMATS.values(), "text"} else []
     names = _columns(files[0], kind, source.options) if files else None
@@ -112,6 +114,13 @@ def _format(source: Source) -> str:
     if source.format not in KNOWN and source.format.lower() not in FORMATS.values() and near:
         raise InvalidField("format", f"is {source.format!r}; did you mean {near[0]}?")
     return source.format
+
+
+def _is_here(place: str, conf: Mapping[str, str]) -> bool:
+    """Whether the path is on this machine: it says so, or says nothing and Hadoop has no other default."""
+    scheme = urlsplit(place).scheme
+    elsewhere = {"SPARK_ENV_LOADED", "HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys()
+    return scheme == "file" or not (scheme or elsewhere or "spark.hadoop.fs.defaultFS" in conf)
 
 
 def _local(place: str) -> Path:

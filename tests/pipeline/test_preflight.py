@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from relay.pipeline import preflight
 from tests.servers import free_port
 
 if TYPE_CHECKING:
@@ -142,3 +143,27 @@ def test_javas_stack_traces_go_to_a_file(
     assert line.startswith("relay: ")
     assert line.endswith(f" (Spark's log: {log})")
     assert "\tat org.apache.spark" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "conf", "environment", "here"),
+    [
+        ("/x/a.csv", {}, {}, True),
+        ("file:///x/a.csv", {}, {"SPARK_ENV_LOADED": "1"}, True),
+        ("s3a://x/a.csv", {}, {}, False),
+        ("/x/a.csv", {"spark.hadoop.fs.defaultFS": "hdfs://n"}, {}, False),
+        ("/x/a.csv", {}, {"SPARK_ENV_LOADED": "1"}, False),
+        ("/x/a.csv", {}, {"HADOOP_CONF_DIR": "/etc/hadoop"}, False),
+    ],
+)
+def test_a_path_of_another_file_system_is_left_to_spark(
+    place: str,
+    conf: dict[str, str],
+    environment: dict[str, str],
+    here: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What Hadoop's default file system is, only Spark knows for sure."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert preflight._is_here(place, conf) is here
