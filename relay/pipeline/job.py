@@ -92,6 +92,9 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
             with log:
                 summary = _run(name, work, running, log)
         except JobFailed as failure:
+            if log.path.stat().st_size == 0:  # under spark-submit, which has its own logs
+                log.path.unlink()
+                raise
             raise JobFailed(f"{failure} (Spark's log: {log.path})", failure.kind) from failure
         except (RelayError, NoJava):
             log.path.unlink()  # Spark has nothing to say to it
