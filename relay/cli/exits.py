@@ -14,6 +14,7 @@ FAILURE = 1
 BAD_INPUT = 2
 NOT_FOUND = 3
 UNAVAILABLE = 4
+TOO_MANY_REJECTS = 5
 
 TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 """How gRPC refuses a message: its size and the limit."""
@@ -21,7 +22,8 @@ TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
     "3 there is no such timer, dead letter, topic or journal; "
-    "4 the relay or its Redis can't be reached: try again."
+    "4 the relay or its Redis can't be reached: try again; "
+    "5 more rows were refused than --max-rejects allows, and nothing was written."
 )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from relay.cli.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail, settings_errors
+from relay.cli.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail, settings_errors
 from relay.cli.parse import length
 
 if TYPE_CHECKING:
@@ -101,25 +101,39 @@ def run_job(
     time_zone: str | None = None,
 ) -> None:
     """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to."""
+    with spark_installed():
+        from relay.pipeline import job
+    running = job.Running(master, pairs("--conf", conf), time_zone)
+    with job_errors():
+        summary = job.run(name, work, running)
+    show(summary.document(), as_json)
+    for warning in summary.warnings:
+        typer.echo(f"relay: {warning}", err=True)
+    raise typer.Exit(FAILURE if summary.problems else 0)
+
+
+@contextmanager
+def job_errors() -> Generator[None, None, None]:
+    """What a job raises ends the command with a sentence and a code."""
     from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 
     with spark_installed():
-        from relay.pipeline import job
         from relay.pipeline.java import NoJava
-    running = job.Running(master, pairs("--conf", conf), time_zone)
+        from relay.pipeline.job import JobFailed
+        from relay.pipeline.runs import TooManyRejects
     try:
-        summary = job.run(name, work, running)
-    except job.JobFailed as failure:
+        yield
+    except JobFailed as failure:
         wrong = failure.kind is InvalidField
         fail(str(failure), UNAVAILABLE if failure.unavailable else BAD_INPUT if wrong else FAILURE)
     except InvalidField as problem:
         fail(str(problem), BAD_INPUT)
+    except TooManyRejects as problem:
+        fail(str(problem), TOO_MANY_REJECTS)
     except StoreUnavailable as failure:
         fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
     except (RelayError, NoJava) as failure:
         fail(str(failure), FAILURE)
-    show(summary.document(), as_json)
-    raise typer.Exit(FAILURE if summary.problems else 0)
 
 
 def show(document: dict[str, Any], as_json: bool) -> None:
@@ -129,7 +143,7 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         output.document(document)
         return
-    left_out = ("ok", "problems", "job", "dry_run")
+    left_out = ("ok", "problems", "job", "dry_run", "first")
     rows = [
         (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
         for key, value in document.items()
@@ -137,5 +151,11 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     ]
     done = "would do" if document["dry_run"] else "done" if document["ok"] else "failed"
     typer.echo(output.block([(document["job"], done), *rows]))
+    if "first" in document:
+        from relay.pipeline.preview import sentence
+
+        typer.echo("first rows:")
+        for found in document["first"]:
+            typer.echo(f"  {sentence(found)}")
     for problem in document["problems"]:
         typer.echo(f"relay: {output.safe(problem)}", err=True)

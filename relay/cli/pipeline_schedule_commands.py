@@ -11,12 +11,12 @@ from relay.cli.exits import BAD_INPUT, fail
 from relay.cli.options import Config, Json
 from relay.cli.pipeline_commands import (
     Conf,
-    DryRun,
     Master,
     MaxRate,
     Rejects,
     TimeZone,
     group,
+    job_errors,
     micros,
     pairs,
     run_job,
@@ -40,8 +40,19 @@ def schedule(
     ] = None,
     read_options: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--read-option", metavar="NAME=VALUE", help="Of Spark's reader; may be repeated."),
+        typer.Option(
+            "--read-option",
+            metavar="NAME=VALUE",
+            help="Of Spark's reader; may be repeated. CSV: sep, quote, escape, nullValue, encoding.",
+        ),
     ] = None,
+    single_line: Annotated[
+        bool,
+        typer.Option(
+            "--single-line",
+            help="No value of the CSV files spans lines, so that several tasks can read one file.",
+        ),
+    ] = False,
     columns: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -68,8 +79,39 @@ def schedule(
         str, typer.Option("--horizon", help="With --cold: what is due so far ahead goes to Redis.")
     ] = "2h",
     rejects: Rejects = None,
+    max_rejects: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--max-rejects",
+            metavar="N|P%",
+            help="Write nothing and exit with 5 if more than N rows, or P percent of them, can't be timers. "
+            "The rows are read twice then: once to count, once to load.",
+        ),
+    ] = None,
+    run_id: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--run-id",
+            metavar="ID",
+            help="Name of this run. A timer that a run of this id has inserted is not inserted again for 7 "
+            "days. Default: a digest of the input's files, the mapping and the topic.",
+        ),
+    ] = None,
+    replace_all: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Insert every row: in place of what lives, and also if this run has inserted it before.",
+        ),
+    ] = False,
+    create_only: Annotated[
+        bool, typer.Option("--create-only", help="Leave timers alone that live in Redis.")
+    ] = False,
     max_rate: MaxRate = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the first rows as timers, count all rows, and write nothing."),
+    ] = False,
     time_zone: TimeZone = None,
     master: Master = None,
     conf: Conf = None,
@@ -78,32 +120,49 @@ def schedule(
 ) -> None:
     """Load timers from a table: Parquet, JSON, CSV, or whatever Spark reads.
 
-    Whatever lives under their ids is replaced. A row without timer_id gets one of its content, the same at
-    each run. Rows that can't be timers end the load, or go to --rejects.
+    A row replaces a timer with its id. A repeated run inserts nothing that it has inserted before: what was
+    delivered, cancelled or moved meanwhile stays so. A row without timer_id gets one made from its content,
+    the same at each run. Rows that can't be timers end the load, or go to --rejects.
     """
-    if due_unit not in (None, "s", "ms", "us"):
-        fail(f"--due-unit {due_unit}: give s, ms or us", BAD_INPUT)
+    if create_only and replace_all:
+        fail("--create-only: leave it out with --replace, which replaces what lives", BAD_INPUT)
+    if max_rejects is not None and rejects is None and not dry_run:
+        fail("--max-rejects: name a folder for refused rows with --rejects", BAD_INPUT)
     with spark_installed():
-        from relay.pipeline import schedule_job
+        from relay.pipeline import preflight, runs, schedule_job
         from relay.pipeline.sources import Source
         from relay.pipeline.target import Target
     given = {"topic": topic, "content_type": content_type}
-    job = schedule_job.Schedule(
-        target=Target.of(settings(config)),
-        source=Source(
-            source,
-            source_format,
-            pairs("--read-option", read_options),
-            pairs("--map", columns),
-            {name: value for name, value in given.items() if value is not None},
-            due_unit,
-        ),
-        max_rate=max_rate,
-        rejects=rejects,
-        dry_run=dry_run,
-    )
-
+    found = settings(config)
+    with job_errors():
+        job = schedule_job.Schedule(
+            target=Target.of(found),
+            source=Source(
+                source,
+                source_format,
+                pairs("--read-option", read_options),
+                pairs("--map", columns),
+                {name: value for name, value in given.items() if value is not None},
+                due_unit,
+                single_line,
+            ),
+            max_rate=max_rate,
+            rejects=rejects,
+            run_id=None if run_id is None else runs.checked(run_id),
+            replace=replace_all,
+            create_only=create_only,
+            max_rejects=None if max_rejects is None else runs.MaxRejects.of(max_rejects),
+            dry_run=dry_run,
+        )
     ahead = micros(horizon, "--horizon")
+    told = pairs("--conf", conf)
+    with job_errors():
+        preflight.check_options(master=master, time_zone=time_zone)
+        preflight.check_source(job.source, job.target, told)
+        preflight.check_folder("rejects", rejects)
+        preflight.check_folder("cold", cold)
+        if not dry_run:
+            preflight.check_redis(found, topic)
 
     def work(spark: Any, bar: Any) -> Any:
         if cold is None:

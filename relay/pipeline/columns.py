@@ -5,14 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.pipeline import envelopes, rules
-from relay.pipeline.reading import COLUMNS, REJECTS, Reading, read
+from relay.pipeline import documents, envelopes, rules
+from relay.pipeline.reading import (
+    COLUMNS,
+    FILE,
+    INSTANT,
+    LINE,
+    MALFORMED,
+    PROVENANCE,
+    RECORD,
+    REJECTS,
+    TEXT,
+    TOLD,
+    Reading,
+    read,
+)
 from relay.pipeline.rules import Topics
 from relay.pipeline.wire import Group
 
@@ -32,10 +46,11 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     """Sort out what can be a timer. Raises `InvalidField` where a column as such is of no use."""
     columns = read(rows, reading)
     bad: dict[int, str] = {}
+    _malformed(rows, bad)
+    _no_times(rows, columns, bad)
     topics = rules.topics(columns["topic"], reading, bad)
     due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
     expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
-    _say_what_it_was(rows, bad)
     rules.expiry(due, expires, bad)
     rules.content_types(columns["content_type"], bad)
     rules.headers(columns["headers"], bad)
@@ -59,7 +74,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         made = pa.array(_made(topics, due, stored, missing), pa.string())
         ids = pc.replace_with_mask(ids, pa.array(missing), made)
     groups = list(_by_topic(topics, ids, due, stored, expires))
-    return Checked(groups, _rejected(columns, bad), int(missing.sum()))
+    return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
 
 
 def _made(
@@ -68,13 +83,23 @@ def _made(
     return [made_id(topics.of(n), int(due[n]), stored[n].as_py()) for n in np.flatnonzero(missing).tolist()]
 
 
-def _say_what_it_was(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
-    """Of a due time that could not be read, where `due_source` has it."""
-    if "due_source" in rows.schema.names and bad:
-        told = rows.column("due_source")
-        for n, reason in bad.items():
-            if reason == rules.NO_TIME and told[n].is_valid:
-                bad[n] = f"due_time: is {told[n].as_py()[:100]!r}, which is no time"
+def _malformed(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
+    """Records that could not be split into columns, where the reader tells."""
+    if MALFORMED in rows.schema.names:
+        told = rows.column(MALFORMED)
+        for n in np.flatnonzero(told.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            bad[n] = f"record: {told[n].as_py()}"
+
+
+def _no_times(rows: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: dict[int, str]) -> None:
+    """Texts and numbers that are no time are null by now; `due_source` and `expire_source` have them."""
+    for name, source in (("due_time", "due_source"), ("expire_time", "expire_source")):
+        if source not in rows.schema.names:
+            continue
+        told = rows.column(source)
+        lost = pc.and_(columns[name].is_null(), pc.fill_null(pc.not_equal(told, ""), False))
+        for n in np.flatnonzero(lost.to_numpy(zero_copy_only=False)).tolist():
+            bad.setdefault(n, f"{name}: is {told[n].as_py()[:100]!r}, which is no time")
 
 
 def made_id(topic: str, due: int, stored: bytes) -> str:
@@ -98,10 +123,38 @@ def _by_topic(
             yield replace(everything.where(mine), topic=topic)
 
 
-def _rejected(columns: Mapping[str, pa.Array], bad: Mapping[int, str]) -> pa.RecordBatch:
+def _rejected(
+    rows: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: Mapping[int, str]
+) -> pa.RecordBatch:
     if not bad:
         return _NOTHING
-    rows = pa.array(sorted(bad), pa.int64())
-    parts = [columns[name].take(rows) for name in COLUMNS]
-    reasons = pa.array([bad[n] for n in sorted(bad)], pa.string())
-    return pa.RecordBatch.from_arrays([*parts, reasons], schema=REJECTS)
+    refused = sorted(bad)
+    where = pa.array(refused, pa.int64())
+    told = [bad[n].partition(": ") for n in refused]
+    source = rows.take(where)
+    parts = {
+        **{name: columns[name].take(where) for name in COLUMNS},
+        "record": _records(source),
+        "file": _carried(source, FILE, pa.string()),
+        "line": _carried(source, LINE, pa.int64()),
+        "field": pa.array([field for field, _, _ in told], pa.string()),
+        "reason": pa.array([problem for _, _, problem in told], pa.string()),
+        "rejected_at": pa.repeat(pa.scalar(datetime.now(UTC), INSTANT), len(refused)),
+    }
+    return pa.RecordBatch.from_arrays([parts[name] for name in REJECTS.names], schema=REJECTS)
+
+
+def _records(rows: pa.RecordBatch) -> pa.Array:
+    """Texts as they came, anything else as JSON; without a record of theirs, the rows are it themselves."""
+    names = rows.schema.names
+    texts = _carried(rows, TEXT, pa.binary())
+    if RECORD in names:
+        return pc.coalesce(texts, documents.of(rows.column(RECORD)))
+    if TEXT in names:
+        return texts
+    own = [name for name in rows.schema.names if name not in (*PROVENANCE, *TOLD)]
+    return documents.of(rows.select(own).to_struct_array())
+
+
+def _carried(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    return rows.column(name).cast(kind) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)

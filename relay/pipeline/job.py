@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from relay.core import errors
 from relay.core.errors import RelayError, StoreUnavailable
+from relay.pipeline.java import NoJava
+from relay.pipeline.java_log import JavaLog
 from relay.pipeline.session import session
 
 GONE = (ConnectionError, Py4JNetworkError)
@@ -25,14 +27,18 @@ GONE = (ConnectionError, Py4JNetworkError)
 
 @dataclass(slots=True)
 class Summary:
-    """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure."""
+    """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure.
+    `warnings` are said on standard error only. `first` has the first rows, as documents
+    (`relay.pipeline.preview`)."""
 
     job: str
     dry_run: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    first: list[dict[str, Any]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """As JSON, with names that stay."""
@@ -43,6 +49,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             **self.counts,
             **self.facts,
+            **({"first": self.first} if self.first else {}),
             "problems": self.problems,
         }
 
@@ -77,24 +84,44 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
     Raises `JobFailed` for what Spark or a worker says, and Relay's own errors as they are.
     """
     began = time.monotonic()
-    mine = SparkSession.getActiveSession() is None
-    spark = session(name, master=running.master, conf=running.conf)
+    if SparkSession.getActiveSession() is not None:
+        summary = _run(name, work, running)
+    else:
+        log = JavaLog(name)
+        try:
+            with log:
+                summary = _run(name, work, running, log)
+        except JobFailed as failure:
+            if log.path.stat().st_size == 0:  # under spark-submit, which has its own logs
+                log.path.unlink()
+                raise
+            raise JobFailed(f"{failure} (Spark's log: {log.path})", failure.kind) from failure
+        except (RelayError, NoJava):
+            log.path.unlink()  # Spark has nothing to say to it
+            raise
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def _run(
+    name: str, work: Callable[[SparkSession, Bar], Summary], running: Running, log: JavaLog | None = None
+) -> Summary:
+    """In the session that is there; with a `log`, in one of its own."""
+    spark = session(name, master=running.master, conf=running.conf, log=log)
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
         if running.time_zone:
             spark.conf.set("spark.sql.session.timeZone", running.time_zone)
         with Bar(spark, name, sys.stderr if running.bar else None) as bar:
-            summary = work(spark, bar)
+            return work(spark, bar)
     except (PySparkException, Py4JError, ConnectionError) as failure:
         raise translated(failure) from failure
     finally:
         with suppress(*GONE):  # what it died of has been said
-            if mine:
+            if log is not None:
                 spark.stop()
             elif before is not None:
                 spark.conf.set("spark.sql.session.timeZone", before)
-    summary.seconds = time.monotonic() - began
-    return summary
 
 
 _OURS = re.compile(r"^(?:.*\s)?relay\.core\.errors\.(\w+): (.*)$", re.MULTILINE)
@@ -135,6 +162,17 @@ class Bar:
     def step(self, name: str) -> None:
         """What is done from now on."""
         self._step = name
+
+    @property
+    def shown(self) -> bool:
+        """Whether somebody may be looking."""
+        return self._out is not None
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the bar."""
+        if self._out:
+            self._out.write(f"\r\033[K{line}\n")
+            self._out.flush()
 
     def __enter__(self) -> Self:
         if self._out:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.core.errors import InvalidField
-from relay.pipeline import envelopes
+from relay.pipeline import documents, envelopes
 from relay.pipeline.target import Target
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -28,8 +26,30 @@ COLUMNS = {
 }
 """What a timer may be made of; only a due time, and a topic from somewhere, have to be there."""
 
-REJECTS = pa.schema([*COLUMNS.items(), ("reason", pa.string())])
-"""A row that is refused: as it came, and why."""
+REJECTS = pa.schema(
+    [
+        *COLUMNS.items(),
+        ("record", pa.binary()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("field", pa.string()),
+        ("reason", pa.string()),
+        ("rejected_at", INSTANT),
+    ]
+)
+"""A row that is refused. The columns of a timer are what could be read, null where nothing could, and what
+the load's options add (topic, content type). `record` is the whole record: its text where that is
+known (CSV, and lines that are no JSON), else the row as JSON. `line` counts from 1. `field` is what is wrong,
+`reason` why. A load of this table takes the columns of a timer and ignores the others, so that rows that were
+corrected in place can be loaded as they are."""
+
+RECORD, TEXT, FILE, LINE, MALFORMED = "__record", "__text", "__file", "__line", "__malformed"
+"""Beside the columns of a timer, rows may carry where they come from: the whole record (a struct of its
+columns; its text, where that is known), its file, its line, and why it can't be split into columns (null: it
+can)."""
+PROVENANCE = (RECORD, TEXT, FILE, LINE, MALFORMED)
+TOLD = ("due_source", "expire_source")
+"""What due and expire times were before they were made instants, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +108,8 @@ def _payload(column: pa.Array) -> tuple[pa.Array, str | None]:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return column.cast(pa.binary()), "text/plain"
     if pa.types.is_nested(kind):
-        texts = [None if each is None else _json(each, kind) for each in column]
-        return pa.array(texts, pa.binary()), "application/json"
+        return documents.of(column), "application/json"
     raise InvalidField("payload", f"has the type {kind}; give bytes, text or a struct")
-
-
-def _json(value: Any, kind: pa.DataType) -> bytes:
-    found = value.as_py()
-    if found is None:
-        return b"null"
-    plain = dict(found) if pa.types.is_map(kind) else found
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=_text).encode()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _instant(column: pa.Array, name: str, zone: str | None) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Self
 
 import pyarrow as pa
@@ -48,6 +48,14 @@ def remove(names: Iterable[str]) -> None:
     for name in names:
         fs, path = pyarrow.fs.FileSystem.from_uri(name)
         fs.delete_file(path)
+
+
+def keep_only(folder: str, names: Collection[str]) -> None:
+    """Remove all files of a folder but these."""
+    fs, path = pyarrow.fs.FileSystem.from_uri(_url(folder))
+    for found in fs.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True)):
+        if f"{_url(folder)}/{found.base_name}" not in names:
+            fs.delete_file(found.path)
 
 
 def _url(folder: str) -> str:

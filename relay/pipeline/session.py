@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from relay.pipeline.java import java_home
+from relay.pipeline.java_log import JavaLog
 
 DRIVER_MEMORY = "512m"
 """Enough for a million timers: no job gathers rows in the driver."""
@@ -33,15 +34,22 @@ _DEFAULTS = {
 }
 
 
-def session(name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+def session(
+    name: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    log: JavaLog | None = None,
+) -> SparkSession:
     """The session of the job `name`: the one that runs already, else a new one.
 
-    `master` is Spark's; None is that of spark-submit, else `local[*]`. `conf` wins over our defaults. Raises
-    `NoJava`.
+    `master` is Spark's; None is that of spark-submit, else `local[*]`. `conf` wins over our defaults. `log`
+    takes what a JVM that is started here writes to standard error. Raises `NoJava`.
     """
     active = SparkSession.getActiveSession()
     if active is None:
-        active = _start(name, master, conf or {})
+        with log.inherited() if log else nullcontext():
+            active = _start(name, master, conf or {})
     for key, value in _ALWAYS.items():
         if key.startswith("spark.sql."):
             active.conf.set(key, value)

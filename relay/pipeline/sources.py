@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
 
 from relay.core.errors import InvalidField
-from relay.pipeline.reading import COLUMNS
+from relay.pipeline import csv_files, documents
+from relay.pipeline.reading import COLUMNS, FILE, LINE, MALFORMED, PROVENANCE, RECORD, REJECTS, TEXT
 
 FORMATS = {
     ".parquet": "parquet",
@@ -22,10 +24,11 @@ FORMATS = {
     ".csv": "csv",
     ".orc": "orc",
 }
+NO_JSON = "is no JSON object"
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds in a unit of numbers that are times."""
 
-TABLE = "table"
+TABLE, CSV, JSON = "table", "csv", "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,25 @@ class Source:
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
+    single_line: bool = False
+    """Of CSV: no value spans lines, so that Spark may cut large files."""
+
+    @property
+    def kind(self) -> str:
+        """The format, by its name or by that of the file. Raises `InvalidField`."""
+        kind = self.format or FORMATS.get(PurePosixPath(self.place.rstrip("/")).suffix.lower(), "")
+        if not kind:
+            raise InvalidField("format", f"can't be told from {self.place!r}; name one, such as parquet")
+        return kind
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """What Spark's SQL has to be told wherever rows of this source are used."""
+        return csv_files.WHOLE_FILES if self.kind == CSV and not self.single_line else {}
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """Columns of `COLUMNS`, as far as they are there; and `due_source`, what a due time was before that.
+    """Columns of `COLUMNS`, as far as they are there, with `TOLD` and `PROVENANCE`.
 
     Raises `InvalidField`.
     """
@@ -59,21 +77,71 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
             for name in COLUMNS
             if name in source.columns or name in there
         }
-        named = frame.select(*(column.alias(name) for name, column in chosen.items()))
+        named = frame.select(*(column.alias(name) for name, column in chosen.items()), *_provenance(frame))
     except (AnalysisException, ParseException) as failure:
         raise InvalidField("source", str(failure).partition("\n")[0]) from None
     _complete(named, source)
-    return named.select(*(each for name in chosen for each in _columns(named, name, source)))
+    carried = [named[name] for name in PROVENANCE if name in named.columns]
+    return named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
+
+
+def _provenance(frame: DataFrame) -> list[Column]:
+    """The whole record, so that a reject keeps it, and its file where there is one. A table of rejects has
+    them from the load that refused its rows."""
+    if set(REJECTS.names) <= set(frame.columns):
+        return [frame[name].alias(own) for name, own in (("record", TEXT), ("file", FILE), ("line", LINE))]
+    carried = [frame[name] for name in PROVENANCE if name in frame.columns]
+    if LINE in frame.columns:
+        return carried  # with the texts of all records
+    own = [each for each in frame.schema.fields if each.name not in PROVENANCE]
+    whole = sf.struct(*(_for_arrow(frame, each) for each in own)).alias(RECORD)
+    if FILE in frame.columns:
+        return [whole, *carried]
+    try:
+        file = sf.col("_metadata.file_path")
+        frame.select(file)
+    except AnalysisException:  # a view has no files
+        return [whole]
+    return [whole, file.alias(FILE)]
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _for_arrow(frame: DataFrame, each: t.StructField) -> Column:
+    """What Arrow has no type for goes as text."""
+    column = frame[_quoted(each.name)]
+    try:
+        to_arrow_type(each.dataType, timezone="UTC")
+        fits = "void" not in each.dataType.simpleString()  # its writer loses count of those in structs
+    except (PySparkException, ValueError):
+        fits = False
+    if not fits:
+        return column.cast("string").alias(each.name)
+    return column
 
 
 def _load(spark: SparkSession, source: Source) -> DataFrame:
-    kind = source.format or FORMATS.get(PurePosixPath(source.place.rstrip("/")).suffix.lower(), "")
-    if not kind:
-        raise InvalidField("format", f"can't be told from {source.place!r}; name one, such as parquet")
+    kind = source.kind
+    if source.single_line and kind != CSV:
+        raise InvalidField("single_line", f"is for CSV; leave it out for {kind}")
     if kind == TABLE:
         return spark.table(source.place)
-    defaults = {"header": "true"} if kind == "csv" else {}
-    return spark.read.format(kind).options(**{**defaults, **source.options}).load(source.place)
+    if kind == CSV:
+        return csv_files.rows_of_csv(spark, source.place, source.options, single_line=source.single_line)
+    defaults = {"columnNameOfCorruptRecord": MALFORMED} if kind == JSON else {}
+    frame = spark.read.format(kind).options(**{**defaults, **source.options}).load(source.place)
+    if kind == JSON and MALFORMED in frame.columns:
+        corrupt = sf.col(MALFORMED)
+        frame = frame.select(
+            *(sf.col(_quoted(name)) for name in frame.columns if name != MALFORMED),
+            sf.col("_metadata.file_path").alias(FILE),
+            corrupt.cast("binary").alias(TEXT),
+            sf.when(corrupt.isNotNull(), NO_JSON).alias(MALFORMED),
+        )
+    return frame
 
 
 def _complete(named: DataFrame, source: Source) -> None:
@@ -90,9 +158,10 @@ def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
         instant = _instant(column, kind, name, source.unit).alias(name)
         return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "due_source")]
     if name == "expire_time":
-        return [_instant(column, kind, name, source.unit).alias(name)]
+        instant = _instant(column, kind, name, source.unit).alias(name)
+        return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "expire_source")]
     if name == "payload" and isinstance(kind, (t.StructType, t.ArrayType, t.MapType)):
-        return [sf.to_json(column).cast("binary").alias(name), *_json_kind(named, source)]
+        return [sf.to_json(column, documents.SPARK).cast("binary").alias(name), *_json_kind(named, source)]
     if name == "content_type":
         implied = "payload" in named.columns and isinstance(
             named.schema["payload"].dataType, (t.StructType, t.ArrayType, t.MapType)

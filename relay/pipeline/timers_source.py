@@ -83,6 +83,7 @@ class TimersDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """As Spark asks for it. Raises `InvalidField`."""
         from relay.pipeline.reading import COLUMNS, Reading
+        from relay.pipeline.runs import checked
         from relay.pipeline.writing import Load
 
         if overwrite:
@@ -101,8 +102,11 @@ class TimersDataSource(DataSource):
             make_ids=flag(self.options, "make_ids", default=False),
             zone=self.options.get("time_zone"),
         )
-        rejects = self.options.get("rejects")
-        return TimersWriter(Load(reading, rate(self.options), strict=rejects is None), rejects)
+        rejects, run = self.options.get("rejects"), self.options.get("run_id", "")
+        if run:
+            rejects = rejects and f"{rejects.rstrip('/')}/run_id={checked(run)}"
+        load = Load(reading, run, max_rate=rate(self.options), strict=rejects is None)
+        return TimersWriter(load, rejects)
 
 
 # ------------------------------------------------------------------------------------------- reading
@@ -207,7 +211,8 @@ class Written(WriterCommitMessage):
 
 
 class TimersWriter(DataSourceArrowWriter):
-    """Writes without a guard: see `relay.store.bulk`. A task that is run again writes the same again."""
+    """Writes without a guard: see `relay.store.bulk`. A task that is run again writes the same again; in a
+    load with a run's id, it skips what it has inserted."""
 
     def __init__(self, load: Any, rejects: str | None) -> None:
         self._load = load
@@ -225,7 +230,13 @@ class TimersWriter(DataSourceArrowWriter):
         return Written(tally.written, tally.rejected, file.names)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done. Nothing is left to do: a timer is there when it is written."""
+        """All tasks are done, and a timer is there when it is written. The rejects of this run before go."""
+        from relay.pipeline.rejects import keep_only
+
+        if self._load.run and self._rejects is not None:
+            keep_only(
+                self._rejects, {name for each in messages if isinstance(each, Written) for name in each.files}
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A task failed: the rejects of the others go, the timers stay, and the load can be run again."""

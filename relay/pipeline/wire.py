@@ -51,6 +51,20 @@ class Group:
             () if max(expires, default=-1) < 0 else [None if each < 0 else each for each in expires],
         )
 
+    def ids(self) -> list[bytes]:
+        """The timer_ids, as Redis gets them."""
+        found: list[bytes] = self.timer_ids.cast(pa.binary()).to_pylist()
+        return found
+
+    def distinct(self) -> Group:
+        """Without rows whose id an earlier row has."""
+        if len(pc.unique(self.timer_ids)) == len(self):
+            return self
+        codes = self.timer_ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        first = np.zeros(len(self), dtype=bool)
+        first[np.unique(codes, return_index=True)[1]] = True
+        return self.where(first)
+
     def where(self, mask: np.ndarray[Any, Any]) -> Group:
         """Some of them."""
         if mask.all():
@@ -77,6 +91,27 @@ def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
         first = to_score(int(group.due[start:end].min()))
         yield Packed(
             end - start, timers.cut(start, end), named.cut(start, end), stored.cut(start, end), first
+        )
+        start = end
+
+
+def pack_texts(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
+    """A group as `lua/insert.lua` takes it, in batches as of `pack`; of rows with one id only the first."""
+    group = group.distinct()
+    scores, ids, envelopes = _texts(_scores(group.due)), _texts(group.timer_ids), _texts(group.envelopes)
+    ending = group.expires.tolist() if len(group) and int(group.expires.max()) >= 0 else []
+    start = 0
+    while start < len(group):
+        end = envelopes.end(start, min(start + most, len(group)), BATCH_BYTES)
+        yield PackedRows(
+            0,
+            end - start,
+            int(group.due[start]),
+            scores.cut(start, end),
+            ids.cut(start, end),
+            envelopes.cut(start, end),
+            "",
+            expiries_text([None if each < 0 else each for each in ending[start:end]]),
         )
         start = end
 

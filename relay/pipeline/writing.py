@@ -10,29 +10,37 @@ import pyarrow as pa
 from relay.core.errors import InvalidField
 from relay.pipeline.columns import check
 from relay.pipeline.reading import Reading
-from relay.pipeline.wire import Group, pack
+from relay.pipeline.wire import Group, pack, pack_texts
 from relay.store.bulk import BATCH, BulkStore
+from relay.store.inserting import Inserting
 from relay.store.pace import Pace
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many rows were written, refused, and left for later; and how many got an id of their content."""
+    """How many rows were written, refused, and left for later; how many got an id of their content; and how
+    many were skipped, since the run had inserted their timers before, or since these were alive."""
 
     written: int = 0
     rejected: int = 0
     later: int = 0
     made_ids: int = 0
+    skipped_by_ledger: int = 0
+    skipped_alive: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What to write: rows due before `until` (microseconds; None: all), at most `max_rate` timers a second.
 
-    `dry`: count, and leave Redis alone. `strict`: a row that is refused ends it.
+    `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare`
+    so is one that lives. Without it, each row replaces what lives. `dry`: count, and leave Redis alone.
+    `strict`: a row that is refused ends it.
     """
 
     reading: Reading
+    run: str = ""
+    spare: bool = False
     max_rate: float | None = None
     until: int | None = None
     dry: bool = False
@@ -45,7 +53,7 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: Tally) -> Iterat
     Raises `StoreError`, and `InvalidField` where a column is of no use, or for a row if the load is strict.
     """
     with load.reading.target.open() as store:
-        pace = Pace(store, load.max_rate) if load.max_rate else None
+        put = _Inserted(store, load) if load.run and not load.dry else _Replaced(store, load)
         for rows in batches:
             checked = check(rows, load.reading)
             tally.rejected += checked.rejects.num_rows
@@ -55,37 +63,73 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: Tally) -> Iterat
             for group in checked.good:
                 now = group if load.until is None else group.where(group.due < load.until)
                 tally.later += len(group) - len(now)
-                if not load.dry and len(now):
-                    _put(store, now, pace)
                 tally.written += len(now)
+                if not load.dry and len(now):
+                    put.put(now)
             if checked.rejects.num_rows:
                 yield checked.rejects
-        store.flush()
+        put.finish(tally)
 
 
-def _put(store: BulkStore, group: Group, pace: Pace | None) -> None:
-    most = pace.batch if pace else BATCH
-    if group.plain and store.packs(group.topic):
-        for part in pack(group, most):
-            _wait(store, pace, part.size)
-            store.write_packed(group.topic, part)
-        return
-    batch = group.batch()
-    for start in range(0, len(group), most):
-        end = min(start + most, len(group))
-        _wait(store, pace, end - start)
-        store.write(batch.part(start, end))
+class _Replaced:
+    """Rows replace whatever lives under their ids."""
+
+    def __init__(self, store: BulkStore, load: Load) -> None:
+        self._store = store
+        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+
+    def put(self, group: Group) -> None:
+        most = self._pace.batch if self._pace else BATCH
+        if group.plain and self._store.packs(group.topic):
+            for part in pack(group, most):
+                self._wait(part.size)
+                self._store.write_packed(group.topic, part)
+            return
+        batch = group.batch()
+        for start in range(0, len(group), most):
+            end = min(start + most, len(group))
+            self._wait(end - start)
+            self._store.write(batch.part(start, end))
+
+    def finish(self, tally: Tally) -> None:
+        self._store.flush()
+
+    def _wait(self, count: int) -> None:
+        if self._pace:
+            self._store.flush()
+            self._pace.turn(count)
 
 
-def _wait(store: BulkStore, pace: Pace | None, count: int) -> None:
-    if pace:
-        store.flush()
-        pace.turn(count)
+class _Inserted:
+    """Each timer of the run is inserted once."""
+
+    def __init__(self, store: BulkStore, load: Load) -> None:
+        self._inserting = Inserting(store, load.run, spare=load.spare)
+        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+
+    def put(self, group: Group) -> None:
+        for part in pack_texts(group, self._pace.batch if self._pace else BATCH):
+            if self._pace:
+                self._inserting.flush()
+                self._pace.turn(part.size)
+            self._inserting.insert(group.topic, part)
+
+    def finish(self, tally: Tally) -> None:
+        """Of the rows that were to be written, those that the run did not insert now were skipped."""
+        self._inserting.flush()
+        done = self._inserting.done
+        tally.skipped_alive = done.alive
+        tally.skipped_by_ledger = tally.written - done.inserted - done.alive
+        tally.written = done.inserted
 
 
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:
     """The first of them, by its id."""
     row = rejects.slice(0, 1).to_pylist()[0]
-    field, _, problem = row["reason"].partition(": ")
-    where = f"timer_id {row['timer_id']!r}" if row["timer_id"] is not None else f"due {row['due_time']}"
-    return InvalidField(field, f"{problem} (row with {where}; with rejects, such rows are put aside)")
+    if row["line"] is not None:
+        where = f"line {row['line']} of {row['file']}"
+    elif row["timer_id"] is not None:
+        where = f"row with timer_id {row['timer_id']!r}"
+    else:
+        where = f"row with due {row['due_time']}"
+    return InvalidField(row["field"], f"{row['reason']} ({where}; with rejects, such rows are put aside)")

@@ -17,6 +17,7 @@ def key_names(redis: RedisSettings) -> KeyNames:
         journal=redis.journal_key,
         marks=redis.marks_key,
         retiring=redis.retiring_key,
+        ledger=redis.ledger_key,
         ready=redis.ready_key,
         processing=redis.processing_key,
         taken=redis.taken_key,

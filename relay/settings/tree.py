@@ -113,6 +113,9 @@ class RedisSettings(Section):
         "",
         "Prefix of the keys by which the pipeline's writes to the cold store are fenced.",
     )
+    ledger_key: Prefix = field(
+        "timers_ledger", "", "Prefix of the keys that say which timers a load of the pipeline has inserted."
+    )
     ready_key: Prefix = field(
         "timers_ready", "", "Prefix of the ready lists, of topics that are dispatched to one."
     )
@@ -173,6 +176,7 @@ class RedisSettings(Section):
             journal_key=self.journal_key,
             marks_key=self.marks_key,
             retiring_key=self.retiring_key,
+            ledger_key=self.ledger_key,
             ready_key=self.ready_key,
             processing_key=self.processing_key,
             taken_key=self.taken_key,

@@ -192,7 +192,12 @@ class BulkStore:
 
     def packs(self, topic: str) -> bool:
         """Whether `write_packed` may be used: not where there is a journal. Raises `StoreError`."""
-        return not self._topic(topic).keep
+        return not self.keep(topic)
+
+    def keep(self, topic: str) -> int:
+        """How many changes the topic's journal keeps; 0 if it has none. The first call for a topic looks at
+        its keys and registers it. Raises `StoreError`."""
+        return self._topic(topic).keep
 
     def write_packed(self, topic: str, part: Packed) -> None:
         """As `write`, of a batch that somebody has packed."""

@@ -21,6 +21,7 @@ class KeyNames:
     journal: str = "timers_journal"
     marks: str = "timers_marks"
     retiring: str = "timers_retiring"
+    ledger: str = "timers_ledger"
     ready: str = "timers_ready"
     processing: str = "timers_processing"
     taken: str = "timers_taken"
@@ -52,6 +53,11 @@ class KeyNames:
     def retiring_of(self, topic: str) -> str:
         """Who may take timers out of Redis for a write to the cold store. Only the pipeline knows it."""
         return f"{self.retiring}:{self._tag(topic)}"
+
+    def ledger_of(self, topic: str, run: str) -> str:
+        """Which timers of the topic a load's run has inserted. A run's id has no colon, so that the runs of
+        two topics never share a key. Only the pipeline knows it."""
+        return f"{self.ledger}:{run}:{self._tag(topic)}"
 
     def of_list(self, topic: str) -> tuple[str, ...]:
         """The same with the keys of a topic with a ready list before the journal: the list, the processing

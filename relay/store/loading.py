@@ -149,8 +149,8 @@ def _texts(texts: Iterable[str | bytes]) -> bytes:
     return b"".join(part for text in raw for part in (text_head(len(text)), text))
 
 
-class _Call(NamedTuple):
-    """A call of `lua/load.lua`: what stands before and behind the batch's columns."""
+class Call(NamedTuple):
+    """A call of a script that takes a batch by columns: what stands before and behind these."""
 
     script: Script
     head: Sequence[Argument]
@@ -171,7 +171,7 @@ class Loading:
     def __init__(self, store: BulkStore) -> None:
         self._store = store
         self._kept: dict[str, int] = {}
-        self._under_way: deque[_Call] = deque()
+        self._under_way: deque[Call] = deque()
         self.done = Loaded()
         """What all batches came to whose replies have come."""
 
@@ -218,9 +218,9 @@ class Loading:
         channel, name = self._store.keys.channel(marks.topic), marks.name_of(rows.batch)
         head: list[Argument] = [len(keys), *keys, channel, marks.epoch, marks.plan, name]
         head += rows.versions, rows.expires
-        self._send(_Call(script, head, rows, last))
+        self._send(Call(script, head, rows, last))
 
-    def _send(self, call: _Call, *, known: bool = True) -> None:
+    def _send(self, call: Call, *, known: bool = True) -> None:
         self._store.line.send_packed(call.said(known=known), 1)
         self._under_way.append(call)
 

@@ -134,6 +134,7 @@ def test_exit_codes_are_those_of_the_command_line() -> None:
     from relay.cli import exits
 
     codes = {exits.OK, exits.FAILURE, exits.BAD_INPUT, exits.NOT_FOUND, exits.UNAVAILABLE}
+    codes.add(exits.TOO_MANY_REJECTS)
     table = pages.text("README.md").partition("| exit code | means |")[2].partition("\n\n")[0]
     assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == codes
 

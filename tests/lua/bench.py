@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
-from relay.store import envelope, loading, records, topics
+from relay.store import envelope, inserting, loading, records, topics
 from relay.store.bulk import BulkStore
 from relay.store.connect import connect
+from relay.store.inserting import Inserted, Inserting
 from relay.store.journal import JournalReader
 from relay.store.keys import KeyNames
 from relay.store.loading import Loaded, Loading, Marks, PackedRows, Rows
@@ -59,7 +60,7 @@ def replaced(text: str, old: str, new: str) -> str:
 
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    verbs = (*VERBS, *topics.VERBS, *loading.VERBS)
+    verbs = (*VERBS, *topics.VERBS, *loading.VERBS, inserting.VERB)
     names = (*verbs, "pace", *(f"{verb}+journal" for verb in verbs if verb not in READING))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
     for name in ("pause", "pause+journal"):
@@ -133,6 +134,7 @@ class Bench:
         self.unheard: list[str] = []
         self.marks = KeyNames().marks_of(topic)
         self.pace = f"{KeyNames().pace}:{topic}"
+        self.server = server
         self.raw = server.client()
         self.redis = connect(server.url, connections=4, timeout=5.0)
         self.texts = texts(*breaks)
@@ -189,6 +191,25 @@ class Bench:
         self.loading.load(marks, PackedRows.of(rows))
         self.loading.flush()
         return Loaded(*(new - old for new, old in zip(self.loading.done, before, strict=True)))
+
+    def insert(
+        self, *timer_ids: str, run: str = "r", due: int | None = None, spare: bool = False
+    ) -> Inserted:
+        """Insert them as one batch of a run; what became of them."""
+        due = self.now + SECOND if due is None else due
+        rows = Rows(0, timer_ids, [due] * len(timer_ids), [ENVELOPE] * len(timer_ids), [])
+        return self.insert_rows(rows, run=run, spare=spare)
+
+    def insert_rows(self, rows: Rows, *, run: str = "r", spare: bool = False) -> Inserted:
+        """The same for any rows."""
+        inserting = Inserting(self.bulk, run, spare=spare)
+        inserting.insert(self.topic, PackedRows.of(rows))
+        inserting.flush()
+        return inserting.done
+
+    def ledger(self, run: str = "r") -> str:
+        """The key of a run's ledger."""
+        return KeyNames().ledger_of(self.topic, run)
 
     def retire(self, *timer_ids: str, version: int = 20) -> int:
         """Retire them for a write of that version; how many lived."""

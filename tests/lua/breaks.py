@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.lua.bench import Break
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
+from tests.lua.breaks_insert import OF_INSERT
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_load import OF_LOAD
 
@@ -211,4 +212,13 @@ THE_KEYS = {
 }
 
 OF_FAILURE = {**THE_DEAD, **THE_TERMS, **THE_PEOPLE}
-BREAKS = {**THE_FENCE, **THE_TIME, **THE_COUNT, **THE_KEYS, **OF_FAILURE, **THE_JOURNAL, **OF_LOAD}
+BREAKS = {
+    **THE_FENCE,
+    **THE_TIME,
+    **THE_COUNT,
+    **THE_KEYS,
+    **OF_FAILURE,
+    **THE_JOURNAL,
+    **OF_LOAD,
+    **OF_INSERT,
+}

@@ -19,6 +19,7 @@ from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.bench import Bench, Break
 from tests.lua.breaks import BREAKS
+from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
 from tests.lua.killers_load import OF_LOAD
@@ -132,6 +133,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_FAILURE,
     **OF_JOURNAL,
     **OF_LOAD,
+    **OF_INSERT,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 DUE = 4_000_000_000 * SECOND
+COUNTS = dict.fromkeys(schedule_job.COUNTS, 0)
 THERE = "there are topic, timer_id, due_time, payload, headers, content_type, expire_time"
 MIDNIGHT = 3_786_912_000 * SECOND  # 2090-01-01
 
@@ -74,7 +76,7 @@ def test_an_export_of_celery(spark: SparkSession, valkey: RunningServer, topic: 
         constants={"topic": topic},
     )
     summary = run(source, valkey)
-    assert summary.counts == {"written": 2, "rejected": 0, "later": 0, "made_ids": 0}
+    assert summary.counts == COUNTS | {"written": 2}
     first, second = stored(valkey, topic).items()
     assert first[0] == "a-2"
     assert first[1][0] == MIDNIGHT
@@ -178,17 +180,19 @@ def test_rejects_and_a_second_run(
     export.write_text(f"due_time,payload\n{good},one\nsoon,two\n{good},three\n,four\n")
     source = Source(str(export), constants={"topic": topic})
     rejects = str(tmp_path / "rejects")
-    for _ in range(2):
+    refused = {"rejected": 2, "made_ids": 2}
+    for n in range(2):
         summary = run(source, valkey, rejects=rejects)
-        assert summary.counts == {"written": 2, "rejected": 2, "later": 0, "made_ids": 2}
-        assert summary.facts == {"rejects": rejects}
+        assert summary.counts == COUNTS | {"written": 2 - 2 * n, "skipped_by_ledger": 2 * n} | refused
+        run_id = summary.facts["run_id"]
+        assert summary.facts["rejects"] == f"{rejects}/run_id={run_id}"
     assert {content.payload for _, content in stored(valkey, topic).values()} == {b"one", b"three"}
     told = {(row.payload.decode(), row.reason) for row in spark.read.parquet(rejects).collect()}
     assert told == {
-        ("two", "due_time: is 'soon', which is no time"),
-        ("four", "due_time: is missing, or no time"),
+        ("two", "is 'soon', which is no time"),
+        ("four", "is missing, or no time"),
     }
-    with pytest.raises(job.JobFailed, match=r"due_time: is 'soon', which is no time \(row with due None"):
+    with pytest.raises(job.JobFailed, match=r"due_time: is 'soon', which is no time \(line 3 of file:"):
         run(source, valkey)
 
 
@@ -224,7 +228,7 @@ def test_beyond_the_horizon(spark: SparkSession, valkey: RunningServer, topic: s
     source = Source("some", "table", constants={"topic": topic})
     asked = {"horizon": 3600 * SECOND, "chill": chill, "rejects": str(tmp_path / "rejects")}
     summary = run(source, valkey, **asked)
-    assert summary.counts == {"cold": 1, "written": 1, "rejected": 1, "later": 1, "made_ids": 0}
+    assert summary.counts == COUNTS | {"cold": 1, "written": 1, "rejected": 1, "later": 1}
     assert set(stored(valkey, topic)) == {"soon"}
     (row,) = taken
     assert row.asDict() == {
@@ -253,6 +257,7 @@ def test_the_command(
     assert told.exit_code == 0, told.output
     summary = json.loads(told.stdout)
     assert summary.pop("seconds") > 0
+    assert re.fullmatch("run-[0-9a-f]{16}", summary.pop("run_id"))
     assert summary == {
         "job": "schedule",
         "ok": True,
@@ -261,6 +266,8 @@ def test_the_command(
         "rejected": 0,
         "later": 0,
         "made_ids": 0,
+        "skipped_by_ledger": 0,
+        "skipped_alive": 0,
         "problems": [],
     }
     assert stored(valkey, topic) == {"7": (DUE, envelope.Content(b"", {}, ""))}
@@ -269,7 +276,7 @@ def test_the_command(
     monkeypatch.setenv("RELAY_REDIS__URL", "redis://:geheim@127.0.0.1:1/0")
     away = CliRunner().invoke(app, command)
     assert away.exit_code == 4
-    assert "refused" in away.stderr
+    assert "nobody listens there" in away.stderr
     assert "geheim" not in away.output + away.stderr
 
 

@@ -178,9 +178,22 @@ def test_invalid_rows_are_put_aside(timers: Timers, tmp_path: Path) -> None:
     timers.write(frame, rejects=str(tmp_path / "rejects"), max_payload_bytes="32")
     assert [row["timer_id"] for row in timers.rows(timers.read())] == [name for name, *_ in good]
     found = timers.spark.read.parquet(str(tmp_path / "rejects")).collect()
-    assert {(row.timer_id, row.reason, row.payload and bytes(row.payload)) for row in found} == {
-        (name, reason, payload) for name, _, payload, reason in BAD
-    }
+    assert {
+        (row.timer_id, f"{row.field}: {row.reason}", row.payload and bytes(row.payload)) for row in found
+    } == {(name, reason, payload) for name, _, payload, reason in BAD}
+
+
+def test_a_run_with_an_id_writes_once(timers: Timers, tmp_path: Path) -> None:
+    """Repeated, it brings nothing back, and its rejects take the place of those before."""
+    frame = timers.spark.createDataFrame([("a", DUE, b""), ("b{", DUE, b"")], BAD_SCHEMA)
+    options = {"rejects": str(tmp_path / "rejects"), "run_id": "spring"}
+    timers.write(frame, **options)
+    with timers.server.client() as client:
+        client.zrem(f"timers_timeline:{timers.topic}", "a")
+    timers.write(frame, **options)
+    assert timers.rows(timers.read()) == []
+    rejected = timers.spark.read.parquet(options["rejects"]).select("run_id", "timer_id").collect()
+    assert [tuple(row) for row in rejected] == [("spring", "b{")]
 
 
 def test_without_a_place_for_rejects_the_first_ends_it(timers: Timers) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
-from relay.pipeline.wire import Group, pack, pack_rows
+from relay.pipeline.wire import Group, pack, pack_rows, pack_texts
 from relay.store.bulk import BATCH, BATCH_BYTES, Batch, Buffer, BulkStore, _scores
 from relay.store.keys import KeyNames
 from relay.store.loading import PackedRows, Rows
@@ -117,6 +117,27 @@ def test_staged_batches_are_as_packed_singly(
         assert _texts(part.envelopes) == list(envelopes)
         assert (part.size, part.first, *part[6:]) == (singly.size, due[0], *singly[6:])
     assert done == len(rows)
+
+
+@given(rows=TIMERS, most=st.integers(1, 4), expires=st.sampled_from([-1, LATEST - 5]))
+def test_a_runs_batches_say_what_the_store_would(
+    rows: list[tuple[str, int, bytes]], most: int, expires: int
+) -> None:
+    """Each timer once, with its first row; nothing else is lost."""
+    first: dict[str, tuple[str, int, bytes]] = {}
+    for row in rows:
+        first.setdefault(row[0], row)
+    kept, done = list(first.values()), 0
+    for part in pack_texts(group(rows, expires), most):
+        ids, due, envelopes = zip(*kept[done : done + part.size], strict=True)
+        done += part.size
+        ends = [expires] * part.size if expires >= 0 else [None] * part.size
+        singly = PackedRows.of(Rows(0, ids, due, envelopes, [], ends))
+        assert [float(text) for text in _texts(part.scores)] == [to_score(each) for each in due]
+        assert (bytes(part.timer_ids), bytes(part.envelopes)) == (singly.timer_ids, singly.envelopes)
+        assert (part.size, *part[6:]) == (singly.size, *singly[6:])
+        assert part.size == most or done == len(kept)
+    assert done == len(kept)
 
 
 def _texts(column: Buffer) -> list[bytes]:

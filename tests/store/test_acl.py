@@ -20,7 +20,9 @@ from relay.store.bulk import Batch, BulkStore
 from relay.store.connect import check_server, connect
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
+from relay.store.inserting import Inserting, is_told, note_told
 from relay.store.journal import JournalReader
+from relay.store.loading import PackedRows, Rows
 from relay.store.pace import Pace
 from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
@@ -308,7 +310,7 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
 
 
 def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
-    """What docs/pipeline.md says: a relay's rules, `+multi`, `+exec` and `+hstrlen`."""
+    """What docs/pipeline.md says beside a relay's rules: `+multi`, `+exec` and `+hstrlen`."""
     batch = Batch("t", ["a"], [LATER], [b"x"])
     with BulkStore(become(server, RULES)) as store:
         store.write(batch)
@@ -325,3 +327,21 @@ def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
             parts = cut(store, topic, 2, low=1, high=LATER + 2)
             pages = [page for part in parts for page in read(store, part, envelopes=True)]
             assert [page.timer_ids for page in pages] == [[b"a"]]
+
+
+@pytest.mark.parametrize("missing", [None, "~timers_ledger:*", "+smismember", "+expire"])
+def test_a_run_needs_its_ledger_besides(server: RunningServer, missing: str | None) -> None:
+    """What docs/pipeline.md says of a load that can be repeated, and nothing of it can be left out."""
+    rules = [rule for rule in ("~timers_ledger:*", "+smismember", "+expire") if rule != missing]
+    with BulkStore(become(server, [*RULES, *rules]), journals=JOURNALS) as store:
+        for topic in ("plain", "t"):
+            inserting = Inserting(store, "r", spare=True)
+            rows = PackedRows.of(Rows(0, ["a"], [LATER], [b"x"], [], [LATER + 1]))
+            inserting.insert(topic, rows)
+            if missing is None:
+                inserting.flush()
+                note_told(store, topic, "r", [b"a", b"b"])
+                assert is_told(store, topic, "r", [b"b", b"c"]) == [True, False]
+            else:
+                with pytest.raises(StoreRefused):
+                    inserting.flush()

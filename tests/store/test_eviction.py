@@ -18,6 +18,7 @@ from relay.core.timers import NewTimer
 from relay.store import envelope
 from relay.store.bulk import BulkStore
 from relay.store.connect import connect
+from relay.store.inserting import Inserting
 from relay.store.keys import KeyNames
 from relay.store.loading import Fenced, Loading, Marks, PackedRows, Rows
 from relay.store.pace import Pace
@@ -34,9 +35,9 @@ SECOND = 1_000_000
 LATER = 4_000_000_000_000_000
 N1 = b"relay-1-nonce-01"
 
-TIMED = {"timers_pause", "timers_topics:janitor", "timers_topics:pace", "timers_retiring"}
-"""The kinds of keys that may be given a time to live. None of them holds a timer, or what keeps one from
-coming back."""
+TIMED = {"timers_pause", "timers_topics:janitor", "timers_topics:pace", "timers_retiring", "timers_ledger"}
+"""The kinds of keys that may be given a time to live. None of them holds a timer. What keeps one from coming
+back has none either, but for the ledger of a load, whose owner may repeat it or not."""
 
 SETTING = re.compile(r"""['"](?:P?EXPIRE(?:AT)?|P?SETEX|GETEX|PX|EX|PXAT|EXAT)['"]""")
 """How a command says that a key is to have a time to live."""
@@ -101,6 +102,9 @@ async def everything(url: str) -> None:
         assert loading.retire("t", 2, "w", ["a", "b"]) == 2
         loading.has_retired("t", 2)
         assert loading.close("t", "1", "d")
+        inserting = Inserting(bulk, "run")
+        inserting.insert("t", rows("c"))
+        inserting.flush()
 
 
 def rows(*timer_ids: str, batch: int = 0) -> PackedRows:
@@ -130,7 +134,7 @@ def test_the_page_lists_them() -> None:
         r"These keys have a time to live.*?\n\n((?:\|.*\n)+)", PAGE.read_text(encoding="utf-8"), re.DOTALL
     )
     assert table
-    listed = set(re.findall(r"^\| `(.*?)(?::\{topic\}|:…)?` \|", table[1], re.MULTILINE))
+    listed = set(re.findall(r"^\| `(.*?)(?::\{run\})?(?::\{topic\}|:…)?` \|", table[1], re.MULTILINE))
     assert listed == TIMED | {"timers_topics:doctor"}
 
 
@@ -138,7 +142,7 @@ def test_nothing_else_sets_one() -> None:
     """Whoever writes such a command finds this test: the key belongs into `everything`, and on the page."""
     files = [*(ROOT / "lua").glob("*.lua"), *(ROOT / "relay").rglob("*.py")]
     setting = {file.name for file in files if SETTING.search(file.read_text(encoding="utf-8"))}
-    assert setting == {"pause.lua", "pace.lua", "loading.py", "topics.py"}
+    assert setting == {"insert.lua", "inserting.py", "pause.lua", "pace.lua", "loading.py", "topics.py"}
 
 
 async def test_an_eviction_spares_every_timer(redis_server: RunningServer, keyspace: Keyspace) -> None:
@@ -188,6 +192,15 @@ async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keys
         assert not await bench.topics.lock("janitor", ttl=60 * SECOND)
         bench.raw.delete(f"{names.topics}:janitor")
         assert await bench.topics.lock("janitor", ttl=60 * SECOND)
+        # A load's ledger, before the load is repeated.
+        inserting = Inserting(bench.bulk, "run")
+        for inserted in (1, 1, 2):
+            inserting.insert(bench.topic, rows("d"))
+            inserting.flush()
+            assert inserting.done.inserted == inserted
+            if inserting.done.known:
+                bench.raw.delete(names.ledger_of(bench.topic, "run"))
+        await bench.store.cancel(bench.topic, ["d"])
         # The time that loads have given away.
         assert [bench.turn(SECOND), bench.turn(SECOND)] == [0, SECOND]
         bench.raw.delete(bench.pace)

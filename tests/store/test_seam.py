@@ -62,5 +62,7 @@ def test_a_topics_keys() -> None:
         "timers_journal:orders",
     )
     assert KeyNames().channel("orders") == "timers_wake:orders"
+    assert KeyNames().ledger_of("orders", "r-1") == "timers_ledger:r-1:orders"
+    assert KeyNames(hash_tags=True).ledger_of("orders", "r-1") == "timers_ledger:r-1:{orders}"
     own = KeyNames(timeline="t", payloads="p", leases="l", dead="d", pause="s", journal="j", wake="w")
     assert (own.of("x"), own.channel("x")) == (("t:x", "p:x", "l:x", "d:x", "s:x", "j:x"), "w:x")

@@ -21,6 +21,7 @@ from relay.store.bulk import Batch, BulkStore, say_unheard
 from relay.store.connect import Connection, connect
 from relay.store.groups import RedisGroups
 from relay.store.hints import RedisHints
+from relay.store.inserting import Inserting
 from relay.store.loading import Loading, Marks, PackedRows, Rows
 from relay.store.redis import RedisStore
 from relay.store.topics import RedisTopics
@@ -166,6 +167,18 @@ async def load(limited: Limited) -> None:
     assert await limited.states() == {"a": "pending"}
 
 
+async def insert(limited: Limited) -> None:
+    """A batch of a load that can be repeated."""
+    with limited.bulk() as bulk:
+        inserting = Inserting(bulk, "run")
+        inserting.insert(
+            limited.topic, PackedRows.of(Rows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], []))
+        )
+        inserting.flush()
+        assert inserting.done == (1, 0, 0)
+    assert await limited.states() == {"a": "pending"}
+
+
 async def write(limited: Limited) -> None:
     """A load's batch: its hint is no script's, where the topic has no journal."""
     with limited.bulk() as bulk:
@@ -175,9 +188,9 @@ async def write(limited: Limited) -> None:
 
 
 VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
-    *(schedule, run, settle, resume, redrive, finish, revive, load, write),
+    *(schedule, run, settle, resume, redrive, finish, revive, load, insert, write),
 )
-SCRIPTS = {"schedule", "run", "settle", "pause", "redrive", "finish", "revive", "load"}
+SCRIPTS = {"schedule", "run", "settle", "pause", "redrive", "finish", "revive", "load", "insert"}
 """The scripts that `VERBS` run."""
 
 

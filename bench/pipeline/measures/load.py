@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from bench.harness.rows import Row
 from bench.pipeline import raw
@@ -18,7 +19,8 @@ from relay.pipeline.timers_source import TimersDataSource
 RAW = "ceiling: raw variadic pipelines"
 WRITE = "Spark, unguarded: write.format('timers'), the topic an option"
 BY_COLUMN = "Spark, unguarded: write.format('timers'), the topic a column"
-JOB = "Spark, unguarded: relay pipeline schedule"
+JOB = "Spark, unguarded: relay pipeline schedule --replace"
+ONCE = "Spark, each timer once a run: relay pipeline schedule"
 READ = "Spark: read.format('timers'), with content"
 SNAPSHOT = "relay pipeline snapshot, read back and compared"
 
@@ -39,8 +41,8 @@ def measure(world: World) -> Iterator[Row]:
     def write_by_column() -> None:
         timers.write.format("timers").options(**world.target.options()).mode("append").save()
 
-    def schedule() -> None:
-        asked = Schedule(world.target, Source(str(world.table()), "parquet"))
+    def schedule(*, replace: bool) -> None:
+        asked = Schedule(world.target, Source(str(world.table()), "parquet"), replace=replace)
         summary = job.run("schedule", lambda s, bar: schedule_job.run(s, bar, asked), job.Running(bar=False))
         assert summary.counts["written"] == count, summary
 
@@ -57,7 +59,8 @@ def measure(world: World) -> Iterator[Row]:
 
     timers.limit(10_000).write.format("timers").options(**options).mode("append").save()  # warm up
     ceilings = [_raw(world, held)]
-    writes = {WRITE: write, BY_COLUMN: write_by_column, JOB: schedule}
+    writes = {WRITE: write, BY_COLUMN: write_by_column}
+    writes |= {JOB: partial(schedule, replace=True), ONCE: partial(schedule, replace=False)}
     rates = {name: _rate(world, work, clear=True) for name, work in writes.items()}
     ceilings.append(_raw(world, held))
     yield Row("load", RAW, sum(ceilings) / 2, "timers/s")

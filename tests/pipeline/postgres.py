@@ -1,0 +1,78 @@
+"""A Postgres server of the test's own, on a Unix socket in a directory that goes with it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DEADLINE = 120.0
+"""Seconds for any of its commands: a slow machine is no reason to fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """Runs SQL by psql."""
+
+    tools: Path
+    folder: Path
+    user: str | None
+
+    def run(self, tool: str, *arguments: str, given: bytes = b"") -> bytes:
+        """What one of its programs prints."""
+        done = subprocess.run(
+            [str(self.tools / tool), *arguments],
+            input=given,
+            stdout=subprocess.PIPE,
+            user=self.user,
+            cwd=self.folder,
+            check=True,
+            timeout=DEADLINE,
+        )
+        return done.stdout
+
+    def sql(self, statement: str, given: bytes = b"") -> bytes:
+        """What a statement prints; `given` is what COPY FROM STDIN reads."""
+        where = ("-h", str(self.folder), "-U", "postgres", "-d", "postgres")
+        return self.run("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *where, "-c", statement, given=given)
+
+
+def text_format(values: list[str]) -> bytes:
+    """A column as COPY reads it in its text format."""
+    escapes = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+    return "".join(f"{n}\t{each.translate(escapes)}\n" for n, each in enumerate(values)).encode()
+
+
+@contextmanager
+def postgres() -> Iterator[Postgres]:
+    """Started and stopped; skips where none is installed. As root it runs as another user, since it refuses
+    to run as root."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("no Postgres is installed here; Debian's package postgresql has it")
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # a socket's path is short
+    user = None
+    if os.geteuid() == 0:
+        user = "nobody"
+        os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
+    server = Postgres(found[-1].parent, folder, user)
+    data = str(folder / "data")
+    try:
+        server.run("initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N")
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+        log = str(folder / "log")
+        server.run("pg_ctl", "-D", data, "-w", "-t", str(int(DEADLINE)), "-l", log, "-o", options, "start")
+        try:
+            yield server
+        finally:
+            server.run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,274 @@
+"""Running it again changes nothing that stands: a run's id, its ledger, its rejects."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relay.core.errors import InvalidField
+from relay.core.instants import SECOND
+from relay.pipeline import job, runs, schedule_job, sweep_job
+from relay.pipeline.runs import MaxRejects, TooManyRejects
+from relay.pipeline.schedule_job import Schedule
+from relay.pipeline.sources import Source
+from relay.pipeline.target import Target
+from relay.store.keys import KeyNames
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from relay.pipeline.job import Summary
+    from tests.keyspace import Keyspace
+    from tests.pipeline.cold_world import ColdWorld
+    from tests.servers import RunningServer
+
+DUE = 4_000_000_000 * SECOND
+THREE = "timer_id,due_time,payload\na,2090-01-01T00:00:00Z,1\nb,2090-01-01T00:00:01Z,2\nc,soon,3\n"
+
+
+@pytest.fixture
+def topic(keyspace: Keyspace) -> str:
+    return keyspace.topic()
+
+
+@pytest.fixture
+def source(topic: str, tmp_path: Path) -> Source:
+    """Two timers, and a row that is none."""
+    (tmp_path / "three.csv").write_text(THREE)
+    return Source(str(tmp_path / "three.csv"), constants={"topic": topic})
+
+
+def run(spark: SparkSession, source: Source, server: RunningServer, place: Path, **options: Any) -> Summary:
+    asked = Schedule(Target(server.url), source, **{"rejects": str(place / "rejects"), **options})
+    return job.run("schedule", lambda spark, bar: schedule_job.run(spark, bar, asked), job.Running())
+
+
+def told(summary: Summary) -> dict[str, int]:
+    """The counts that are not 0."""
+    return {name: count for name, count in summary.counts.items() if count}
+
+
+def names(server: RunningServer, topic: str) -> dict[str, float]:
+    with server.client() as client:
+        found: Any = client.zrange(KeyNames().of(topic)[0], 0, -1, withscores=True)
+    return {name.decode(): score for name, score in found}
+
+
+def end(server: RunningServer, topic: str, timer_id: str) -> None:
+    """As a foreign worker commits it."""
+    timeline, payloads, *_ = KeyNames().of(topic)
+    with server.client() as client:
+        assert client.zrem(timeline, timer_id)
+        client.hdel(payloads, timer_id)
+
+
+def test_a_second_run_inserts_nothing(
+    spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
+) -> None:
+    """What was delivered meanwhile stays away, what was moved stays where it is, and the summary says so. A
+    run with another id inserts all, and so does one that replaces."""
+    first = run(spark, source, valkey, tmp_path)
+    assert (told(first), first.warnings) == ({"written": 2, "rejected": 1}, [])
+    end(valkey, topic, "a")
+    with valkey.client() as client:
+        client.zadd(KeyNames().of(topic)[0], {"b": 5e9})
+    again = run(spark, source, valkey, tmp_path)
+    assert told(again) == {"skipped_by_ledger": 2, "rejected": 1}
+    assert again.facts == first.facts
+    (warning,) = again.warnings
+    assert warning.startswith(f"run {first.facts['run_id']} has inserted all 2 timers")
+    assert again.document()["ok"]
+    assert names(valkey, topic) == {"b": 5e9}
+    assert told(run(spark, source, valkey, tmp_path, run_id="other"))["written"] == 2
+    assert set(names(valkey, topic)) == {"a", "b"}
+    end(valkey, topic, "a")
+    assert told(run(spark, source, valkey, tmp_path, replace=True))["written"] == 2
+    assert set(names(valkey, topic)) == {"a", "b"}
+
+
+def test_only_what_does_not_live(
+    spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
+) -> None:
+    """`create_only` leaves a timer alone that lives, and does not bring it back when it has ended."""
+    with valkey.client() as client:
+        client.zadd(KeyNames().of(topic)[0], {"b": 5e9})
+    summary = run(spark, source, valkey, tmp_path, create_only=True)
+    assert told(summary) == {"written": 1, "skipped_alive": 1, "rejected": 1}
+    assert names(valkey, topic)["b"] == 5e9
+    end(valkey, topic, "b")
+    assert told(run(spark, source, valkey, tmp_path, create_only=True))["skipped_by_ledger"] == 2
+    assert set(names(valkey, topic)) == {"a"}
+
+
+def test_two_rows_of_one_timer(
+    spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
+) -> None:
+    """The one that is inserted first stays; the others are counted."""
+    with Path(source.place).open("a") as file:
+        file.write("a,2090-01-01T00:00:07Z,7\na,2090-01-01T00:00:08Z,8\n")
+    summary = run(spark, source, valkey, tmp_path)
+    assert told(summary) == {"written": 2, "skipped_by_ledger": 2, "rejected": 1}
+    assert names(valkey, topic)["a"] == 3_786_912_000.0
+
+
+def test_a_run_replaces_its_own_rejects(
+    spark: SparkSession, valkey: RunningServer, source: Source, tmp_path: Path
+) -> None:
+    """Those of another run stay, and all are read as one table."""
+    for run_id in ("one", "one", "two", "two"):
+        summary = run(spark, source, valkey, tmp_path, run_id=run_id)
+        assert summary.facts["rejects"] == f"{tmp_path}/rejects/run_id={run_id}"
+    rows = spark.read.parquet(str(tmp_path / "rejects")).select("run_id", "timer_id").collect()
+    assert sorted(map(tuple, rows)) == [("one", "c"), ("two", "c")]
+
+
+@pytest.mark.parametrize(("limit", "passes"), [("1", True), ("0", False), ("50%", True), ("33%", False)])
+def test_too_many_rejects(
+    spark: SparkSession,
+    valkey: RunningServer,
+    source: Source,
+    topic: str,
+    tmp_path: Path,
+    limit: str,
+    passes: bool,
+) -> None:
+    """The rows are counted first, and nothing is written where more are refused than may be."""
+    options = {"max_rejects": MaxRejects.of(limit)}
+    if passes:
+        assert told(run(spark, source, valkey, tmp_path, **options)) == {"written": 2, "rejected": 1}
+        return
+    with pytest.raises(TooManyRejects, match=r"1 of 3 rows .* allows 0; .*due_time: is 'soon'"):
+        run(spark, source, valkey, tmp_path, **options)
+    assert names(valkey, topic) == {}
+    assert not (tmp_path / "rejects").exists()
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "101%", "%", "1e3"])
+def test_a_limit_that_is_none(text: str) -> None:
+    """It is refused with its name."""
+    with pytest.raises(InvalidField, match=r"max_rejects: is .*give a number of rows"):
+        MaxRejects.of(text)
+
+
+@pytest.mark.parametrize("text", ["", "a:b", "a/b", ".a", "a" * 65, "ä"])
+def test_an_id_that_is_none(text: str) -> None:
+    """It could not stand in a key or in a folder's name."""
+    with pytest.raises(InvalidField, match=r"run_id: is .*letters, digits"):
+        runs.checked(text)
+
+
+def test_a_runs_id(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    """It is that of the content, the mapping and the time zone: a copy has the same one, and whatever changes
+    a row makes another."""
+    own = runs.derived(spark, source)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copyfile(source.place, copy / "three.csv")
+    assert runs.derived(spark, source) == own
+    assert runs.derived(spark, replace(source, place=str(copy / "three.csv"))) == own
+    assert runs.derived(spark, replace(source, place=str(copy / "*.csv"))) == own
+    others = [
+        replace(source, columns={"payload": "upper(payload)"}),
+        replace(source, constants={"topic": "other"}),
+        replace(source, options={"sep": ";"}),
+        replace(source, unit="s"),
+    ]
+    (copy / "three.csv").write_text(THREE.replace("b,", "B,"))
+    others.append(replace(source, place=str(copy / "three.csv")))
+    others.append(replace(source, place=str(copy)))
+    (copy / "four.csv").write_text(THREE)
+    others.append(replace(source, place=str(copy), format="csv"))
+    assert len({own, *(runs.derived(spark, each) for each in others)}) >= len(others)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        assert runs.derived(spark, source) != own
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+
+
+def test_a_source_without_files(spark: SparkSession) -> None:
+    """A view has no content to compare: each run is its own."""
+    spark.sql("select 1 as due_time").createOrReplaceTempView("no_files")
+    source = Source("no_files", "table")
+    assert runs.derived(spark, source) != runs.derived(spark, source)
+
+
+def test_files_of_another_file_system(spark: SparkSession, source: Source) -> None:
+    """Sizes and the times of their last changes count where there is no ETag: nothing is read."""
+    found = runs._told(spark, [f"file://{source.place}"])
+    ((size, changed),) = found.values()
+    assert (size, len(changed)) == (str(len(THREE)), 13)
+
+
+# ------------------------------------------------------------------------------ beside a cold store
+
+
+HOURS = 3600 * SECOND
+
+
+@pytest.fixture
+def divided(world: ColdWorld, tmp_path: Path) -> Source:
+    """A timer that goes to Redis, and one that goes to the cold store."""
+    file = tmp_path / "divided.csv"
+    file.write_text(f"timer_id,due_time\nsoon,{world.at + HOURS}\nlate,{world.at + 5 * HOURS}\n")
+    return Source(str(file), constants={"topic": world.topic}, unit="us")
+
+
+def divide(
+    spark: SparkSession, world: ColdWorld, source: Source, place: Path, *, hours: int = 2, **options: Any
+) -> dict[str, int]:
+    """Load it with a horizon; the counts that are not 0."""
+    ways = sweep_job.ways(spark, world.target, str(world.path), hours * HOURS)
+    return told(run(spark, source, world.server, place, **{**ways, **options}))
+
+
+def test_what_was_cancelled_in_the_cold_store_stays_so(
+    spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
+) -> None:
+    """A repeated run stores nothing there again."""
+    first = {"cold": 1, "later": 1, "written": 1, "superseded": 1}
+    assert divide(spark, world, divided, tmp_path) == first
+    world.cancel("late")
+    world.touch("soon")
+    assert divide(spark, world, divided, tmp_path) == {"later": 1, "skipped_by_ledger": 2}
+    world.sweep(horizon=10 * HOURS)
+    assert world.live() == {}
+
+
+def test_what_rests_is_not_superseded_by_a_repeated_run(
+    spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
+) -> None:
+    """Neither a timer that was moved to the cold store since, nor one that the run itself has stored there
+    and that is within the horizon by now."""
+    divide(spark, world, divided, tmp_path)
+    world.write([("soon", 6 * HOURS)])
+    assert divide(spark, world, divided, tmp_path, hours=10) == {"skipped_by_ledger": 2}
+    world.sweep(horizon=10 * HOURS)
+    assert world.live() == {"soon": 6 * HOURS, "late": 5 * HOURS}
+
+
+def test_a_run_that_was_killed_before_it_superseded(
+    spark: SparkSession, world: ColdWorld, divided: Source, tmp_path: Path
+) -> None:
+    """Repeated, it does so: what rested of the timer before does not come."""
+    world.write([("soon", 6 * HOURS)])
+    with pytest.raises(Killed):
+        divide(spark, world, divided, tmp_path, superseding=lambda: die)
+    again = {"cold": 1, "later": 1, "skipped_by_ledger": 1, "superseded": 1}
+    assert divide(spark, world, divided, tmp_path) == again
+    world.touch("soon")
+    world.sweep(horizon=10 * HOURS)
+    assert world.live() == {"late": 5 * HOURS}
+
+
+class Killed(Exception):
+    """What a run dies of here."""
+
+
+def die(*_: object) -> int:
+    raise Killed
