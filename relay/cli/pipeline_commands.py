@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
@@ -99,14 +99,22 @@ def run_job(
     master: str | None = None,
     conf: list[str] | None = None,
     time_zone: str | None = None,
+    read: Mapping[str, str | None] | None = None,
+    written: Mapping[str, str | None] | None = None,
+    dry_run: bool = False,
 ) -> None:
-    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to."""
+    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to.
+
+    `read` and `written` are paths by the names of their options, which a cluster's workers must see too.
+    """
     from relay.core.errors import InvalidField, RelayError, StoreUnavailable
 
     with spark_installed():
         from relay.pipeline import job
+        from relay.pipeline.cluster import Paths
         from relay.pipeline.java import NoJava
-    running = job.Running(master, pairs("--conf", conf), time_zone)
+    paths = Paths.of(read=read or {}, written=written or {}, dry_run=dry_run)
+    running = job.Running(master, pairs("--conf", conf), time_zone, paths=paths)
     try:
         summary = job.run(name, work, running)
     except job.JobFailed as failure:
