@@ -246,6 +246,15 @@ def test_standalone_has_no_cluster_mode_for_python(cluster: Cluster) -> None:
     )
 
 
+def test_spark_submit_exits_with_the_jobs_code(cluster: Cluster) -> None:
+    asked = ("schedule", "timers.csv", "--due-unit", "years")
+    ran = cluster.submit(str(on_a_cluster.MAIN_FILE), *asked, PYSPARK_PYTHON=sys.executable)
+    assert ran.returncode == 2
+    assert (
+        "relay: --due-unit years: give s, ms or us" in ran.stdout.splitlines()
+    )  # it makes one of both streams
+
+
 def test_a_driver_without_relay_says_what_to_do(bare_python: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [bare_python, on_a_cluster.MAIN_FILE, "cold"],
