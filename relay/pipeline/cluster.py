@@ -100,7 +100,10 @@ def _read(spark: SparkSession, name: str, path: str) -> Iterator[Look]:
         if found.is_file():
             yield name, str(found), ((str(found), found.stat().st_size),)
         elif found.is_dir():
-            entries = tuple((str(entry), -1) for entry in sorted(found.iterdir())[:FIRST])
+            try:
+                entries = tuple((str(entry), -1) for entry in sorted(found.iterdir())[:FIRST])
+            except OSError as failure:
+                raise InvalidField(name, f"{found} can't be read: {failure.strerror}") from None
             yield name, str(found), entries or ((str(found), -1),)
 
 
