@@ -9,6 +9,7 @@ WORKDIR /source
 COPY pyproject.toml constraints.txt LICENSE README.md ./
 COPY relay relay
 COPY lua lua
+COPY deploy/spark deploy/spark
 RUN python3 -m pip wheel --no-cache-dir --disable-pip-version-check \
       --constraint constraints.txt --wheel-dir /wheels '.[daemon]'
 
@@ -51,6 +52,7 @@ LABEL org.opencontainers.image.title="relay-pipeline" \
       org.opencontainers.image.created="${CREATED}"
 COPY --from=pipeline-install /opt/relay /opt/relay
 COPY --from=pipeline-install /opt/java /opt/java
+COPY deploy/spark/entrypoint.sh /opt/entrypoint.sh
 # Java asks the system for the user's name, and Hadoop fails where there is none.
 RUN ln -s /opt/relay/lib/python3.*/site-packages/pyspark /opt/spark \
  && echo 'relay:x:65532:65532:relay:/tmp:/usr/sbin/nologin' >> /etc/passwd \
@@ -63,8 +65,9 @@ ENV PATH=/opt/relay/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 65532:65532
-# What follows `relay`: the chart's CronJobs say `pipeline sweep …`. spark-submit is /opt/spark/bin/spark-submit.
-ENTRYPOINT ["/opt/relay/bin/relay"]
+# What follows `relay`: the chart's CronJobs say `pipeline sweep …`. Or `driver` and `executor`, from Spark on Kubernetes.
+# spark-submit is /opt/spark/bin/spark-submit, and its main file /opt/relay/bin/relay-pipeline.py.
+ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["pipeline", "--help"]
 
 # ------------------------------------------------------------------- relay: the image

@@ -101,6 +101,15 @@ def audit(
         return summary
 
     try:
-        run_job("audit", work, as_json=as_json, master=master, conf=conf)
+        run_job(
+            "audit",
+            work,
+            as_json=as_json,
+            master=master,
+            conf=conf,
+            read={"--lake": lake, "--snapshot": snapshot, "--cold": cold, "--payloads": payloads},
+            written={"--out": out, "--lost": lost},
+            dry_run=dry_run,
+        )
     except typer.Exit as done:
         raise typer.Exit(done.exit_code or code) from None

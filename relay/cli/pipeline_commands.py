@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
@@ -99,11 +99,19 @@ def run_job(
     master: str | None = None,
     conf: list[str] | None = None,
     time_zone: str | None = None,
+    read: Mapping[str, str | None] | None = None,
+    written: Mapping[str, str | None] | None = None,
+    dry_run: bool = False,
 ) -> None:
-    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to."""
+    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to.
+
+    `read` and `written` are paths by the names of their options, which a cluster's workers must see too.
+    """
     with spark_installed():
         from relay.pipeline import job
-    running = job.Running(master, pairs("--conf", conf), time_zone)
+        from relay.pipeline.cluster import Paths
+    paths = Paths.of(read=read or {}, written=written or {}, dry_run=dry_run)
+    running = job.Running(master, pairs("--conf", conf), time_zone, paths=paths)
     with job_errors():
         summary = job.run(name, work, running)
     show(summary.document(), as_json)

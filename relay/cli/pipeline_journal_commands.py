@@ -111,4 +111,13 @@ def journal(
             signal.signal(signal.SIGINT, end)  # Spark has taken it meanwhile
         return journal_job.run(spark, bar, job, stop)
 
-    run_job("journal", work, as_json=as_json, master=master, conf=conf)
+    run_job(
+        "journal",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        read={f"--file {file}": str(file) for file in files or ()},
+        written={"--lake": lake, "--checkpoint": checkpoint},
+        dry_run=dry_run,
+    )

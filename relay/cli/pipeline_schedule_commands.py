@@ -171,4 +171,14 @@ def schedule(
 
         return schedule_job.run(spark, bar, replace(job, **sweep_job.ways(spark, job.target, cold, ahead)))
 
-    run_job("schedule", work, as_json=as_json, master=master, conf=conf, time_zone=time_zone)
+    run_job(
+        "schedule",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        time_zone=time_zone,
+        read={"SOURCE": None if source_format == "table" else source},
+        written={"--rejects": rejects, "--cold": cold},
+        dry_run=dry_run,
+    )

@@ -38,4 +38,6 @@ def snapshot(
     def work(spark: Any, bar: Any) -> Any:
         return snapshot_job.run(spark, bar, job)
 
-    run_job("snapshot", work, as_json=as_json, master=master, conf=conf)
+    run_job(
+        "snapshot", work, as_json=as_json, master=master, conf=conf, written={"OUT": out}, dry_run=dry_run
+    )

@@ -80,7 +80,9 @@ def sweep(
     def work(spark: Any, bar: Any) -> Any:
         return sweep_job.sweep(spark, bar, job)
 
-    run_job("sweep", work, as_json=as_json, master=master, conf=conf)
+    run_job(
+        "sweep", work, as_json=as_json, master=master, conf=conf, written={"--cold": cold}, dry_run=dry_run
+    )
 
 
 @group.command()
@@ -124,7 +126,15 @@ def cancel(
             timers = sweep_job.listed(spark, source, source_format, topic)
         return sweep_job.cancel(spark, bar, target, cold, timers)
 
-    run_job("cancel", work, as_json=as_json, master=master, conf=conf)
+    run_job(
+        "cancel",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        read={"--from": None if source_format == "table" else source},
+        written={"--cold": cold},
+    )
 
 
 @group.command(name="cold")
@@ -150,7 +160,15 @@ def cold_status(
             sweep_job.for_people(summary)
         return summary
 
-    run_job("cold", work, as_json=as_json, master=master, conf=conf)
+    run_job(
+        "cold",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        written={"--cold": cold},
+        dry_run=compact is None,
+    )
 
 
 @group.command()
@@ -192,4 +210,13 @@ def restore(
     def work(spark: Any, bar: Any) -> Any:
         return restore_job.run(spark, bar, job)
 
-    run_job("restore", work, as_json=as_json, master=master, conf=conf)
+    run_job(
+        "restore",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        read={"SNAPSHOT": snapshot},
+        written={"--work": work_folder or snapshot},
+        dry_run=dry_run,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
-from pathlib import Path
+from importlib.resources import files
 from string import Template
 from typing import Any
 
@@ -40,9 +40,13 @@ class Page:
     notes: Sequence[str] = field(default=())
 
 
+def template() -> Template:
+    """The page around what `render` fills in; a driver may have it in an archive."""
+    return Template((files("relay.pipeline") / "audit_page.html").read_text(encoding="utf-8"))
+
+
 def render(page: Page, per_decade: int) -> str:
     """The whole page."""
-    template = Template(Path(__file__).with_name("audit_page.html").read_text(encoding="utf-8"))
     sections = [
         _head(page),
         _tiles(page),
@@ -64,7 +68,7 @@ def render(page: Page, per_decade: int) -> str:
         _gaps(page),
     ]
     foot = "Made by relay pipeline audit. Times are UTC, by the clock of Redis. See docs/pipeline-audit.md."
-    return template.substitute(title="Journal audit", body="\n".join(sections), footer=escape(foot))
+    return template().substitute(title="Journal audit", body="\n".join(sections), footer=escape(foot))
 
 
 def _head(page: Page) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from relay.core import errors
 from relay.core.errors import RelayError, StoreUnavailable
+from relay.pipeline.cluster import NO_PATHS, Paths, check_workers
 from relay.pipeline.java import NoJava
 from relay.pipeline.java_log import JavaLog
 from relay.pipeline.session import session
@@ -56,12 +57,16 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a job runs: Spark's master and configuration, the session's time zone; None: Spark's own."""
+    """How a job runs: Spark's master and configuration, the session's time zone; None: Spark's own.
+
+    The workers of a cluster must see `paths` as the driver does.
+    """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     time_zone: str | None = None
     bar: bool = True
+    paths: Paths = NO_PATHS
 
 
 class JobFailed(RelayError):
@@ -81,7 +86,8 @@ class JobFailed(RelayError):
 def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Running) -> Summary:
     """Run `work` in a session: the one that is there, else one of its own, which ends with it.
 
-    Raises `JobFailed` for what Spark or a worker says, and Relay's own errors as they are.
+    Raises `JobFailed` for what Spark or a worker says, and Relay's own errors as they are; before the first
+    row `UnfitWorkers`, and `InvalidField` for a path that a worker does not see.
     """
     began = time.monotonic()
     if SparkSession.getActiveSession() is not None:
@@ -112,6 +118,7 @@ def _run(
     try:
         if running.time_zone:
             spark.conf.set("spark.sql.session.timeZone", running.time_zone)
+        check_workers(spark, running.paths)
         with Bar(spark, name, sys.stderr if running.bar else None) as bar:
             return work(spark, bar)
     except (PySparkException, Py4JError, ConnectionError) as failure:

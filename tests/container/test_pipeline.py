@@ -56,7 +56,7 @@ def test_spark_runs_in_it_as_nobody_s_user(podman: Podman, image: str, scratch: 
 
 def test_the_command_line_is_its_entry_point(podman: Podman, image: str, scratch: Path) -> None:
     config = podman.inspect(image)["Config"]
-    assert (config["User"], config["Entrypoint"]) == ("65532:65532", ["/opt/relay/bin/relay"])
+    assert (config["User"], config["Entrypoint"]) == ("65532:65532", ["/opt/entrypoint.sh"])
     told = podman.run("run", "--rm", *RESTRICTED, f"--volume={scratch}:/tmp", image)
     assert "relay pipeline" in told
 
@@ -64,6 +64,28 @@ def test_the_command_line_is_its_entry_point(podman: Podman, image: str, scratch
 def test_spark_submit_is_there_for_clusters(podman: Podman, image: str, scratch: Path) -> None:
     told = inside(podman, image, scratch, "/opt/spark/bin/spark-submit", "--version")
     assert "version 4." in told
+
+
+def test_spark_submit_runs_the_main_file(podman: Podman, image: str, scratch: Path) -> None:
+    """As a driver that a person starts, and as one that Spark on Kubernetes starts by the entry point."""
+    main_file = "/opt/relay/bin/relay-pipeline.py"
+    conf = ("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1")
+    asked = ("--master", "local[1]", *conf)
+    command = ("cold", "--cold", "/tmp/cold", "--json")
+    told = inside(podman, image, scratch, "/opt/spark/bin/spark-submit", *asked, main_file, *command)
+    assert json.loads(told.splitlines()[-1])["rows"] == 0
+    told = podman.run(
+        *(
+            "run",
+            "--rm",
+            *RESTRICTED,
+            "--env=SPARK_DRIVER_BIND_ADDRESS=127.0.0.1",
+            f"--volume={scratch}:/tmp",
+        ),
+        *(image, "driver", *asked, "--class", "org.apache.spark.deploy.PythonRunner"),
+        *(f"local://{main_file}", *command),
+    )
+    assert json.loads(told.splitlines()[-1])["rows"] == 0
 
 
 def test_it_carries_no_tools_of_the_build(podman: Podman, image: str, scratch: Path) -> None:
