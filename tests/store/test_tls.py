@@ -158,7 +158,7 @@ async def test_sentinels_and_master_over_tls(authority: Authority, good: Pair) -
             with sentinel.client() as client:
                 await anyio.to_thread.run_sync(until, client.ping, "the Sentinel answers", 40.0)
             place = f"rediss+sentinel://127.0.0.1:{port}/{MASTER}/0"
-            redis = connect(f"{place}?ssl_ca_certs={authority.ca.certificate}", connections=1, timeout=2.0)
+            redis = connect(f"{place}?ssl_ca_certs={authority.ca.certificate}", connections=1, timeout=60.0)
             assert (await check_server(redis, allow_eviction=False)).startswith("Redis 7")
             await redis.aclose()
             said = await start(place)
