@@ -43,7 +43,7 @@ class Prometheus:
     def get(self, path: str, **query: str) -> Any:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        with opener.open(url, timeout=10.0) as answer:
+        with opener.open(url, timeout=60.0) as answer:
             return json.load(answer)["data"]
 
     def ready(self) -> bool:

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.rpc import error_details_pb2  # type: ignore[import-untyped, unused-ignore]
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from relay.v1 import timer_pb2, timer_service_pb2_grpc, topic_service_pb2_grpc
 from relay.v1 import timer_service_pb2 as pb
-from tests.cli.double_topics import NOW, TopicDouble
+from tests.cli.double_topics import LATER, NOW, TopicDouble, abort
 
 __all__ = ["NOW", "Double", "running_double"]
 
@@ -98,14 +98,13 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         if self.refusal is None:
             return
         code, message, field = self.refusal
-        status = status_pb2.Status(code=code.value[0], message=message)
+        details: list[Message] = []
         if field:
             violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
-            packed = any_pb2.Any()
-            packed.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
-            status.details.append(packed)
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-        context.abort(code, message)
+            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if code is grpc.StatusCode.UNAVAILABLE:
+            details.append(LATER)
+        abort(context, code, message, details)
 
 
 @contextmanager

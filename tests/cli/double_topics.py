@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
+from google.protobuf import any_pb2
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
 
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1 import topic_service_pb2_grpc
 
 NOW = 1_893_456_000
 """2030-01-01T00:00:00Z, and it stays so."""
+
+
+LATER = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=3600))
+"""Later than any timeout, so that a call ends with the first answer that has it."""
+
+
+def abort(context: Any, code: grpc.StatusCode, message: str, details: Sequence[Message]) -> None:
+    """End a call with a status that has these details."""
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in details:
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(code, message)
 
 
 class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
@@ -147,7 +166,7 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
 
     def _note(self, method: str, request: Any, context: Any) -> None:
         if self.fail_after is not None and len(self.calls) >= self.fail_after:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "Redis is away")
+            abort(context, grpc.StatusCode.UNAVAILABLE, "Redis is away", [LATER])
         self.calls.append((method, request))
 
 

@@ -38,7 +38,7 @@ class Topic:
 
     def schedule(self, *timer_ids: str) -> None:
         async def do() -> None:
-            async with connect(self.server.url, connections=1, timeout=5.0) as redis:
+            async with connect(self.server.url, connections=1, timeout=60.0) as redis:
                 store = RedisStore(redis, journals=Journals(lambda _: 1000))
                 await store.schedule(self.name, [NewTimer(timer_id, b"", DUE) for timer_id in timer_ids])
 

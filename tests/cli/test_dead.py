@@ -172,7 +172,7 @@ def test_redrive_goes_on_where_it_was_cut_off(run: Run, double: Double) -> None:
     """Exit 4, and how far it came; the same command again does the rest."""
     many(double, 1200)
     double.topics.fail_after = 4  # a look at the topic, a page, a call, a page; the second call fails
-    result = run("dead", "redrive", "t", "--all", "--timeout", "1")
+    result = run("dead", "redrive", "t", "--all", "--timeout", "60")
     assert result.exit_code == 4
     assert "cut off: redrove 500 dead letters of t so far; the same command again goes on" in result.stderr
     double.topics.fail_after = None

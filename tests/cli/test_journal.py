@@ -37,7 +37,7 @@ class Written:
 
     def do(self, *calls: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         async def run() -> None:
-            redis = connect(self.server.url, connections=1, timeout=5.0)
+            redis = connect(self.server.url, connections=1, timeout=60.0)
             store = RedisStore(redis, journals=Journals(lambda _: self.keep))
             for verb, args, options in calls:
                 await getattr(store, verb)(self.topic, *args, **options)
@@ -150,7 +150,7 @@ def test_follow(written: Written) -> None:
             assert json.loads(tail.stdout.readline())["kind"] == "CANCELLED"
         finally:
             tail.send_signal(signal.SIGINT)
-        assert tail.wait(10) == 0
+        assert tail.wait(60) == 0
 
 
 def test_help_speaks_of_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,14 @@ START = datetime.fromtimestamp(NOW, UTC)
 @pytest.fixture
 async def topics(double: Double) -> AsyncIterator[Topics]:
     wire = GrpcWire(double.target)
-    yield Topics(lambda: wire, 5.0)
+    yield Topics(lambda: wire, 60.0)
     await wire.close()
 
 
 @pytest.fixture
 def blocking(double: Double) -> Iterator[SyncTopics]:
     wire = SyncGrpcWire(double.target)
-    yield SyncTopics(lambda: wire, 5.0)
+    yield SyncTopics(lambda: wire, 60.0)
     wire.close()
 
 

@@ -40,7 +40,7 @@ class Failure(Exception):
             violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
             self.details.append(error_details_pb2.BadRequest(field_violations=[violation]))
         if retry_after:
-            delay = duration_pb2.Duration(nanos=int(retry_after * 1e9))
+            delay = duration_pb2.Duration(seconds=int(retry_after), nanos=int(retry_after % 1 * 1e9))
             self.details.append(error_details_pb2.RetryInfo(retry_delay=delay))
 
     async def abort(self, context: Any) -> None:

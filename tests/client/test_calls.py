@@ -79,11 +79,11 @@ async def test_schedule_retries_under_one_id(relay: ScriptedRelay, client: Relay
 
 async def test_unavailable_is_raised_when_time_is_up(relay: ScriptedRelay, client: RelayClient) -> None:
     """The relay's RetryInfo is heeded: a pause beyond the timeout ends the call at once."""
-    relay.failures = [Failure(CODES.UNAVAILABLE, "no redis", retry_after=0.99)]
+    relay.failures = [Failure(CODES.UNAVAILABLE, "no redis", retry_after=60.25)]
     async with client:
         with pytest.raises(Unavailable, match="no redis") as caught:
-            await client.schedule("t", b"p", delay=1, timeout=0.98)
-    assert caught.value.retry_after == pytest.approx(0.99)
+            await client.schedule("t", b"p", delay=1, timeout=60)
+    assert caught.value.retry_after == pytest.approx(60.25)
     assert len(relay.calls) == 1
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,6 +60,15 @@ class Caller:
         answer: pb.TimerHandlerDeliverResponse = await self.begin(timer_id, **fields)
         return answer
 
+    async def overdue(self, started: Callable[[], object], **fields: Any) -> None:
+        """Call with a deadline that passes: the first that is long enough for the handler to start."""
+        for timeout in (0.3, 3.0, 30.0):
+            code, _ = await self.refused(timeout=timeout, **fields)
+            assert code is CODES.DEADLINE_EXCEEDED
+            if started():
+                return
+        raise AssertionError("no handler has started")
+
     async def refused(self, **fields: Any) -> tuple[grpc.StatusCode, dict[str, Any]]:
         """The status of a call that must fail, and its initial metadata."""
         call = self.begin(**fields)
@@ -82,6 +91,15 @@ async def served(push: PushHandlers, listen: str) -> AsyncIterator[Caller]:
 
 def health_of(caller: Caller) -> Any:
     return health_pb2_grpc.HealthStub(caller.channel)
+
+
+async def waiting(push: PushHandlers, count: int) -> None:
+    """Until so many deliveries wait for a place."""
+    servicer = push._servicer
+    assert servicer is not None
+    async with asyncio.timeout(PATIENCE):
+        while len(servicer._places["t"]._waiting) != count:  # noqa: ASYNC110  (nobody gives an event for it)
+            await asyncio.sleep(0.001)
 
 
 class Gate(Watched):
@@ -289,9 +307,8 @@ async def test_the_deadline_cancels_the_handler(push: PushHandlers, listen: str)
     gate = Gate()
     push.on("t")(gate)
     async with served(push, listen) as caller:
-        code, _ = await caller.refused(timeout=2.0)
-        assert code is CODES.DEADLINE_EXCEEDED
-        await gate.until(lambda: gate.cancelled == ["a"])
+        await caller.overdue(lambda: gate.started)
+        await gate.until(lambda: gate.cancelled == gate.started)
 
 
 async def test_a_broken_connection_cancels_the_handler(push: PushHandlers, listen: str) -> None:
@@ -320,19 +337,24 @@ async def test_a_plain_handler_finds_its_delivery_lost(push: PushHandlers, liste
         call = caller.begin("first")
         assert await asyncio.to_thread(running.wait, PATIENCE)
         call.cancel()
-        code, metadata = await caller.refused(timer_id="second", timeout=0.3)
-        assert code is CODES.DEADLINE_EXCEEDED
-        assert "relay-receipt" not in metadata
+        second = caller.begin("second")
+        await waiting(push, 1)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert "relay-receipt" not in dict(await second.initial_metadata() or ())
+        await waiting(push, 0)
         go.set()
         assert (await caller.deliver("third")).outcome == ACK
     assert lost == [True, False]
 
 
 async def test_a_lost_delivery_can_t_be_settled(push: PushHandlers, listen: str) -> None:
-    raised = asyncio.Event()
+    started, raised = asyncio.Event(), asyncio.Event()
 
     @push.on("t")
     async def handle(delivery: Delivery) -> None:
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -342,7 +364,7 @@ async def test_a_lost_delivery_can_t_be_settled(push: PushHandlers, listen: str)
                 raised.set()
 
     async with served(push, listen) as caller:
-        await caller.refused(timeout=2.0)
+        await caller.overdue(started.is_set)
         async with asyncio.timeout(PATIENCE):
             await raised.wait()
 
@@ -551,7 +573,7 @@ async def test_payloads_stay_out_of_the_log(
     async with served(push, listen) as caller:
         await caller.deliver(payload=b"a secret")
         await caller.refused(topic="nobody", payload=b"a secret")
-        await caller.refused(topic="u", payload=b"a secret", timeout=2.0)
+        await caller.overdue(lambda: gate.started, topic="u", payload=b"a secret")
         await gate.until(lambda: gate.cancelled)
     assert "there is no handler: topic=nobody" in caplog.text
     assert "a secret" not in caplog.text

@@ -122,7 +122,7 @@ def shop(podman: Podman, root: Path, asked: dict[str, Any]) -> tuple[Pod, int]:
 
 def probe(port: int, what: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz/{what}", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz/{what}", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -79,7 +79,7 @@ class Operated:
 @pytest.fixture
 async def operated(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Operated]:
     keyspace.allow(f"{REGISTRY}*")
-    redis = connect(redis_server.url, connections=4, timeout=5.0)
+    redis = connect(redis_server.url, connections=4, timeout=60.0)
     yield Operated(redis, RedisStore(redis), RedisTopics(redis), keyspace.topic())
     await redis.aclose()
 

@@ -26,7 +26,7 @@ fresh = nonces()
 
 @pytest.fixture
 async def store(redis_server: RunningServer) -> AsyncIterator[RedisStore]:
-    redis = connect(redis_server.url, connections=2, timeout=5.0)
+    redis = connect(redis_server.url, connections=2, timeout=60.0)
     yield RedisStore(redis)
     await redis.aclose()
 

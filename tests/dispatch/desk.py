@@ -71,7 +71,7 @@ class Desk:
         self.ready, self.processing, self.taken = own
         self.marks = self.keys.marks_of(topic)
         self.raw = server.client()
-        self.redis = connect(server.url, connections=4, timeout=5.0)
+        self.redis = connect(server.url, connections=4, timeout=60.0)
         journals = Journals(lambda _: self.keep)
         self.store = RedisStore(self.redis, journals=journals, texts=texts(VERBS))
         scripts = texts(TOPIC_VERBS)

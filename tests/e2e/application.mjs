@@ -3,12 +3,13 @@
 // {"sleep": 0.5}         work that long;  {"sleep": 5, "extend": 0.2}  and EXTEND every 0.2 s
 // {"nack_until": 3}      fail until attempt 3;  {"retry_after": 1}  with that delay
 // {"throw_until": 3}     the same by an Error;  {"reject": true}  refuse for good
+// {"gate": "/a/path"}    work until that file is there; with "extend" as above
 // {"die_until": 2}       SIGKILL this process as the handler starts, until attempt 2
 //
 // Anything else is handled at once. Start and end of every handler go to the journal of the test.
 
 import { createHash } from "node:crypto";
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { servePush } from "../../examples/javascript/push.mjs";
@@ -54,6 +55,10 @@ async function handle(delivery) {
     await sleep(Math.min(left, 1000 * (asks.extend ?? Infinity)));
     if (asks.extend) delivery.extend();
   }
+  while (asks.gate && !existsSync(asks.gate)) {
+    await sleep(1000 * (asks.extend ?? 0.02));
+    if (asks.extend) delivery.extend();
+  }
   write("end", fields);
   if (delivery.attempt < asks.nack_until) {
     throw new Nack("as asked", "retry_after" in asks ? { retryAfterMs: 1000 * asks.retry_after } : {});
@@ -63,7 +68,10 @@ async function handle(delivery) {
 }
 
 const stopping = new AbortController();
-process.once("SIGTERM", () => stopping.abort());
+process.once("SIGTERM", () => {
+  stopping.abort();
+  write("stopping");
+});
 const options = { signal: stopping.signal, graceMs: 1000 * Number(values.grace ?? 20) };
 if (values.listen) {
   await servePush({ ...options, listen: values.listen }, handle);

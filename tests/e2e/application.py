@@ -17,7 +17,8 @@ A payload that is no JSON object means {}: be handled at once. What an object ma
     nack_until: attempt     NACK attempts before this one
     retry_after: seconds    … with this pause
     reject: true            REJECT
-    periods: count          RESCHEDULE so often, `every` seconds from then; `period` counts them from 0
+    every: seconds          RESCHEDULE for so much later; `period` counts them from 0
+    until: path             … until this file is there
     extend: seconds         say EXTEND so often while it sleeps
     again: seconds          schedule its own id anew, this far from now, on attempt 1 of the first occurrence
 
@@ -117,8 +118,8 @@ class Handler:
             raise Nack(retry_after=asks.get("retry_after"), reason="as asked")
         if asks.get("reject"):
             raise Reject("as asked")
-        if (period := asks.get("period", 0) + 1) < asks.get("periods", 0):
-            again = json.dumps({**asks, "period": period}).encode()
+        if "every" in asks and not os.path.exists(asks["until"]):  # noqa: ASYNC240, PTH110
+            again = json.dumps({**asks, "period": asks.get("period", 0) + 1}).encode()
             raise Reschedule(delay=asks["every"], payload=again)
 
     async def _work(self, asks: dict[str, Any], delivery: Delivery) -> None:

@@ -131,9 +131,9 @@ class Stage:
         raw = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
         return sum(records.read(record).received for record in raw.values())
 
-    def gate(self) -> Path:
+    def gate(self, name: str = "gate") -> Path:
         """A file that is not there yet: handlers whose payload names it wait until `touch` opens it."""
-        return self.directory / "gate"
+        return self.directory / name
 
     def judged(self, topic: str, accepted: Collection[str] = (), **options: Any) -> Report:
         """The audit proves the promises by the topic's journal, which agrees with the producer and the

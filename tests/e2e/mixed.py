@@ -32,6 +32,9 @@ class Mixed:
         self.workers = [
             self.peer(f"worker-{n}", "--work", "--concurrency", str(concurrency)) for n in range(workers)
         ]
+        ready = self.stage.journal.events
+        for worker in self.workers:
+            eventually(lambda: worker.pid in {each.pid for each in ready("ready")}, "it works")  # noqa: B023
         self.peers = {worker.pid for worker in self.workers}
         """All pids that workers have had."""
         self.deaths: list[Death] = []

@@ -118,7 +118,7 @@ def run(script: Path, arguments: Sequence[str], **settings: str) -> subprocess.C
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

@@ -167,7 +167,7 @@ class Relay(Process):
                 response_deserializer=health_pb2.HealthCheckResponse.FromString,
             )
             try:
-                answer = check(health_pb2.HealthCheckRequest(), timeout=5.0, wait_for_ready=True)
+                answer = check(health_pb2.HealthCheckRequest(), timeout=30.0, wait_for_ready=True)
             except grpc.RpcError:
                 return "UNREACHABLE"
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
@@ -176,7 +176,7 @@ class Relay(Process):
         """The HTTP status of `/healthz/…`; 0 if nobody answers."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{self.http}{path}", timeout=10.0) as answer:
+            with opener.open(f"http://{self.http}{path}", timeout=60.0) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -186,7 +186,7 @@ class Relay(Process):
 
     def metrics(self) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{self.http}/metrics", timeout=20.0) as answer:
+        with opener.open(f"http://{self.http}/metrics", timeout=60.0) as answer:
             text: str = answer.read().decode()
             return text
 

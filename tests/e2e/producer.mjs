@@ -6,7 +6,7 @@ import { Producer, micros } from "../../examples/javascript/relay.mjs";
 
 const [target, asked] = process.argv.slice(2);
 const { schedule, cancel } = JSON.parse(asked);
-const producer = new Producer(target, { timeoutMs: 20_000 });
+const producer = new Producer(target, { timeoutMs: 120_000 });
 console.error("trying");
 try {
   if (schedule) {

@@ -34,7 +34,7 @@ class Producer:
         *,
         delay: float = 0.0,
         headers: Mapping[str, str] | None = None,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
         wait: bool = True,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> timer_pb2.Timer:
@@ -47,7 +47,7 @@ class Producer:
         self,
         new: timer_pb2.TimerSpec,
         *,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
         wait: bool = True,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> timer_pb2.Timer:
@@ -74,14 +74,14 @@ class Producer:
         ]
         for start in range(0, len(specs), PART):
             request = timer_service_pb2.ScheduleBatchRequest(timers=specs[start : start + PART])
-            answer = self._stub.ScheduleBatch(request, timeout=30.0, wait_for_ready=True)
+            answer = self._stub.ScheduleBatch(request, timeout=60.0, wait_for_ready=True)
             failed = [result.error.message for result in answer.results if result.HasField("error")]
             assert not failed, failed[0]
 
     def get(self, topic: str, timer_id: str) -> timer_pb2.Timer | None:
         try:
             answer: timer_service_pb2.GetTimerResponse = self._stub.GetTimer(
-                timer_service_pb2.GetTimerRequest(topic=topic, timer_id=timer_id), timeout=10.0
+                timer_service_pb2.GetTimerRequest(topic=topic, timer_id=timer_id), timeout=60.0
             )
         except grpc.RpcError as error:
             if code_of(error) is not grpc.StatusCode.NOT_FOUND:
@@ -91,7 +91,7 @@ class Producer:
 
     def cancel(self, topic: str, timer_id: str) -> bool:
         answer: timer_service_pb2.CancelResponse = self._stub.Cancel(
-            timer_service_pb2.CancelRequest(topic=topic, timer_id=timer_id), timeout=10.0
+            timer_service_pb2.CancelRequest(topic=topic, timer_id=timer_id), timeout=60.0
         )
         return answer.cancelled
 
@@ -138,7 +138,7 @@ class Load:
             producer = self._producers[number % len(self._producers)]
             timer_id = f"{self._name}-{number}"
             try:
-                producer.schedule(self._topic, timer_id, self._asks, timeout=3.0, wait=False)
+                producer.schedule(self._topic, timer_id, self._asks, timeout=30.0, wait=False)
             except grpc.RpcError as error:
                 self.refusals[code_of(error)] += 1
             else:

@@ -74,15 +74,15 @@ def test_neighbours_count_once(stage: Stage) -> None:
 
 def test_absent_application(stage: Stage) -> None:
     """While no application is there nothing is leased and nothing counts, before it comes or after."""
-    relay = stage.relay()
+    relay = stage.relay(settings={"RELAY_DEFAULTS__LEASE_TTL": "600"})
     producer = stage.producer(relay)
-    producer.schedule_many(TOPIC, (f"t{n}" for n in range(20)), {"sleep": 0.5})
+    producer.schedule_many(TOPIC, (f"t{n}" for n in range(20)), {"gate": str(stage.gate())})
     always(lambda: stage.left(TOPIC) == (20, 20, 0), "no lease, no record", 0.5)
 
     application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "30")
-    eventually(lambda: stage.journal.events("start"), "one is in flight")
+    eventually(lambda: stage.received(TOPIC) == 1, "Redis knows that one is in flight")
     application.kill()
-    eventually(lambda: stage.leased(TOPIC) == 0, "all are released, long before their leases end", 20.0)
+    eventually(lambda: stage.leased(TOPIC) == 0, "all are released, long before their leases end")
     always(lambda: stage.leased(TOPIC) == 0, "no lease for nobody", 1.0)
     begun = {event.timer_id for event in stage.journal.events("start")}
     for number in range(20):

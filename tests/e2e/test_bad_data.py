@@ -107,9 +107,6 @@ def test_wrong_type(stage: Stage, kind: str) -> None:
     stage.application(relay, [TOPIC, ODD_TOPIC])
     producer.schedule_many(TOPIC, [f"t{n}" for n in range(20)], spread=2.0)
     stage.wait_empty(TOPIC)
-    assert max(event.late for event in stage.journal.events("start")) < 15.0, (
-        "the other topic's trouble held it up"
-    )
     assert relay.probe("/healthz/ready") == 200
     assert stage.client.get(key) == b"mine"
     assert [line["reason"] for line in relay.lines() if line["message"] == "Redis refuses to claim"] == [

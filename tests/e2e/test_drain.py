@@ -96,7 +96,7 @@ def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_application_drains(stage: Stage, number: signal.Signals) -> None:
     """An application that is told to stop ends what it began, and hands the rest back uncounted."""
-    relay = stage.relay()
+    relay = stage.relay(settings={"RELAY_DEFAULTS__LEASE_TTL": "600"})
     application = stage.application(relay, TOPIC, "--concurrency", "5", "--prefetch", "20", name="first")
     gate = stage.gate()
     stage.producer(relay).schedule_many(TOPIC, (f"t{n}" for n in range(30)), {"gate": str(gate)})
@@ -108,7 +108,7 @@ def test_application_drains(stage: Stage, number: signal.Signals) -> None:
     assert application.wait() == 0, application.output()
     assert len(stage.journal.ended()) == 5
     eventually(lambda: stage.left(TOPIC)[:2] == (25, 25), "what ended is committed, the rest is there")
-    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone", 20.0)
+    eventually(lambda: stage.leased(TOPIC) == 0, "no lease is held for an application that has gone")
     assert application.journal.events("stopped")
 
     stage.application(relay, TOPIC, name="second")

@@ -22,9 +22,10 @@ QUICK: Mapping[str, str] = {
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "4",
     "RELAY_DEFAULTS__RETRY__INITIAL": "0.05",
     "RELAY_DEFAULTS__RETRY__MAX": "0.2",
-    "RELAY_DEFAULTS__LEASE_TTL": "1",
     "RELAY_DRAIN_TIMEOUT": "5",
 }
+SHORT = {**QUICK, "RELAY_DEFAULTS__LEASE_TTL": "1"}
+"""Where a relay dies; elsewhere a busy machine might let leases run out."""
 
 
 class Operator:
@@ -41,22 +42,22 @@ class Operator:
         self._channel.close()
 
     def dead(self) -> list[pb.DeadLetter]:
-        page = self._stub.ListDeadLetters(pb.ListDeadLettersRequest(topic=TOPIC, page_size=500), timeout=10)
+        page = self._stub.ListDeadLetters(pb.ListDeadLettersRequest(topic=TOPIC, page_size=500), timeout=60)
         return list(page.dead_letters)
 
     def redrive(self, *letters: pb.DeadLetter) -> list[int]:
         request = pb.RedriveDeadLettersRequest(topic=TOPIC, dead_ids=[each.dead_id for each in letters])
-        return list(self._stub.RedriveDeadLetters(request, timeout=10).results)
+        return list(self._stub.RedriveDeadLetters(request, timeout=60).results)
 
     def purge(self) -> None:
         request = pb.PurgeDeadLettersRequest(topic=TOPIC, dead_ids=[each.dead_id for each in self.dead()])
-        self._stub.PurgeDeadLetters(request, timeout=10)
+        self._stub.PurgeDeadLetters(request, timeout=60)
 
     def pause(self) -> None:
-        self._stub.PauseTopic(pb.PauseTopicRequest(topic=TOPIC), timeout=10)
+        self._stub.PauseTopic(pb.PauseTopicRequest(topic=TOPIC), timeout=60)
 
     def resume(self) -> None:
-        self._stub.ResumeTopic(pb.ResumeTopicRequest(topic=TOPIC), timeout=10)
+        self._stub.ResumeTopic(pb.ResumeTopicRequest(topic=TOPIC), timeout=60)
 
 
 def attempts(stage: Stage, timer_id: str) -> list[int]:
@@ -108,7 +109,7 @@ def test_a_killer_dies_in_the_end(stage: Stage) -> None:
 
 def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
     """Nobody settles it: the claim after it is what buries it, and nobody is handed a fifth attempt."""
-    relay = stage.relay(settings={**QUICK, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
+    relay = stage.relay(settings={**SHORT, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
     stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "held", {"hang": True})
     eventually(lambda: stage.journal.starts("held"), "it is being handled")
@@ -127,41 +128,35 @@ def test_periods_through_kills(stage: Stage) -> None:
     """Timers that reschedule themselves, while relays are killed at any moment: no period is lost, and each
     is an occurrence of its own."""
     chance = random.Random(SEED)
-    relays = [stage.relay("one", QUICK), stage.relay("two", QUICK)]
+    relays = [stage.relay("one", SHORT), stage.relay("two", SHORT)]
     for relay in relays:
         stage.application(relay, TOPIC, name=f"app-{relay.name}")
     names = [f"p{n}" for n in range(5)]
-    producer = stage.producer(relays[0])
-    periods_each = count(300, 1000)
-    producer.schedule_many(TOPIC, names, {"periods": periods_each, "every": 0.05, "sleep": 0.005})
-    kills = 0
-    while stage.left(TOPIC)[0]:
+    producer, enough = stage.producer(relays[0]), stage.gate("enough")
+    producer.schedule_many(TOPIC, names, {"every": 0.05, "sleep": 0.005, "until": str(enough)})
+    for kill in range(count(6, 24)):
         before = len(stage.journal.events("end"))
-        eventually(
-            lambda: len(stage.journal.events("end")) > before + 30 or not stage.left(TOPIC)[0],  # noqa: B023
-            "periods go by",
-        )
+        eventually(lambda: len(stage.journal.events("end")) > before + 30, "periods go by")  # noqa: B023
         time.sleep(chance.uniform(0.0, 0.05))  # any moment will do
-        victim = relays[kills % 2]
+        victim = relays[kill % 2]
         victim.kill()
         victim.start()
-        kills += 1
+    enough.touch()
     stage.wait_empty(TOPIC)
     periods: dict[str, dict[int, set[str]]] = {name: {} for name in names}
     for event in stage.journal.events("end"):
         periods[event.timer_id].setdefault(event.period, set()).add(event.occurrence)
-    twice = len(stage.journal.events("end")) - periods_each * len(names)
-    print(f"{kills} kills, {twice} periods handled twice")
-    assert kills >= count(4, 20), "too few kills to tell"
+    twice = len(stage.journal.events("end")) - sum(map(len, periods.values()))
+    print(f"{twice} periods handled twice")
     for name in names:
-        assert sorted(periods[name]) == list(range(periods_each)), f"{name} lost a period"
-        assert len(set().union(*periods[name].values())) == periods_each, f"occurrences of {name}"
+        assert sorted(periods[name]) == list(range(len(periods[name]))), f"{name} lost a period"
+        assert len(set().union(*periods[name].values())) == len(periods[name]), f"occurrences of {name}"
     stage.judged(TOPIC, names)
 
 
 def test_a_pause_holds_for_every_relay(stage: Stage) -> None:
     """From its answer on nobody claims; soon after the end everybody does, however long they would sleep."""
-    sleepy = {**QUICK, "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "60", "RELAY_DEFAULTS__LEASE_TTL": "10"}
+    sleepy = {**QUICK, "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "600"}
     relays = [stage.relay("one", sleepy), stage.relay("two", sleepy)]
     for relay in relays:
         stage.application(relay, TOPIC, name=f"app-{relay.name}")
@@ -174,8 +169,6 @@ def test_a_pause_holds_for_every_relay(stage: Stage) -> None:
         before = len(stage.journal.events("start"))
         always(lambda: len(stage.journal.events("start")) == before, "nothing is claimed", 1.0)
         operator.resume()
-        resumed = time.monotonic()
         eventually(lambda: len(stage.journal.events("start")) > before, "handlers run again")
-        assert time.monotonic() - resumed < 10.0
     stage.wait_empty(TOPIC)
     assert set(stage.journal.ended().values()) == {1}

@@ -79,7 +79,7 @@ def test_the_life_of_timers(stage: Stage) -> None:
 
 def test_while_redis_is_away(stage: Stage) -> None:
     """503 with Retry-After, and the same call is fine when Redis is back; probes are another listener."""
-    relay = stage.relay(settings={"RELAY_REDIS__COMMAND_TIMEOUT": "1"})
+    relay = stage.relay(settings={"RELAY_REDIS__COMMAND_TIMEOUT": "20"})
     curl = Curl(relay)
     stage.server.shut_down()
     refused = curl("PUT", f"{TIMERS}/a", {"message": 1, "delay_sec": 60})

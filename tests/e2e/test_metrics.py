@@ -111,7 +111,7 @@ def differences(ask: Callable[[str], float | None]) -> dict[str, float | None]:
 def none_left(ask: Callable[[], dict[str, float | None]], who: str) -> None:
     """Until nothing differs; else the failure says what."""
     try:
-        eventually(lambda: not ask(), f"{who} has all of it", 20.0)
+        eventually(lambda: not ask(), f"{who} has all of it")
     except AssertionError:
         assert ask() == {}, f"{who} has counted otherwise"
 
@@ -194,10 +194,8 @@ def test_redis_away(stage: Stage) -> None:
     assert values(relay.metrics())['relay_topic_waiting{topic="orders"}'] == 1
     with scraping([relay.http], RULES) as prometheus:
         stage.server.freeze()
-        eventually(lambda: values(relay.metrics())["relay_store_connected{}"] == 0, "it notices", 20)
-        began = time.monotonic()
+        eventually(lambda: values(relay.metrics())["relay_store_connected{}"] == 0, "it notices")
         found = values(relay.metrics())
-        assert time.monotonic() - began < 1.0
         assert not [name for name in found if name.startswith("relay_topic_waiting")]
         assert found['relay_timers_scheduled_total{topic="orders"}'] == 1
         assert found['relay_store_errors_total{error_type="StoreUnavailable"}'] >= 1
@@ -210,17 +208,15 @@ def test_redis_away(stage: Stage) -> None:
         eventually(pending, "Prometheus sees that Redis is away")
         stage.server.thaw()
         eventually(
-            lambda: values(relay.metrics()).get('relay_topic_waiting{topic="orders"}') == 1, "it is back", 20
+            lambda: values(relay.metrics()).get('relay_topic_waiting{topic="orders"}') == 1, "it is back"
         )
 
 
 def test_a_hanging_read_is_not_waited_for(stage: Stage) -> None:
-    """Redis hangs, and nobody has noticed yet."""
-    relay = stage.relay(settings={"RELAY_REDIS__COMMAND_TIMEOUT": "30"})
+    """Redis hangs, and nobody has noticed yet: a scrape that waited for it would run into our own timeout."""
+    relay = stage.relay(settings={"RELAY_REDIS__COMMAND_TIMEOUT": "300"})
     stage.server.freeze()
-    began = time.monotonic()
     found = values(relay.metrics())
-    assert time.monotonic() - began < 2.0
     assert found["relay_store_connected{}"] == 1
     stage.server.thaw()
 
@@ -237,15 +233,11 @@ def test_a_scrape_costs_redis_the_same_for_a_thousand_timers(stage: Stage) -> No
         return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))
 
     relay.metrics()  # the script is known now
-    before = calls()
-    scrapes = 0
-
-    def read() -> bool:
-        nonlocal scrapes
-        scrapes += 1
+    before, began = calls(), time.monotonic()
+    seen: list[int] = []
+    while not seen or seen[-1] == before or len(seen) < 20:
         relay.metrics()
-        return calls() > before
-
-    eventually(read, "a scrape that reads anew")
-    assert calls() - before == 2
-    assert scrapes > 3, "each scrape reads"
+        seen.append(calls())
+    took = time.monotonic() - began
+    assert next(each for each in seen if each > before) - before == 2
+    assert seen[-1] - before <= 2 * (took + 1), "a second scrape within the second reads"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def test_a_conflict_is_left_alone(stage: Stage) -> None:
 
 @pytest.mark.slow
 def test_five_thousand_at_a_rate(stage: Stage) -> None:
-    """2,500 a second take about two seconds; all come back, whatever the first run left."""
+    """2,500 a second take two seconds at least; all come back, whatever the first run left."""
     relay = stage.relay(settings={**QUICK, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
     application = stage.application(relay, TOPIC, "--concurrency", "1000")
     producer = stage.producer(relay)
@@ -90,13 +91,13 @@ def test_five_thousand_at_a_rate(stage: Stage) -> None:
     assert application.terminate() == 0
 
     start = time.monotonic()
-    cut = stage.process("redrive", *redriving(relay, "--rate", "1000/s"))
-    eventually(lambda: stage.client.zcard(f"timers_timeline:{TOPIC}") >= 600, "the first are back")
+    cut = stage.process("redrive", *redriving(relay, "--rate", "200/s"))
+    eventually(lambda: stage.client.zcard(f"timers_timeline:{TOPIC}") >= 200, "the first are back")
     cut.signal(signal.SIGINT)
     assert cut.wait() == 1
     assert re.search(r"cut off: redrove \d+ dead letters", cut.output())
     back = stage.client.zcard(f"timers_timeline:{TOPIC}")
-    assert 600 <= back <= 1000 * (time.monotonic() - start) + 500, "it kept to its rate"
+    assert 200 <= back <= 200 * (time.monotonic() - start) + 100, "it kept to its rate"
 
     start = time.monotonic()
     done = ask(relay, "dead", "redrive", TOPIC, "--all", "--rate", "2500/s", timeout=60.0)
@@ -104,7 +105,6 @@ def test_five_thousand_at_a_rate(stage: Stage) -> None:
     assert done.code == 0, done.err
     assert done.out == f"redrove {5000 - back} dead letters of {TOPIC}\n"
     assert took >= (5000 - back - 500) / 2500, "it kept to its rate"
-    assert took < (5000 - back) / 2500 + 15, "and did not dawdle"
     assert standing(relay)["dead"] == 0
     assert standing(relay)["due"] == 5000
 
@@ -115,26 +115,23 @@ def redriving(relay: Relay, *options: str) -> list[str]:
 
 def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
     """Paused through one relay, two deliver nothing more; resumed, both do so soon, asleep or not."""
-    sleepy = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "60"}
+    sleepy = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "600"}
     relays = [stage.relay(name, sleepy) for name in ("one", "two")]
     for relay in relays:
-        stage.application(relay, TOPIC, "--concurrency", "4", name=f"at {relay.name}")
+        stage.application(relay, TOPIC, "--concurrency", "4", "--prefetch", "0", name=f"at {relay.name}")
     producer = stage.producer(relays[0])
     producer.schedule(TOPIC, "before")
     eventually(lambda: stage.journal.ended()["before"] == 1, "timers are delivered")
 
     assert ask(relays[0], "pause", TOPIC).out == f"paused {TOPIC} until it is resumed\n"
-    producer.schedule_many(TOPIC, [f"held-{n}" for n in range(40)], {"sleep": 0.5})
+    producer.schedule_many(TOPIC, [f"held-{n}" for n in range(40)], {"gate": str(stage.gate())})
     always(lambda: len(stage.journal.events("start")) == 1, "nothing is delivered", 1.0)
     assert standing(relays[1])["paused"] is True
 
     assert ask(relays[1], "resume", TOPIC).code == 0
-    resumed = time.time()
+    eventually(lambda: len(stage.journal.events("start")) == 1 + 2 * 4, "both relays take up their work")
+    stage.gate().touch()
     eventually(lambda: len(stage.journal.ended()) == 41, "all are delivered")
-    starts = [event for event in stage.journal.events("start") if event.timer_id != "before"]
-    first = {pid: min(event.at for event in starts if event.pid == pid) for pid in {e.pid for e in starts}}
-    assert len(first) == 2, "both relays took up their work"
-    assert max(first.values()) - resumed < 10.0
 
 
 def test_a_pause_ends_by_itself(stage: Stage) -> None:
@@ -231,11 +228,13 @@ def test_progress_on_a_terminal(stage: Stage) -> None:
         timeout=60,
         check=False,
     )
-    bar = os.read(ours, 1 << 20)
+    assert (done.returncode, done.stdout) == (0, b"redrove 50 dead letters of orders\n")
+    bar = b""
+    while b"50/50" not in bar:
+        assert select.select([ours], [], [], 0)[0], bar
+        bar += os.read(ours, 1 << 20)
     os.close(theirs)
     os.close(ours)
-    assert (done.returncode, done.stdout) == (0, b"redrove 50 dead letters of orders\n")
-    assert b"50/50" in bar
 
 
 def test_doctor_sees_what_nobody_takes(stage: Stage, tmp_path: Path) -> None:

@@ -52,14 +52,14 @@ BY_CALL = pytest.mark.parametrize(
 
 @BY_CALL
 def test_delivers(stage: Stage, options: tuple[str, ...]) -> None:
-    """A pushed timer comes on time, with all that it carries, and is committed."""
-    relay = stage.relay(settings=settings(stage, RELAY_DEFAULTS__MAX_POLLING_INTERVAL="60"))
+    """A pushed timer comes when it is due, with all that it carries, and is committed."""
+    relay = stage.relay(settings=settings(stage, RELAY_DEFAULTS__MAX_POLLING_INTERVAL="600"))
     pushed(stage, relay, *options)
     stage.producer(relay).schedule(TOPIC, "one", {"sleep": 0.0}, delay=0.3)
     stage.wait_empty(TOPIC)
     (start,) = stage.journal.starts("one")
     assert start.attempt == 1
-    assert 0 <= start.late < 10
+    assert start.late >= 0
 
 
 def test_an_application_that_comes_late(stage: Stage) -> None:
@@ -195,10 +195,14 @@ def test_many_kills(stage: Stage) -> None:
         names.extend(wave)
         producer.schedule_many(TOPIC, wave, {"sleep": 0.1}, spread=0.5)
 
-    for _, victim in zip(range(kills), cycle(victims), strict=False):
+    for kill, victim in zip(range(kills), cycle(victims), strict=False):
         send_wave()
         # Relays that were started anew have to learn, too, that this application sends receipts.
         eventually(both_deliver, "both deliver")
+        gate, held_back = stage.gate(f"gate-{kill}"), [f"held-{kill}-{n}" for n in range(10)]
+        names.extend(held_back)
+        producer.schedule_many(TOPIC, held_back, {"gate": str(gate)})
+        eventually(lambda: all(map(stage.journal.starts, held_back)), "some will be in flight")  # noqa: B023
         time.sleep(chance.uniform(0.0, 0.05))  # any moment will do
         held = len(stage.journal.events("held"))
         application.signal(signal.SIGUSR1)
@@ -211,12 +215,13 @@ def test_many_kills(stage: Stage) -> None:
             victim.kill()
             application.signal(signal.SIGUSR2)
             victim.start()
+        gate.touch()
     stage.wait_empty(TOPIC, 90.0)
     assert stage.journal.ended().keys() == set(names)
     began = stage.journal.events("start")
     again = len(began) - len(names)
     print(f"{kills} kills, {again} redeliveries, highest attempt {max(event.attempt for event in began)}")
-    assert again > 0
+    assert again >= 10 * kills // 2, "what is in flight at the application's death comes again"
     counted: dict[str, int] = {}
     for event in began:
         counted[event.timer_id] = counted.get(event.timer_id, 0) + 1

@@ -30,7 +30,7 @@ class Pushed(Process):
     def push(self, timer_id: str, payload: bytes) -> Any:
         delivery = delivery_pb.Delivery(topic="t", timer_id=timer_id, payload=payload, attempt=1)
         call: Any = TimerHandlerStub(self.channel).Deliver.future(
-            pb.TimerHandlerDeliverRequest(delivery=delivery), timeout=30, wait_for_ready=True
+            pb.TimerHandlerDeliverRequest(delivery=delivery), timeout=120, wait_for_ready=True
         )
         return call
 
@@ -67,7 +67,7 @@ def refused(application: Pushed) -> bool:
     """Whether a call fails without having reached a handler; no attempt may count for it."""
     delivery = delivery_pb.Delivery(topic="t", timer_id="late", payload=b"ack")
     call = TimerHandlerStub(application.channel).Deliver.future(
-        pb.TimerHandlerDeliverRequest(delivery=delivery), timeout=5
+        pb.TimerHandlerDeliverRequest(delivery=delivery), timeout=60
     )
     try:
         call.result()

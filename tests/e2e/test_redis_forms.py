@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import eventually
+from tests.e2e.test_refusals import refusal_in_time
 from tests.store.test_acl import RULES
 
 TOPIC = "orders"
@@ -48,7 +49,4 @@ def test_a_replica_is_refused(stage: Stage) -> None:
     master, replica = stage.redis(), stage.redis()
     with replica.client() as client:
         client.replicaof("127.0.0.1", master.port)
-    relay = stage.relay(url=replica.url, start=False, settings={"RELAY_REDIS__START_TIMEOUT": "0.5"})
-    relay.spawn()
-    assert relay.wait() == 4
-    assert "the server is a replica; Relay needs the master" in relay.output()
+    assert "the server is a replica; Relay needs the master" in refusal_in_time(stage, replica.url)

@@ -225,9 +225,9 @@ def test_a_chain_within_one_trace(stage: Stage, collector: Collector) -> None:
     headers = {"traceparent": SAMPLED, "tracestate": f"relay={began}"}
     stage.producer(relay).schedule(TOPIC, "again", {"again": 0.01}, metadata=list(headers.items()))
     stage.application(relay, TOPIC)
-    second = wait_spans(collector, "deliver orders", 2)[1]
+    # The second may end before the first, whose handler scheduled it.
+    first, second = sorted(wait_spans(collector, "deliver orders", 2), key=lambda span: span.start)
     first_schedule, second_schedule = wait_spans(collector, "schedule orders", 2)
-    first = collector.spans("deliver orders")[0]
     assert (first_schedule.trace, first_schedule.parent) == (TRACE, CALLER)
     assert (second_schedule.trace, second_schedule.parent) == (TRACE, first.span)
     assert (second.trace, second.parent) == (TRACE, second_schedule.span)
@@ -244,7 +244,9 @@ def test_a_collector_that_is_away(stage: Stage) -> None:
         "OTEL_BSP_SCHEDULE_DELAY": "10",
         "OTEL_BSP_MAX_QUEUE_SIZE": "20",
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "10",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "300",
     }
+    started = time.monotonic()
     relay = stage.relay(settings=away)
     application = stage.application(relay, TOPIC)
     names = [f"order-{n}" for n in range(500)]
@@ -256,9 +258,10 @@ def test_a_collector_that_is_away(stage: Stage) -> None:
     assert application.terminate() == 0
     began = time.monotonic()
     assert relay.terminate() == 0
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 25.0, "it waited as long as the exporter does by itself"
     complaints = [line for line in relay.lines() if line["logger"].startswith("opentelemetry")]
-    assert 1 <= len(complaints) <= 6, complaints
+    minutes = (time.monotonic() - started) / 60
+    assert 1 <= len(complaints) <= 6 * (1 + minutes), complaints
 
 
 def test_a_wrong_variable(stage: Stage) -> None:

@@ -70,7 +70,7 @@ class House:
 async def house(valkey: RunningServer, keyspace: Keyspace) -> AsyncIterator[House]:
     topic = keyspace.topic()
     keys = KeyNames(topics=f"timers_topics:{topic}")  # a registry of its own: janitors look at all in it
-    async with connect(valkey.url, connections=2, timeout=5.0) as redis:
+    async with connect(valkey.url, connections=2, timeout=60.0) as redis:
         house = House(redis, topic, keys)
         await house.topics.register(topic)
         yield house

@@ -19,14 +19,15 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_a_wait_of_a_tenth_of_a_millisecond_is_no_millisecond() -> None:
-    """The least of many, since the machine may be busy. `epoll_wait` never takes less than one."""
+    """Some wait is shorter, however busy the machine may be. `epoll_wait` never takes less than one."""
     with punctual.PunctualSelector() as selector:
-        waits = []
-        for _ in range(100):
+        waited, deadline = 1.0, time.perf_counter() + 60
+        while waited >= 0.001:
+            assert time.perf_counter() < deadline, "not within a minute"
             began = time.perf_counter()
             assert selector.select(0.0001) == []
-            waits.append(time.perf_counter() - began)
-    assert 0.0001 <= min(waits) < 0.001
+            waited = time.perf_counter() - began
+            assert waited >= 0.0001
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0, 0.0001, 0, -1])

@@ -105,7 +105,7 @@ async def until(condition: Callable[[], Any]) -> None:
 @asynccontextmanager
 async def neighbours(url: str, topic: str) -> AsyncIterator[Neighbours]:
     """Each has a client of its own."""
-    ours = connect(url, connections=4, timeout=5.0)
+    ours = connect(url, connections=4, timeout=60.0)
     theirs = Redis.from_url(url)
     try:
         yield Neighbours(url, topic, ours, RedisStore(ours), TimersBroker(theirs))

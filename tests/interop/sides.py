@@ -141,8 +141,8 @@ async def working(
 async def relay_on(url: str) -> AsyncIterator[Relay]:
     """A relay's engine and gRPC server, with connections of their own."""
     async with (
-        connect(url, connections=2, timeout=5.0) as redis,
-        connect(url, connections=1, timeout=5.0) as listener,
+        connect(url, connections=2, timeout=60.0) as redis,
+        connect(url, connections=1, timeout=60.0) as listener,
         served(RedisStore(redis), RedisHints(listener)) as relay,
     ):
         yield relay

@@ -136,7 +136,7 @@ class Bench:
         self.pace = f"{KeyNames().pace}:{topic}"
         self.server = server
         self.raw = server.client()
-        self.redis = connect(server.url, connections=4, timeout=5.0)
+        self.redis = connect(server.url, connections=4, timeout=60.0)
         self.texts = texts(*breaks)
         journals = Journals(lambda _: self.keep, self._trimmed)
         self.store = RedisStore(
@@ -341,15 +341,15 @@ class Ear:
         self._bench, self._pubsub = bench, pubsub
         self._channel = KeyNames().channel(bench.topic)
         pubsub.subscribe(self._channel)
-        assert pubsub.get_message(timeout=5.0) is not None  # the subscription's own confirmation
+        assert pubsub.get_message(timeout=60.0) is not None  # the subscription's own confirmation
 
     def heard(self) -> list[float]:
         """All hints since the last look."""
         self._bench.raw.publish(self._channel, "end")  # comes after all that was published before
         hints: list[float] = []
         while True:
-            message = self._pubsub.get_message(timeout=5.0)
-            assert message is not None, "no message within 5 s"
+            message = self._pubsub.get_message(timeout=60.0)
+            assert message is not None, "no message within a minute"
             if message["data"] == b"end":
                 return hints
             hints.append(float(message["data"]))

@@ -209,7 +209,7 @@ async def test_who_may_not_write_dead_letters(bench: Bench) -> None:
     before = bench.state()
     bench.raw.execute_command("ACL", "SETUSER", "half", "on", ">secret", "~*", "+@all", "-xadd")
     port = bench.raw.connection_pool.connection_kwargs["port"]
-    redis = connect(f"redis://half:secret@127.0.0.1:{port}/0", connections=1, timeout=5.0)
+    redis = connect(f"redis://half:secret@127.0.0.1:{port}/0", connections=1, timeout=60.0)
     store = RedisStore(redis, texts=bench.texts)
     limits = Limits(max_attempts=1, keep=True)
     try:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def scan(valkey: RunningServer) -> Iterator[JournalScan]:
-    with Line(valkey.url, timeout=10) as line:
+    with Line(valkey.url, timeout=60) as line:
         yield JournalScan(line)
 
 

@@ -34,7 +34,7 @@ DUE = 4_000_000_000 * SECOND
 
 async def fill(server: RunningServer, topic: str) -> None:
     """A leased timer, one that waits and expires, one with headers, and one whose payload was lost."""
-    redis = connect(server.url, connections=1, timeout=5.0)
+    redis = connect(server.url, connections=1, timeout=60.0)
     try:
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("leased", b"x", due=1)])

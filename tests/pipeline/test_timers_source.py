@@ -243,7 +243,7 @@ async def test_filters_narrow_the_reading(timers: Timers) -> None:
         "concat('t-', lpad(id, 6, '0')) as timer_id", "timestamp_seconds(4000000000 + id) as due_time"
     )
     timers.write(frame)
-    redis = connect(timers.server.url, connections=1, timeout=5.0)
+    redis = connect(timers.server.url, connections=1, timeout=60.0)
     try:
         store = RedisStore(redis)
         await store.schedule(timers.topic, [NewTimer("leased", b"x", due=1_000_000)])

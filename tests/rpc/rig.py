@@ -238,8 +238,8 @@ async def served(
 async def on_server(server: RunningServer) -> AsyncIterator[Relay]:
     """Serve an engine on a real server."""
     async with (
-        connect(server.url, connections=CONNECTIONS, timeout=5.0) as redis,
-        connect(server.url, connections=1, timeout=5.0) as listener,
+        connect(server.url, connections=CONNECTIONS, timeout=60.0) as redis,
+        connect(server.url, connections=1, timeout=60.0) as listener,
         anyio.create_task_group() as tasks,
     ):
         hints = RedisHints(listener)

@@ -236,7 +236,7 @@ async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
         return {lease.token for _, lease in relay.engine._dispatcher.leases()}
 
     handler.act = act
-    async with pushing(relay, application.address, max_concurrent=2, lease_ttl=0.3):
+    async with pushing(relay, application.address, max_concurrent=2, lease_ttl=1.0):
         await schedule(relay, "a", "b")
         await eventually("two are being handled", lambda: handler.active == 2)
         lost = tokens()

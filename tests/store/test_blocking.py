@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def ping(url: str) -> bool:
-    with Line(url, timeout=5.0) as line:
+    with Line(url, timeout=60.0) as line:
         return bool(line.ask("PING") == b"PONG")
 
 
 def test_replies_come_in_order(valkey: RunningServer) -> None:
     """Commands go ahead of their replies; what is refused stands among them; a bare id is an id."""
-    with Line(valkey.url, timeout=5.0) as line:
+    with Line(valkey.url, timeout=60.0) as line:
         line.send(("ECHO", "one"), ("NONSENSE",), ("ECHO", "\udcff"))
         with pytest.raises(RuntimeError, match="3 replies are under way"):
             line.ask("PING")

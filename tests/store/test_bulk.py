@@ -73,7 +73,7 @@ async def test_the_same_as_by_the_script(
         ("c", LATER + 1, b"5", LATER + 2),
         ("d", 253_402_300_799_000_000, b"6", 253_402_300_799_000_000),
     ]
-    redis = connect(redis_server.url, connections=1, timeout=5.0)
+    redis = connect(redis_server.url, connections=1, timeout=60.0)
     try:
         for topic in (one, other):
             store = RedisStore(redis)
@@ -96,7 +96,7 @@ async def test_a_token_of_before_is_worth_nothing(
 ) -> None:
     """A timer is written anew while a relay delivers it: the late ACK is stale, the new intent stands."""
     topic = keyspace.topic()
-    redis = connect(redis_server.url, connections=1, timeout=5.0)
+    redis = connect(redis_server.url, connections=1, timeout=60.0)
     store = RedisStore(redis)
     try:
         await store.schedule(topic, [NewTimer("a", b"old", due=1)])
@@ -116,14 +116,14 @@ def test_relays_are_woken(redis_server: RunningServer, keyspace: Keyspace, bulk:
     topic = keyspace.topic()
     with redis_server.client() as client, client.pubsub(ignore_subscribe_messages=True) as ear:
         ear.subscribe(KeyNames().channel(topic))
-        ear.get_message(timeout=5.0)
+        ear.get_message(timeout=60.0)
         write(bulk, batch(topic, ["a", "b"], LATER + 10))
         write(bulk, batch(topic, ["c"], LATER + 20), batch(topic, ["d"], LATER + 5))
         write(bulk, batch(topic, ["e"], LATER + 5))
         client.publish(KeyNames().channel(topic), "end")
         heard: list[bytes] = []
         while not heard or heard[-1] != b"end":
-            message = ear.get_message(timeout=5.0)
+            message = ear.get_message(timeout=60.0)
             if message is not None:
                 heard.append(message["data"])
         assert [float(score) for score in heard[:-1]] == [to_score(LATER + 10), to_score(LATER + 5)]
@@ -135,7 +135,7 @@ async def test_a_topic_with_a_journal(valkey: RunningServer, keyspace: Keyspace,
     """Every timer has its record, where settings tell of the journal and where only its stream is there."""
     topic = keyspace.topic()
     journals = Journals(lambda _: 1000)
-    redis = connect(valkey.url, connections=1, timeout=5.0)
+    redis = connect(valkey.url, connections=1, timeout=60.0)
     try:
         if not known:
             await RedisStore(redis, journals=journals).schedule(topic, [NewTimer("first", b"", due=LATER)])

@@ -55,7 +55,7 @@ def test_tagged_names() -> None:
 
 async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
     """With tags every verb and the hints work there as elsewhere."""
-    redis = connect(cluster.url, connections=2, timeout=5.0)
+    redis = connect(cluster.url, connections=2, timeout=60.0)
     keys = KeyNames(hash_tags=True)
     assert await check_server(redis, allow_eviction=False, hash_tags=True)
     store, hints = RedisStore(redis, keys), RedisHints(redis, keys)
@@ -92,7 +92,7 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
     """All keys of a topic share a slot there too, those of its groups among them."""
     keys = KeyNames(hash_tags=True)
     policy = TopicPolicy(dispatch=dispatch, stream=StreamPolicy("billing"), ready=ListPolicy(1.0))
-    async with connect(cluster.url, connections=2, timeout=5.0) as redis:
+    async with connect(cluster.url, connections=2, timeout=60.0) as redis:
         store, topics = RedisStore(redis, keys), RedisTopics(redis, keys)
         promotions = RedisPromotions(redis, lambda _: policy, keys)
         groups = RedisGroups(redis, lambda _: policy, keys)
@@ -138,7 +138,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
 
 async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:
     """The start names the setting, and so does each call."""
-    redis = connect(cluster.url, connections=1, timeout=5.0)
+    redis = connect(cluster.url, connections=1, timeout=60.0)
     with pytest.raises(UnfitServer, match=r"cluster mode.*set redis\.hash_tags to true"):
         await check_server(redis, allow_eviction=False)
     with pytest.raises(StoreRefused, match=r"same slot.*set redis\.hash_tags to true"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.lowlevel
@@ -18,6 +18,8 @@ from relay.store.redis import RedisStore
 from tests.servers import RunningServer, start_server
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from tests.keyspace import Keyspace
 
 LATER = 4_000_000_000_000_000
@@ -37,7 +39,7 @@ def all_heard(heard: dict[str, list[int]]) -> bool:
 
 @pytest.fixture
 async def store(redis_server: RunningServer) -> AsyncIterator[RedisStore]:
-    redis = connect(redis_server.url, connections=4, timeout=5.0)
+    redis = connect(redis_server.url, connections=4, timeout=60.0)
     yield RedisStore(redis)
     await redis.aclose()
 
@@ -149,7 +151,7 @@ async def test_what_others_publish(store: RedisStore, keyspace: Keyspace) -> Non
 async def test_a_restart(keyspace: Keyspace) -> None:
     """It subscribes anew, and wakes its watchers, for hints may have been lost meanwhile."""
     with start_server("valkey") as server:
-        redis = connect(server.url, connections=2, timeout=5.0)
+        redis = connect(server.url, connections=2, timeout=60.0)
         heard: list[int] = []
         hints = RedisHints(redis)
         async with anyio.create_task_group() as group:
@@ -178,24 +180,34 @@ async def test_hints_in_memory() -> None:
     assert heard == [LATER, LATER - 1]
 
 
+def pings(client: Redis) -> int:
+    """How many the server has had."""
+    stats = cast("dict[str, dict[str, int]]", client.info("commandstats"))
+    return stats.get("cmdstat_ping", {}).get("calls", 0)
+
+
 @pytest.mark.slow
 async def test_a_server_that_falls_silent() -> None:
     """A connection on which nothing answers any more is given up, and an idle one that is well is not."""
     with start_server("valkey") as server:
         redis = connect(server.url, connections=1, timeout=1.0)
         heard: list[int] = []
-        hints = RedisHints(redis, heartbeat=1.0)
+        hints = RedisHints(redis, heartbeat=0.5)
         async with anyio.create_task_group() as group:
             group.start_soon(hints.run)
             await hints.watch("topic", heard.append)
             await until(lambda: heard == [0])
-            with server.client() as client:
-                await until(lambda: "cmdstat_ping" in client.info("commandstats"))
-            assert heard == [0], "it was well"
+            with server.client() as client, anyio.fail_after(60):
+                while (
+                    heard
+                ):  # until a ping comes behind one that was answered in time: a busy machine may be late
+                    heard.clear()
+                    before = pings(client)
+                    await until(lambda: pings(client) >= before + 2)  # noqa: B023
             server.freeze()
             await until(lambda: hints._deaf)
             server.thaw()
-            await until(lambda: len(heard) >= 2)
+            await until(lambda: bool(heard))
             group.cancel_scope.cancel()
         await redis.aclose()
 

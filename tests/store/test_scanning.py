@@ -85,7 +85,7 @@ async def test_by_due_time(valkey: RunningServer, store: BulkStore, keyspace: Ke
     """What is due then is found where it stands, and where a lease has put it; each once. What stands
     there and was due before comes along."""
     topic = keyspace.topic()
-    redis = connect(valkey.url, connections=1, timeout=5.0)
+    redis = connect(valkey.url, connections=1, timeout=60.0)
     try:
         relay = RedisStore(redis)
         due = {"leased": 2, "early": 1, "late": LATER, "first": LATER + SECOND, "expires": LATER + 1}

@@ -31,7 +31,7 @@ SUBCOMMAND = re.compile(
 async def test_reloaded_after_a_flush(redis_server: RunningServer, keyspace: Keyspace) -> None:
     """A server that forgot the scripts, as after a restart or failover, gets them at the next call."""
     topic = keyspace.topic()
-    redis = connect(redis_server.url, connections=1, timeout=5.0)
+    redis = connect(redis_server.url, connections=1, timeout=60.0)
     store = RedisStore(redis)
     with redis_server.client() as client:
         for due in (1, 2):
@@ -46,7 +46,7 @@ async def test_reloaded_after_a_flush(redis_server: RunningServer, keyspace: Key
 async def test_run_by_digest(valkey: RunningServer, keyspace: Keyspace) -> None:
     """The text crosses the wire once, and no function library is touched."""
     topic = keyspace.topic()
-    redis = connect(valkey.url, connections=1, timeout=5.0)
+    redis = connect(valkey.url, connections=1, timeout=60.0)
     store = RedisStore(redis)
     with valkey.client() as client:
         client.script_flush()

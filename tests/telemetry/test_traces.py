@@ -219,7 +219,7 @@ async def test_variables_reach_the_collector(collector: Collector, monkeypatch: 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "")
     exporting = Exporting(["otlp"])
     one_span(exporting)
-    await exporting.close()
+    await exporting.close(timeout=60.0)
     (span,) = collector.spans()
     assert span.name == "schedule orders"
     assert span.metadata["x-tenant"] == "a b"
@@ -240,7 +240,7 @@ async def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(ENDPOINT, endpoint)
         exporting = Exporting(["otlp"])
         one_span(exporting)
-        await exporting.close()
+        await exporting.close(timeout=60.0)
     ((path, body),) = came
     assert path == "/v1/traces"
     request = ExportTraceServiceRequest.FromString(body)
@@ -250,11 +250,12 @@ async def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_close_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a collector that is away for longer than he said."""
     monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "300")
     exporting = Exporting(["otlp"])
     one_span(exporting)
     began = time.monotonic()
     await exporting.close(timeout=0.2)
-    assert time.monotonic() - began < 8.0, "it waited as long as the exporter does by itself"
+    assert time.monotonic() - began < 20.0, "it waited as long as the exporter does by itself"
 
 
 def test_the_exporters_complaints_come_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:

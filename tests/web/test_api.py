@@ -274,15 +274,16 @@ async def test_answers_are_not_kept(api: Api) -> None:
         assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
 
 
-async def test_a_stop_ends_requests_and_takes_no_more(api: Api) -> None:
+async def test_a_stop_ends_requests_and_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """One under way gets its answer."""
-    door = api.relay.store.hold("schedule")
+    monkeypatch.setattr("relay.web.server.GRACE", 60)
     answers: list[Any] = []
+    async with served() as relay, with_api(relay) as api, anyio.create_task_group() as tasks:
+        door = api.relay.store.hold("schedule")
 
-    async def ask() -> None:
-        answers.append(await api.schedule(timer_id="a", **GOOD))
+        async def ask() -> None:
+            answers.append(await api.schedule(timer_id="a", **GOOD))
 
-    async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
 
         async def reached() -> bool:

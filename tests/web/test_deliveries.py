@@ -333,13 +333,13 @@ async def test_so_many_calls_wait_and_no_more(api: Api, monkeypatch: pytest.Monk
 
 async def test_leases_are_renewed_while_a_consumer_works(api: Api) -> None:
     """For longer than a lease is long."""
-    api.relay.tune(lease_ttl=0.3)
+    api.relay.tune(lease_ttl=1.0)
     await api.schedule(timer_id="a", message=1, delay_sec=0)
     delivery = await one(api)
     renewals = api.relay.store.count("extend")
 
     async def renewed() -> bool:
-        return api.relay.store.count("extend") > renewals + 4
+        return api.relay.store.count("extend") > renewals + 3
 
     await api.relay.until("its lease is renewed several times", renewed)
     assert await receive(api, wait_sec=0) == []
@@ -581,11 +581,13 @@ async def _unwritten(api: Api, count: int) -> bool:
 
 async def test_outcomes_wait_for_redis(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """503, and what was said is written when Redis is back; said again, it is a duplicate."""
-    monkeypatch.setattr("relay.api.deliveries.SETTLE_TIMEOUT", 0.1)
     await api.schedule(timer_id="a", message=1, delay_sec=0)
     delivery = await one(api)
     away = api.relay.store.fail("settle", StoreUnavailable("away"))
-    answer = await api.call("POST", SETTLE, {"settlements": [{"token": delivery["token"], "outcome": "ack"}]})
+    said = {"settlements": [{"token": delivery["token"], "outcome": "ack"}]}
+    with monkeypatch.context() as patch:
+        patch.setattr("relay.api.deliveries.SETTLE_TIMEOUT", 0.1)
+        answer = await api.call("POST", SETTLE, said)
     assert (answer.status, answer.value["type"]) == (503, "urn:relay:problem:store-unavailable")
     assert "kept" in answer.value["detail"]
     away.open()
