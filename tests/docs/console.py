@@ -5,6 +5,7 @@ With `RELAY_DOCS=write` in the environment, what came out goes into the page whe
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 import re
@@ -12,12 +13,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from relay.client import Delivery, NewTimer, RelayClient
 from tests.docs.pages import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tests.docs.pages import Block
@@ -199,3 +202,33 @@ class Terminal:
     def close(self) -> None:
         while self.running:
             self.running.pop().end()
+
+
+Timers = Mapping[str, bytes]
+"""Payloads by timer id."""
+
+
+async def end_all(target: str, topic: str, timers: Timers, *, how: Exception | None = None) -> None:
+    """The timers fall due, and the handler raises `how` for each, or returns. They end before this does."""
+    ended = set[str]()
+    all_ended = asyncio.Event()
+    client = RelayClient(target)
+
+    @client.on(topic, concurrency=50, prefetch=0)
+    async def handle(delivery: Delivery) -> None:
+        ended.add(delivery.timer_id)
+        if len(ended) == len(timers):
+            all_ended.set()
+        if how:
+            raise how
+
+    async with client:  # leaving it waits until the outcomes are written
+        await client.schedule_batch(
+            [
+                NewTimer(
+                    topic=topic, payload=payload, timer_id=name, delay=0, content_type="application/json"
+                )
+                for name, payload in timers.items()
+            ]
+        )
+        await asyncio.wait_for(all_ended.wait(), 120)

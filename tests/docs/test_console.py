@@ -5,7 +5,6 @@ Each page has a directory, a Valkey and a relay of its own. `BEFORE` makes what 
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -14,9 +13,9 @@ from typing import cast
 
 import pytest
 
-from relay.client import Delivery, NewTimer, Reject, RelayClient, SyncRelayClient
+from relay.client import NewTimer, Reject, SyncRelayClient
 from tests.docs import pages
-from tests.docs.console import Terminal
+from tests.docs.console import Terminal, Timers, end_all
 from tests.e2e import node
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
 from tests.e2e.processes import ROOT, Relay, free_address
@@ -80,34 +79,6 @@ def in_javascript(terminal: Terminal) -> None:
     terminal.instead |= {".venv/bin/relay": "relay", "127.0.0.1:50051": free_address()}
 
 
-Timers = Mapping[str, bytes]
-JSON = "application/json"
-
-
-async def end_all(relay: Relay, topic: str, timers: Timers, *, how: Exception | None = None) -> None:
-    """The timers fall due, and the handler raises `how` for each, or returns. They end before this does."""
-    ended = set[str]()
-    all_ended = asyncio.Event()
-    client = RelayClient(relay.target)
-
-    @client.on(topic, concurrency=50, prefetch=0)
-    async def handle(delivery: Delivery) -> None:
-        ended.add(delivery.timer_id)
-        if len(ended) == len(timers):
-            all_ended.set()
-        if how:
-            raise how
-
-    async with client:  # leaving it waits until the outcomes are written
-        await client.schedule_batch(
-            [
-                NewTimer(topic=topic, payload=payload, timer_id=name, delay=0, content_type=JSON)
-                for name, payload in timers.items()
-            ]
-        )
-        await asyncio.wait_for(all_ended.wait(), 120)
-
-
 def invoices(numbers: Iterable[int]) -> Timers:
     return {f"invoice-{number}": b'{"invoice": %d}' % number for number in numbers}
 
@@ -117,10 +88,10 @@ async def before_operating(stage: Stage, relay: Relay, terminal: Terminal) -> No
     numbers = range(4051, 5051)
     for number in numbers:
         if number % 250 == 0:
-            await end_all(relay, "invoices", invoices([number]), how=Reject("no such customer"))
+            await end_all(relay.target, "invoices", invoices([number]), how=Reject("no such customer"))
     terminal.instead["1795275682863-0"] = first_dead(stage)
     rest = invoices(number for number in numbers if number % 250)
-    await end_all(relay, "invoices", rest, how=ConnectionError())
+    await end_all(relay.target, "invoices", rest, how=ConnectionError())
     with SyncRelayClient(relay.target) as timers:
         for topic, count, delay in (("reminders", 23, 3600), ("reports", 4, 0)):
             timers.schedule_batch(
@@ -137,7 +108,7 @@ def first_dead(stage: Stage) -> str:  # noqa: F811
 
 async def before_audit(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
     """The journal of a hundred timers that were acknowledged."""
-    await end_all(relay, "orders", {f"order-{n}": b"" for n in range(100)})
+    await end_all(relay.target, "orders", {f"order-{n}": b"" for n in range(100)})
 
 
 async def before_journal(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
@@ -146,12 +117,12 @@ async def before_journal(stage: Stage, relay: Relay, terminal: Terminal) -> None
     while stage.client.xlen("timers_journal:invoices") != 3:
         assert time.monotonic() < deadline
         stage.client.delete("timers_journal:invoices")
-        await end_all(relay, "invoices", {"inv-42": b""})
+        await end_all(relay.target, "invoices", {"inv-42": b""})
 
 
 async def before_failure(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
     """One dead invoice, under the name that the page uses."""
-    await end_all(relay, "invoices", {"inv-42": b""}, how=ConnectionError())
+    await end_all(relay.target, "invoices", {"inv-42": b""}, how=ConnectionError())
     terminal.instead["1767225605123-0"] = first_dead(stage)
 
 
