@@ -135,15 +135,11 @@ class Terminal:
 
     def real(self, text: str) -> str:
         """What the page says, with the words of this run."""
-        for told, here in self.instead.items():
-            text = text.replace(told, here)
-        return text
+        return _replaced(text, self.instead)
 
     def told(self, text: str) -> str:
         """What was printed, with the page's words."""
-        for told, here in self.instead.items():
-            text = text.replace(here, told)
-        return text
+        return _replaced(text, {here: told for told, here in self.instead.items()})
 
     def replay(self, blocks: Iterable[Block], module: str) -> None:
         """A page's blocks in their order: those that `module` runs, and the files that they need."""
@@ -202,6 +198,11 @@ class Terminal:
     def close(self) -> None:
         while self.running:
             self.running.pop().end()
+
+
+def _replaced(text: str, words: Mapping[str, str]) -> str:
+    """All at once, so that no replacement is replaced again."""
+    return re.sub("|".join(map(re.escape, words)), lambda found: words[found[0]], text) if words else text
 
 
 Timers = Mapping[str, bytes]

@@ -52,7 +52,7 @@ class InSession(Terminal):
         self._patch = patch
 
     def _type(self, command: str, output: str) -> str:
-        words = shlex.split(self.real(command), comments=True)
+        words = shlex.split(self.real(command.replace("--every 30s", "")), comments=True)
         if words[0] == "export":
             self._patch.setenv(*words[1].split("=", 1))
             return ""
