@@ -83,7 +83,7 @@ async def test_the_page_works(
         await end_all(relay.target, topic, {f"{topic}-{n}": b"" for n in range(3)})
     for block in [block for block in pages.blocks() if block.page == page]:
         if block.language == "python" and block in OURS:
-            # Spark plans reads in a process whose environment is older than this test, so the URL is an option.
+            # Spark plans in a process whose environment is older than this test: the URL is an option.
             here = f'.option("redis_url", "{stage.server.url}")'
             code = re.sub(r'(format\("timers"\))', rf"\1{here}", terminal.real(block.text))
             exec(compile(code, block.place, "exec", dont_inherit=True), {})
