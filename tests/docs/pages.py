@@ -6,22 +6,82 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parents[2]
 
+_BLOCK = re.compile(
+    r"(?:^<!-- (not run|run by|file|terminal|printed by|transcript)(?::[ ]*([^\n]*?))?[ ]*-->\n+)?"
+    r"^```(\w*)\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
+CONSOLE = "tests/docs/test_console.py"
+SPARK = "tests/pipeline/test_docs.py"
+PROTOCOL = "tests/e2e/test_protocol.py"
+
+RUN_BY = {
+    "console": CONSOLE,
+    "python": "tests/docs/test_python.py",
+    "py": "tests/docs/test_python.py",
+    "yaml": "tests/docs/test_pages.py",
+}
+"""The test module that runs a language's blocks, unless ON_PAGE or a comment above a block names another."""
+
+ON_PAGE = {
+    "docs/cold-store.md": {"console": SPARK},
+    "docs/kubernetes.md": {"yaml": "tests/kubernetes/test_render.py"},
+    "docs/pipeline.md": {"console": SPARK, "python": SPARK},
+    "docs/pipeline-audit.md": {"console": SPARK, "python": SPARK},
+    "docs/protocol.md": {"console": PROTOCOL},
+}
+"""The same for all blocks of a language on one page."""
+
 
 class Block(NamedTuple):
-    """A fenced block: the page that it stands on, its language, its text."""
+    """A fenced block: its page, the line of its first fence, its language, its text, the comment above it.
+
+    That comment is `<!-- MARK: SAID -->`; both are empty where there is none. The marks are:
+
+    - `not run: REASON`
+    - `run by: MODULE`, a test module other than the one that RUN_BY or ON_PAGE names
+    - `file: NAME`, the reader saves the block under this name
+    - `terminal: COMMAND`, the same (the name is COMMAND's last word), and COMMAND runs in a second terminal
+    - `printed by: COMMAND`, what that second terminal then shows
+    - `transcript: NAME`, which `tools/transcript.py` records
+    """
 
     page: str
+    line: int
     language: str
     text: str
+    mark: str = ""
+    said: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def run_by(self) -> str:
+        """The test module that runs the block; empty where none does."""
+        if self.mark == "not run":
+            return ""
+        if self.mark == "run by":
+            return self.said
+        if self.mark == "transcript":
+            return PROTOCOL
+        known = {**RUN_BY, **ON_PAGE.get(self.page, {})}
+        if self.mark in ("terminal", "printed by"):
+            return known["console"]
+        return known.get(self.language, known["console"] if self.mark == "file" else "")
 
 
 class Said(NamedTuple):
@@ -54,12 +114,44 @@ def prose(page: str) -> str:
     return _FENCE.sub("", text(page))
 
 
-def blocks(language: str) -> list[Block]:
+def parsed(page: str, whole: str) -> list[Block]:
+    """The fenced blocks of a page, from its text."""
+    found = []
+    for match in _BLOCK.finditer(whole):
+        mark, said, language, body = match.groups(default="")
+        line = whole.count("\n", 0, match.start(3)) + 1
+        found.append(Block(page, line, language, body, mark, said.strip()))
+    return found
+
+
+@cache
+def blocks(language: str | None = None) -> tuple[Block, ...]:
+    """All blocks, or all of one language."""
+    found = [block for page in pages() for block in parsed(page, text(page))]
+    return tuple(block for block in found if language in (None, block.language))
+
+
+def run_by(module: str) -> list[Block]:
+    """The blocks that a test module has to run; it passes its `__file__`."""
+    name = str(Path(module).resolve().relative_to(ROOT))
+    return [block for block in blocks() if block.run_by == name]
+
+
+def unaccounted(found: Iterable[Block]) -> list[str]:
+    """The blocks that no test runs and that don't say why."""
     return [
-        Block(page, found, body)
-        for page in pages()
-        for found, body in _FENCE.findall(text(page))
-        if found == language
+        f"{block.place}: no test runs this block; see CONTRIBUTING.md, How to add a command to a page"
+        for block in found
+        if block.mark != "not run" and not block.run_by
+    ]
+
+
+def unexplained(found: Iterable[Block]) -> list[str]:
+    """The marks that lack their reason, name or command."""
+    return [
+        f"{block.place}: the comment needs words after `{block.mark}:`"
+        for block in found
+        if block.mark and not block.said
     ]
 
 

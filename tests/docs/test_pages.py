@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,23 +21,74 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.checkout
 
-PYTHON = pages.blocks("python")
-YAML = [
-    block for block in pages.blocks("yaml") if block.page not in ("docs/settings.md", "docs/kubernetes.md")
-]
+YAML = [block for block in pages.run_by(__file__) if block.language == "yaml"]
 
 
 def ids(said: Block | Said) -> str:
     return f"{said.page}: {said.text[:40]}"
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=ids)
-def test_python_compiles_and_imports_what_is_there(block: Block) -> None:
-    compile(block.text, block.page, "exec")
-    if "pyspark" in block.text and find_spec("pyspark") is None:
-        return  # tests/pipeline imports it
-    imports = [line for line in block.text.splitlines() if line.startswith(("import ", "from "))]
-    exec("\n".join(imports), {})
+def test_every_block_is_run_or_says_why_not() -> None:
+    """A block without a test that runs it fails here, with page and line."""
+    assert pages.unaccounted(pages.blocks()) == []
+
+
+def test_every_mark_says_what_it_has_to() -> None:
+    assert pages.unexplained(pages.blocks()) == []
+
+
+def test_every_module_runs_the_blocks_that_name_it() -> None:
+    """It exists, and takes its blocks from `pages.run_by`, which knows no others."""
+    for module in {block.run_by for block in pages.blocks()} - {"", pages.PROTOCOL}:
+        assert (ROOT / module).is_file(), module
+        assert "pages.run_by(__file__)" in (ROOT / module).read_text(encoding="utf-8"), module
+
+
+def test_no_fence_escapes() -> None:
+    """Indented, longer or with tildes: such fences would be blocks that nobody looks at."""
+    for page in pages.pages():
+        fences = re.findall(r"^\s*(?:>\s*)?(?:```|~~~)", pages.text(page), re.MULTILINE)
+        assert len(fences) == 2 * len(pages.parsed(page, pages.text(page))), page
+
+
+FORGED = """
+```sql
+SELECT 1
+```
+
+<!-- not run: needs a cluster -->
+```console
+$ kubectl get pods
+```
+
+<!-- not run -->
+```console
+$ kubectl get pods
+```
+
+<!-- run by: -->
+```text
+x
+```
+
+<!-- not run: not directly above -->
+
+Words.
+
+```text
+x
+```
+"""
+
+
+def test_a_block_that_nobody_runs_is_named() -> None:
+    """With its line; and so is a mark without a reason."""
+    forged = pages.parsed("x.md", FORGED)
+    assert [said.partition(": ")[0] for said in pages.unaccounted(forged)] == ["x.md:2", "x.md:17", "x.md:25"]
+    assert pages.unexplained(forged) == [
+        "x.md:12: the comment needs words after `not run:`",
+        "x.md:17: the comment needs words after `run by:`",
+    ]
 
 
 @pytest.mark.parametrize("block", YAML, ids=ids)

@@ -13,9 +13,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from relay.client import SyncRelayClient
 from relay.rpc.application import DELIVER
 from relay.store import records
 from relay.v1 import delivery_service_pb2, timer_handler_pb2, timer_pb2
+from tests.docs import pages
 from tests.e2e import node
 from tests.e2e.conftest import Stage
 from tests.e2e.node import Application
@@ -115,6 +117,20 @@ def test_outcomes(duo: Duo) -> None:
         line for line in duo.relay.lines() if line["message"] == "timer rejected by its application"
     ]
     assert (refusal["timer_id"], refusal["reason"]) == ("reject", "as asked")
+
+
+def test_the_page_s_handler(stage: Stage) -> None:
+    """The example of the README: it fetches the URL that is the payload."""
+    (block,) = pages.run_by(__file__)
+    relay = stage.relay()
+    program = stage.directory / "page.mjs"
+    program.write_text(block.text.replace('"./', f'"{node.EXAMPLE}/'), encoding="utf-8")
+    process = stage.join(node.Script(stage.directory, "page", program, RELAY_TARGET=relay.target))
+    process.spawn()
+    with SyncRelayClient(relay.target) as timers:
+        timers.schedule("invoices", f"http://{relay.http}/healthz/live".encode(), delay=0)
+    stage.wait_empty("invoices")
+    assert process.terminate() == 0
 
 
 def test_extend(stage: Stage) -> None:

@@ -17,7 +17,6 @@ from tests.e2e.processes import ROOT
 
 pytestmark = pytest.mark.checkout
 
-PAGE = "docs/protocol.md"
 BUF = ".venv/bin/buf"
 
 
@@ -81,8 +80,8 @@ def test_by_hand(stage: Stage) -> None:
     target = stage.relay().target
     lines = [
         line.removeprefix("$ ")
-        for block in pages.blocks("console")
-        if block.page == PAGE
+        for block in pages.run_by(__file__)
+        if block.language == "console"
         for line in block.text.splitlines()
     ]
     said = [

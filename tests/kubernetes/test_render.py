@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -43,7 +44,8 @@ pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("rendered")]  # one 
 VERSIONS = ("1.29", "1.33", "1.37")
 """The oldest with native sidecars, a middle one, and the newest that kubernetes-validate knows."""
 
-BLOCKS = [block.text for block in pages.blocks("yaml") if block.page == "docs/kubernetes.md"]
+OURS = pages.run_by(__file__)
+BLOCKS = [block.text for block in OURS if block.language == "yaml"]
 RAW = sorted(EXAMPLES.glob("*/relay.yaml"))
 CLASSIC_UMBRELLA: dict[str, Any] = {
     "relay": {"sidecar": {"kind": "classic"}, "grpc": {"socket": {"enabled": False}}}
@@ -516,6 +518,19 @@ def test_the_raw_examples_are_like_the_chart_s() -> None:
 def test_values_in_the_docs_are_good(text: str) -> None:
     for version in HELMS:
         assert rendered(version, yaml.safe_load(text))
+
+
+def test_the_lines_for_your_own_chart_are_those_of_the_example() -> None:
+    """What the chart's page tells people to write stands in the umbrella, where the tests above render it."""
+    dependency, template = (block.text for block in OURS if block.language == "text")
+    about = yaml.safe_load((EXAMPLES / "umbrella" / "Chart.yaml").read_text(encoding="utf-8"))
+    (wanted,), (here,) = yaml.safe_load(dependency)["dependencies"], about["dependencies"]
+    assert {**wanted, "repository": ""} == {**here, "repository": ""}
+    example = (EXAMPLES / "umbrella" / "templates" / "deployment.yaml").read_text(encoding="utf-8")
+    included = r'include "(relay\.\w+)" \S+ \| nindent (\d+)'
+    assert set(re.findall(included, template)) == {
+        (name, indent) for name, indent in re.findall(included, example) if name in template
+    }
 
 
 def notes_of(values: Path | Mapping[str, Any], tmp_path: Path) -> str:

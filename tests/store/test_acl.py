@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -28,9 +27,10 @@ from relay.store.promotions import RedisPromotions
 from relay.store.redis import RedisStore
 from relay.store.scanning import cut, read
 from relay.store.topics import RedisTopics
+from tests.docs import pages
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 
-PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+PAGE = "".join(block.text for block in pages.run_by(__file__))
 SECOND = 1_000_000
 LATER = 4_000_000_000_000_000
 JOURNALS = Journals(lambda topic: 5 if topic == "t" else 0)
@@ -41,21 +41,21 @@ pytestmark = pytest.mark.checkout
 
 def documented() -> list[str]:
     """The rules of the page's ACL line."""
-    found = re.search(r"^ACL SETUSER relay ((?:.*\\\n)*.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^ACL SETUSER relay ((?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
     assert found
     return found[1].replace("\\\n", " ").split()
 
 
 def besides(part: str) -> list[str]:
     """The rules of the line that has this key, for topics with a list or a stream."""
-    lines = PAGE.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    lines = PAGE.replace("\\\n", " ").splitlines()
     (line,) = (each for each in lines if each.startswith(f"ACL SETUSER relay ~{part}"))
     return line.split()[3:]
 
 
-RULES = documented() if PAGE.exists() else []
-LIST_RULES = besides("timers_ready") if PAGE.exists() else []
-STREAM_RULES = besides("timers_stream") if PAGE.exists() else []
+RULES = documented() if PAGE else []
+LIST_RULES = besides("timers_ready") if PAGE else []
+STREAM_RULES = besides("timers_stream") if PAGE else []
 
 
 @pytest.fixture(params=KINDS, ids=server_id)
