@@ -19,6 +19,7 @@ DEBIAN = {
     "openssl": "openssl",
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "redis-cli": "redis-tools",
     "redis-server": "redis-server",
 }
 """The Debian packages that bring a program."""

@@ -5,7 +5,7 @@ Each page has a directory, a Valkey and a relay of its own. `BEFORE` makes what 
 
 from __future__ import annotations
 
-import shutil
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.docs.console import Terminal, Timers, end_all
 from tests.e2e import node
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
 from tests.e2e.processes import ROOT, Relay, free_address
+from tests.missing import need, skip
 from tests.servers import binary
 
 pytestmark = pytest.mark.checkout
@@ -52,8 +53,8 @@ def terminal(stage: Stage) -> Iterator[Terminal]:  # noqa: F811
 @pytest.mark.parametrize("page", PAGES)
 async def test_the_page_tells_the_truth(page: str, stage: Stage, terminal: Terminal) -> None:  # noqa: F811
     blocks = [block for block in pages.blocks() if block.page == page]
-    if "curl" in "".join(block.text for block in blocks) and shutil.which("curl") is None:
-        pytest.skip("curl is not on PATH")
+    if "curl" in "".join(block.text for block in blocks):
+        need("curl")
     if page not in BY_DEV:
         terminal.environ["RELAY_REDIS__URL"] = stage.server.url
         before, settings = BEFORE.get(page, (nothing, {}))
@@ -72,9 +73,9 @@ async def nothing(*_: object) -> None:
 def in_javascript(terminal: Terminal) -> None:
     """The commands run beside the example's files, with its packages installed."""
     try:
-        node.node()
-    except node.NodeMissing as missing:
-        pytest.skip(str(missing))
+        terminal.environ["PATH"] = f"{Path(node.node()).parent}{os.pathsep}{terminal.environ['PATH']}"
+    except node.NpmFailed as failure:
+        skip(f"npm package ({failure})", "npm ci --prefix examples/javascript")
     terminal.at = ROOT / "examples" / "javascript"
     terminal.instead |= {".venv/bin/relay": "relay", "127.0.0.1:50051": free_address()}
 
@@ -135,9 +136,7 @@ def in_wheel() -> Path | None:
 
 async def before_dispatch(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
     """An entry in the ready list; redis-cli asks this test's server, and prints as it does on a terminal."""
-    found = shutil.which("redis-cli") or in_wheel()
-    if found is None:
-        pytest.skip("redis-cli is not installed here")
+    found = in_wheel() or need("redis-cli")
     terminal.instead["redis-cli "] = f"{found} --no-raw -p {stage.server.port} "
     with SyncRelayClient(relay.target) as timers:
         timers.schedule("thumbnails", b"hello", timer_id="t-1", delay=0)

@@ -19,7 +19,7 @@ from tests.docs.console import plain
 from tests.docs.pages import ROOT
 from tests.e2e.daemon import running_relay
 from tests.e2e.processes import environment, free_address
-from tests.servers import ServerMissing, start_server
+from tests.servers import start_server
 
 if TYPE_CHECKING:
     from tests.docs.pages import Block
@@ -117,11 +117,7 @@ def test_the_errors_are_those_of_the_client() -> None:
 
 def test_a_server_takes_the_lines_about_replicas() -> None:
     config = dict(line.split() for line in the_block(REPLICAS).text.splitlines())
-    try:
-        server = start_server("valkey", config=config)
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
-    with server, server.client() as client:
+    with start_server("valkey", config=config) as server, server.client() as client:
         assert client.config_get("min-replicas*") == config
 
 
