@@ -82,6 +82,14 @@ class Connection(H11Protocol):
         self._wait_for_request()
         super().on_response_complete()
 
+    def shutdown(self) -> None:
+        """The server stops. uvicorn would fail over an answer that it did not write, and stop no other
+        connection."""
+        if self._refused:
+            self.close()
+        else:
+            super().shutdown()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what h11 could not read."""
         failure = sys.exception()

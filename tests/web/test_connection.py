@@ -164,6 +164,23 @@ async def test_a_header_that_is_too_large(api: Api, pieces: int, method: bytes) 
     assert (await api.call("GET", "/v1/topics", headers=fits)).status == 200
 
 
+@pytest.mark.parametrize(
+    "sent", [NOT_HTTP["noise"][0], b"HEAD / HTTP/1.1\r\n" + HOST + b"x: " + b"x" * 40_000 + b"\r\n\r\n"]
+)
+async def test_a_server_stops_beside_callers_that_it_has_just_refused(relay: Relay, sent: bytes) -> None:
+    """In order, for the others as well."""
+    async with (
+        bounded(relay) as api,
+        dialled(api.server.address) as refused,
+        dialled(api.server.address) as idle,
+    ):
+        await refused.send(sent)
+        with anyio.fail_after(PATIENCE):
+            assert await refused.stream.receive()
+        await api.server.stop()
+        assert await idle.to_the_end() == b""
+
+
 async def test_a_header_that_does_not_end(relay: Relay) -> None:
     """However many bytes still come: 408, and the connection is free."""
     async with bounded(relay, idle_timeout=0.3) as api, dialled(api.server.address) as caller:
