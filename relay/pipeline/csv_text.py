@@ -62,12 +62,12 @@ class Dialect:
         given.setdefault("escape", given.get("quote", '"'))
         for name, least in (("delimiter", 1), ("quote", 0), ("escape", 0)):
             value = given.get(name, '"')
-            if not least <= len(value) <= 1 or not value.isascii() or value in "\r\n":
+            if not least <= len(value) <= 1 or not value.isascii() or value in ("\r", "\n"):
                 raise InvalidField(name, f"is {value!r}; give one ASCII character")
         if given.get("delimiter", ",") in (given.get("quote", '"'), given["escape"]):
             raise InvalidField("delimiter", "is the quote or the escape as well; give another one")
         try:
-            codecs.lookup(given.get("encoding", "UTF-8"))
+            "".encode(given.get("encoding", "UTF-8"))  # Python has codecs that are none of text, too
         except LookupError:
             raise InvalidField("encoding", f"{given['encoding']!r} is not known; try UTF-8") from None
         dialect = cls(**given, single_line=single_line)
@@ -147,7 +147,7 @@ class Splitter:
         Raises `InvalidField` where a quote is not closed for too long.
         """
         if self._decoder is not None:
-            piece = self._decoder.decode(piece, last).encode(errors="surrogateescape")
+            piece = self._decoded(piece, last=last)
         text = self._rest + piece
         found, at, size = Records(), 0, len(text)
         match: Any = self._shapes.record.match
@@ -175,6 +175,15 @@ class Splitter:
         if len(self._rest) > LONGEST:
             raise InvalidField("source", f"{NOT_CLOSED}, not within {LONGEST >> 20} MiB")
         return found
+
+    def _decoded(self, piece: bytes, *, last: bool) -> bytes:
+        text: str = self._decoder.decode(piece)
+        if last:
+            begun, state = self._decoder.getstate()
+            if begun == b"\n":  # put behind the file's last line, and half a line break of UTF-16
+                self._decoder.setstate((b"", state))
+            text += self._decoder.decode(b"", True)
+        return text.encode(errors="surrogateescape")
 
     def _quickly(self, found: Records, record: bytes) -> bool:
         """What `_add` does, for what most records are; False, and nothing is done, for others."""

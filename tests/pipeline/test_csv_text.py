@@ -140,6 +140,20 @@ def test_other_encodings(encoding: str) -> None:
     assert texts(found.values[0]) == [one, f'a\n"{two}",{one}', three]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8", "latin-1"])
+def test_the_last_line_of_a_file(encoding: str, end: str) -> None:
+    """Spark gives lines without their ends, cut at each byte 0x0A, and does not tell whether the last one had
+    an end."""
+    high = "\u0a0a" if "utf" in encoding else "é"
+    lines = f"1,2,{high}\r\n4,5,{high}{end}".encode(encoding).removesuffix(b"\n").split(b"\n")
+    splitter = Splitter(Dialect(encoding=encoding), 3, crlf=True)
+    pieces = [splitter.split(line + b"\n") for line in lines]
+    pieces.append(splitter.split(b"", last=True))
+    rows = [texts(row) for piece in pieces for row in piece.values]
+    assert rows == [["1", "2", high], ["4", "5", high]]
+
+
 def test_bytes_that_are_not_of_the_encoding() -> None:
     wrong = split(b"\x81,b,c\n", Dialect(encoding="cp1252"))
     assert wrong.reasons == ["is not cp1252; name the file's encoding with --read-option encoding=…"]
@@ -177,6 +191,7 @@ def test_headers() -> None:
         ({"escape": "é"}, "escape: is 'é'"),
         ({"delimiter": '"'}, "delimiter: is the quote or the escape"),
         ({"encoding": "utf-9"}, "encoding: 'utf-9' is not known"),
+        ({"encoding": "base64"}, "encoding: 'base64' is not known"),
     ],
 )
 def test_dialects_that_are_none(options: dict[str, str], said: str) -> None:
@@ -188,6 +203,7 @@ def test_dialects() -> None:
     """Have Spark's names, in any case; quotes are doubled unless an escape is named."""
     assert Dialect.of({"SEP": "\\t", "nullValue": "\\N"}) == Dialect(delimiter="\t", null="\\N")
     assert Dialect.of({"quote": "'"}) == Dialect(quote="'", escape="'")
+    assert Dialect.of({"quote": ""}) == Dialect(quote="", escape="")
     with pytest.raises(InvalidField, match="single_line: does not go with UTF-16"):
         Dialect.of({"charset": "UTF-16"}, single_line=True)
 
