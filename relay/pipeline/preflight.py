@@ -141,11 +141,16 @@ def _files(place: str) -> list[Path]:
         file
         for each in found
         for file in ([each] if each.is_file() else each.rglob("*"))
-        if file.is_file() and not file.name.startswith(("_", "."))
+        if file.is_file() and not any(map(_is_hidden, file.relative_to(each).parts or (file.name,)))
     ]
     if not files:
         raise InvalidField("source", f"{place} holds no files")
     return sorted(files)
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file or folder of this name, such as the log of a Delta table."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _columns(file: Path, kind: str, options: Mapping[str, str]) -> list[str] | None:

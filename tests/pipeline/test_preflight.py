@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from relay.pipeline import preflight
+from relay.pipeline.sources import Source
+from relay.pipeline.target import Target
+from relay.settings import load
 from tests.servers import free_port
 
 if TYPE_CHECKING:
@@ -116,6 +119,20 @@ def test_mistakes_are_found_before_spark_starts(
     )
     assert control.stdout.strip() != environment["JAVA_HOME"]
     assert java.with_name("java.called").exists(), "the stand-in does not notice a call"
+
+
+def test_folders_that_spark_passes_over(table: Path, tmp_path: Path) -> None:
+    """The log of a Delta table is Parquet, too, but no timers; `_y=1` is the value of a column."""
+    folder = tmp_path / "lake.parquet"
+    for name in ("_delta_log/1.checkpoint.parquet", ".hidden/a.parquet", "part-0.parquet", "_y=1/b.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        content = pa.table({"add": ["x"]}) if name.startswith(("_delta", ".")) else pq.read_table(table)
+        pq.write_table(content, folder / name)
+    assert [file.name for file in preflight._files(str(folder))] == ["b.parquet", "part-0.parquet"]
+    source = Source(
+        str(folder), columns={"timer_id": "id", "due_time": "eta"}, constants={"topic": "t"}, unit="s"
+    )
+    preflight.check_source(source, Target.of(load(environ={})), {})
 
 
 @pytest.mark.slow
