@@ -16,8 +16,8 @@ SEPARATOR = "__"
 OTHERS = {"RELAY_CONFIG", "RELAY_TARGET"}
 """Relay's own, and no settings: options of the command line, and of the clients."""
 
-_OF_A_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_.+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
-"""How the variables end that Kubernetes puts into every pod for a Service, such as one called `relay` or
+_OF_A_SERVICE = re.compile(r".*(_SERVICE_(HOST|PORT(_.+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+"""The variables that Kubernetes puts into every pod for a Service, such as one called `relay` or
 `relay-redis`."""
 
 _NEAR = 0.8
@@ -36,8 +36,7 @@ def path_of(variable: str) -> tuple[str, ...]:
 
 def is_service(variable: str) -> bool:
     """Whether Kubernetes makes a variable of such a name for a Service."""
-    match = _OF_A_SERVICE.search(variable)
-    return match is not None and match.end() == len(variable)
+    return _OF_A_SERVICE.fullmatch(variable) is not None
 
 
 def guess(variable: str) -> str:

@@ -351,7 +351,7 @@ def test_the_variables_of_others_are_left_alone() -> None:
     """Kubernetes makes some for each Service whose name begins with `relay`; tools and tests have theirs."""
     services = {
         f"RELAY{name}{end}": "x"
-        for name in ("", "_REDIS", "_GRPC", "_DRAIN_TIMEOUT", "_A__B")
+        for name in ("", "_REDIS", "_GRPC", "_DRAIN_TIMEOUT", "_A__B", "__PORT_A")
         for end in (
             *("_SERVICE_HOST", "_SERVICE_PORT", "_SERVICE_PORT_GRPC", "_PORT", "_PORT_7451_TCP"),
             *("_PORT_7451_TCP_PROTO", "_PORT_7451_TCP_PORT", "_PORT_7451_UDP_ADDR"),
