@@ -236,7 +236,8 @@ class SyncGrpcWire:
             )
         except grpc.RpcError as error:
             failure = errors.from_rpc(cast("grpc.Call", error))
-            if failure.code is grpc.StatusCode.UNAVAILABLE:
+            if isinstance(failure, errors.Unavailable) and failure.retry_after is None:
+                # With a pause to wait it is the relay that answers: its Redis is away.
                 self._lines.lost(failure, "calls try again until their timeout")
             raise failure from None
         except ValueError as error:  # so gRPC says it once the channel is closed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from datetime import UTC, datetime, timedelta, timezone
 
 import grpc
@@ -85,6 +87,23 @@ async def test_unavailable_is_raised_when_time_is_up(relay: ScriptedRelay, clien
             await client.schedule("t", b"p", delay=1, timeout=60)
     assert caught.value.retry_after == pytest.approx(60.25)
     assert len(relay.calls) == 1
+
+
+async def test_a_relay_without_redis_is_not_lost(
+    relay: ScriptedRelay, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A blocking client's lines are about the relay, and that one has answered."""
+    caplog.set_level(logging.INFO, "relay.client")
+    relay.failures = [Failure(CODES.UNAVAILABLE, "no redis", retry_after=0.01)]
+
+    def blocking() -> None:
+        with SyncRelayClient(target) as client:
+            client.schedule("t", b"p", delay=1)
+
+    await asyncio.to_thread(blocking)
+    assert len(relay.calls) == 2
+    said = [record.getMessage() for record in caplog.records if record.name == "relay.client"]
+    assert said == [f"connected to the relay at {target}"]
 
 
 async def test_no_relay_at_all_is_unavailable(client: RelayClient) -> None:
