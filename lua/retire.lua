@@ -40,7 +40,7 @@ redis.call('HDEL', KEYS[3], unpack(ids))
 redis.call('HDEL', KEYS[2], unpack(ids))
 local lived = redis.call('ZREM', KEYS[1], unpack(ids))
 
-if marking then
+if marking and not are_abandoned() then
   local names, newest, forgotten = {}, { 'any', '1' }, {}
   for n, id in ipairs(ids) do names[n] = 'f' .. id end
   local floors = redis.call('HMGET', MARKS, unpack(names))

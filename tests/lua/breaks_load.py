@@ -78,6 +78,7 @@ THE_MARKS = {
     "abandoned marks are written": Break(
         "prelude", " or are_abandoned() then return end", " then return end"
     ),
+    "a retirement in abandoned marks": Break("retire", "marking and not are_abandoned()", "marking"),
     "loaded by abandoned marks": Break("load", "ARGV[3] or are_abandoned() then", "ARGV[3] then"),
     "marks are kept for nothing": Break("marks", "now_us + tonumber(ARGV[5]) * 1000", "now_us"),
 }

@@ -53,6 +53,7 @@ OF_LOAD: dict[str, tuple[Scenario, ...]] = {
     "the store not written": (load.test_one_store_at_a_time,),
     "abandoned marks stay": (load.test_abandoned_marks_go,),
     "abandoned marks are written": (load.test_abandoned_marks_go,),
+    "a retirement in abandoned marks": (load.test_abandoned_marks_go,),
     "loaded by abandoned marks": (load.test_abandoned_marks_go,),
     "marks are kept for nothing": (load.test_abandoned_marks_go,),
     "retired by whoever comes": (load.test_a_fenced_writer_removes_nothing,),
