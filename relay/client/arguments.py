@@ -48,6 +48,8 @@ def check_target(value: str) -> str:
     host, _, port = value.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
         raise InvalidArgument(f"target has no port from 1 to 65535; {wanted}", field="target")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise InvalidArgument(f"target has an IPv6 address without [brackets]; {wanted}", field="target")
     return value
 
 

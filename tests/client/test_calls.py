@@ -331,7 +331,16 @@ def test_target_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("client", [RelayClient, SyncRelayClient])
 @pytest.mark.parametrize(
     "target",
-    ["http://127.0.0.1:7451", "https://h:1", "redis://:hunter2@h:1", "grpc://h:1", "localhost", "h:x", "h:0"],
+    [
+        "http://127.0.0.1:7451",
+        "https://h:1",
+        "redis://:hunter2@h:1",
+        "grpc://h:1",
+        "localhost",
+        "h:x",
+        "h:0",
+        "::1:7451",
+    ],
 )
 def test_what_is_no_target_is_refused_at_once(client: type, target: str) -> None:
     """As an argument that is wrong, which says what a target looks like; a password in it is not repeated."""
