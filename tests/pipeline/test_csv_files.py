@@ -237,3 +237,19 @@ def test_other_dialects(spark: SparkSession, tmp_path: Path) -> None:
     options = {"sep": ";", "quote": "'", "nullValue": "NULL", "encoding": "cp1252"}
     found = read(spark, Source(str(tmp_path / "in.csv"), options=options, constants={"topic": "t"}))
     assert [(row.timer_id, row.payload) for row in found] == [("é;", None), ("x", "NULL")]
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16LE", "UTF-16BE"])
+def test_encodings_in_which_a_line_break_is_two_bytes(
+    spark: SparkSession, tmp_path: Path, encoding: str
+) -> None:
+    """Spark cuts them in their midst; the rows are whole all the same, also the last one."""
+    text = f'timer_id,due_time,payload\r\na,{DUE},\u0a0a\r\nb,{DUE},"\u010d\r\n"\r\n'
+    (tmp_path / "in.csv").write_bytes(text.encode(encoding))
+    (tmp_path / "open.csv").write_bytes(text.removesuffix("\r\n").encode(encoding))
+    for name in ("in", "open"):
+        source = Source(
+            str(tmp_path / f"{name}.csv"), options={"encoding": encoding}, constants={"topic": "t"}
+        )
+        found = [(row.timer_id, row.payload) for row in read(spark, source)]
+        assert found == [("a", "\u0a0a"), ("b", "\u010d\r\n")]
