@@ -65,13 +65,13 @@ def derived(spark: SparkSession, source: Source) -> str:
     """The run's id, `run-` and 16 hexadecimal digits: a digest of the input's files, of how they are read and
     mapped, and of the session's time zone.
 
-    A source without files, such as a view or a database, has no content that could be compared: each of its
-    runs has an id of its own.
+    A view or a database has no content that could be compared: each of its runs has an id of its own.
     """
     files = _files(spark, source)
     if not files:
         return f"run-{secrets.token_hex(8)}"
-    how = {name: value for name, value in asdict(source).items() if name != "place"}
+    how = {name: value for name, value in asdict(source).items() if name not in ("place", "single_line")}
+    how["format"] = source.kind
     told = json.dumps(
         [_described(spark, source.place, files), how, spark.conf.get("spark.sql.session.timeZone")],
         sort_keys=True,
@@ -81,13 +81,20 @@ def derived(spark: SparkSession, source: Source) -> str:
 
 
 def _files(spark: SparkSession, source: Source) -> list[str]:
-    """The URLs of the files that Spark reads, without reading any."""
+    """The URLs of the files that Spark reads, without reading any. A view's are not its content."""
     if source.format == TABLE:
-        return sorted(spark.table(source.place).inputFiles())
+        return [] if _is_view(spark, source.place) else sorted(spark.table(source.place).inputFiles())
     try:
         return sorted(spark.read.format("text").options(**source.options).load(source.place).inputFiles())
     except AnalysisException:  # no path: a database, a data source of its own
         return []
+
+
+def _is_view(spark: SparkSession, name: str) -> bool:
+    try:
+        return spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY")
+    except AnalysisException:  # a path as a table's name, such as parquet.`/data`
+        return False
 
 
 def _described(spark: SparkSession, place: str, files: list[str]) -> list[list[str]]:

@@ -171,6 +171,8 @@ def test_a_runs_id(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     assert runs.derived(spark, source) == own
     assert runs.derived(spark, replace(source, place=str(copy / "three.csv"))) == own
     assert runs.derived(spark, replace(source, place=str(copy / "*.csv"))) == own
+    assert runs.derived(spark, replace(source, format="csv")) == own
+    assert runs.derived(spark, replace(source, single_line=True)) == own
     others = [
         replace(source, columns={"payload": "upper(payload)"}),
         replace(source, constants={"topic": "other"}),
@@ -179,10 +181,11 @@ def test_a_runs_id(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     ]
     (copy / "three.csv").write_text(THREE.replace("b,", "B,"))
     others.append(replace(source, place=str(copy / "three.csv")))
-    others.append(replace(source, place=str(copy)))
+    folder = replace(source, place=str(copy), format="csv")
+    assert runs.derived(spark, folder) == runs.derived(spark, others[-1])
     (copy / "four.csv").write_text(THREE)
-    others.append(replace(source, place=str(copy), format="csv"))
-    assert len({own, *(runs.derived(spark, each) for each in others)}) >= len(others)
+    others.append(folder)
+    assert len({own, *(runs.derived(spark, each) for each in others)}) == 1 + len(others)
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     try:
@@ -196,6 +199,18 @@ def test_a_source_without_files(spark: SparkSession) -> None:
     spark.sql("select 1 as due_time").createOrReplaceTempView("no_files")
     source = Source("no_files", "table")
     assert runs.derived(spark, source) != runs.derived(spark, source)
+
+
+def test_views_of_one_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Are not one input: each shows rows of its own. A table of files is its files."""
+    spark.range(4).write.parquet(str(tmp_path / "four"))
+    spark.read.parquet(str(tmp_path / "four")).createOrReplaceTempView("four")
+    for name, rest in (("odd", 1), ("even", 0)):
+        spark.sql(f"select * from four where id % 2 = {rest}").createOrReplaceTempView(name)
+    odd, even = (runs.derived(spark, Source(name, "table")) for name in ("odd", "even"))
+    assert odd != even
+    table = Source(f"parquet.`{tmp_path}/four`", "table")
+    assert runs.derived(spark, table) == runs.derived(spark, table)
 
 
 def test_files_of_another_file_system(spark: SparkSession, source: Source) -> None:
