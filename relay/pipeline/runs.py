@@ -14,7 +14,7 @@ from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from relay.core.errors import InvalidField, RelayError
@@ -86,8 +86,12 @@ def _files(spark: SparkSession, source: Source) -> list[str]:
         return [] if _is_view(spark, source.place) else sorted(spark.table(source.place).inputFiles())
     try:
         return sorted(spark.read.format("text").options(**source.options).load(source.place).inputFiles())
-    except AnalysisException:  # no path: a database, a data source of its own
+    except (AnalysisException, IllegalArgumentException):  # no path: a database, a data source of its own
         return []
+    except Py4JError as failure:
+        if "UnsupportedFileSystemException" in str(failure):  # mongodb://…
+            return []
+        raise
 
 
 def _is_view(spark: SparkSession, name: str) -> bool:

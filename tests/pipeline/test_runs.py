@@ -201,6 +201,15 @@ def test_a_source_without_files(spark: SparkSession) -> None:
     assert runs.derived(spark, source) != runs.derived(spark, source)
 
 
+@pytest.mark.parametrize(
+    "place", ["orders", "jdbc:postgresql://127.0.0.1:1/shop", "mongodb://127.0.0.1:1/shop"]
+)
+def test_what_is_no_path(spark: SparkSession, place: str) -> None:
+    """Neither is a database, however it is called."""
+    source = Source(place, "jdbc")
+    assert runs.derived(spark, source) != runs.derived(spark, source)
+
+
 def test_views_of_one_file(spark: SparkSession, tmp_path: Path) -> None:
     """Are not one input: each shows rows of its own. A table of files is its files."""
     spark.range(4).write.parquet(str(tmp_path / "four"))
