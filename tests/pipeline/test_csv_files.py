@@ -113,7 +113,7 @@ def test_other_programs_files(spark: SparkSession, valkey: RunningServer, topic:
     by_spark(spark, folder / "spark", expected, escape='"')
     source = Source(str(folder), "csv", {"recursiveFileLookup": "true"}, constants={"topic": topic})
     summary = run(source, valkey)
-    assert summary.counts == {"written": len(expected), "rejected": 0, "later": 0, "made_ids": 0}
+    assert {name: count for name, count in summary.counts.items() if count} == {"written": len(expected)}
     assert payloads(valkey, topic) == {name: each.encode() for name, each in expected.items()}
 
 
