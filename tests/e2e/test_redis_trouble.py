@@ -129,9 +129,10 @@ def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
     print(f"{twice} twice, {len(said)} lines")
     assert not lost
     assert set(load.refusals) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
-    # One change for each trouble; a busy machine may be too slow for the time-out besides.
+    # One change for each trouble; a busy machine may be too slow for the time-out besides, and hear of the
+    # end of a connection when Redis is back already: a relay has four.
     away = [line["reason"] for line in relay.lines() if line["message"] == said[0]]
-    assert sum("Timeout" not in reason for reason in away) <= count(3, 8), away
+    assert sum("Timeout" not in reason for reason in away) <= 4 * count(3, 8), away
     assert said == ["Redis is away; trying again until it is back", "Redis is back"] * (len(said) // 2)
     assert relay.running
     assert application.running

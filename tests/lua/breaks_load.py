@@ -20,7 +20,7 @@ THE_LOAD = {
         "load", "string.sub(ARGV[5], 19 * n - 18, 19 * n)", "string.sub(ARGV[5], 1, 19)"
     ),
     "epoch not compared": Break("load", "if epoch ~= ARGV[2] or plan", "if plan"),
-    "plan not compared": Break("load", " or plan ~= ARGV[3] then", " then"),
+    "plan not compared": Break("load", " or plan ~= ARGV[3]", ""),
     "load begins with a delete": Break("load", ADDED + CLEARED, CLEARED + ADDED),
     "record of a gone timer kept by the load": Break("load", CLEARED, ""),
     "what lives loses its record": Break("load", "unpack(loaded)", "unpack(ids)"),
