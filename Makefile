@@ -42,8 +42,8 @@ demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sampl
 test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \
 	  echo "Without these tools tests/kubernetes skips (see above); the rest runs."; }
-	@$(MAKE) --no-print-directory test-core
-	@$(MAKE) --no-print-directory test-pipeline
+	@$(MAKE) --no-print-directory .venv-pipeline/stamp
+	@$(MAKE) --no-print-directory --jobs 2 test-core test-pipeline # each leaves a part of two cores idle
 	@$(MAKE) --no-print-directory wheel-test
 
 # One server, no process of its own, no script broken on purpose: what nearly every mistake meets first.

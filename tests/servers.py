@@ -98,11 +98,11 @@ def free_port() -> int:
 
     Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process
     is down. Nor is the one 10,000 above, on which a node of a cluster listens too. Workers of a parallel run
-    have ranges of their own.
+    have ranges of their own, and so has a run without workers, such as the pipeline's beside them.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = 10_000 + worker % 4 * 2_500
-    ports = set(range(first, first + 2_500))
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    first = 10_000 + (int(worker.removeprefix("gw")) % 4 if worker else 4) * 2_000
+    ports = set(range(first, first + 2_000))
     if ports <= _given:
         _given.clear()
     for port in random.SystemRandom().sample(sorted(ports - _given), len(ports - _given)):
@@ -110,7 +110,7 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError(f"no port is free from {first} to {first + 2_499}")
+    raise RuntimeError(f"no port is free from {first} to {first + 1_999}")
 
 
 class RunningServer:

@@ -8,6 +8,7 @@ import glob
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -83,7 +84,8 @@ def check_folder(option: str, path: str | None) -> None:
 def check_redis(settings: Settings, topic: str | None) -> None:
     """Refuse the server that a relay would refuse, and keys of the topic that hold something else. Raises
     `StoreError`, `UnfitServer`."""
-    asyncio.run(_check_redis(settings, topic))
+    with ThreadPoolExecutor(1) as other:  # this one may have an event loop already, as a notebook's has
+        other.submit(asyncio.run, _check_redis(settings, topic)).result()
 
 
 async def _check_redis(settings: Settings, topic: str | None) -> None:

@@ -251,7 +251,7 @@ def test_spark_submit_exits_with_the_jobs_code(cluster: Cluster) -> None:
     ran = cluster.submit(str(on_a_cluster.MAIN_FILE), *asked, PYSPARK_PYTHON=sys.executable)
     assert ran.returncode == 2
     assert (
-        "relay: --due-unit years: give s, ms or us" in ran.stdout.splitlines()
+        "relay: due_unit: is 'years'; give one of s, ms, us" in ran.stdout.splitlines()
     )  # it makes one of both streams
 
 
