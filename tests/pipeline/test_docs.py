@@ -60,7 +60,7 @@ class InSession(Terminal):
         if words[:2] != ["relay", "pipeline"]:
             return super()._type(command, output)
         for place, (before, word) in enumerate(pairwise(words), 1):
-            if before in PATHS or ("." in word and (self.directory / word).exists()):
+            if before in PATHS or (self.directory / word).exists():
                 words[place] = str(self.directory / word)
         ran = CliRunner().invoke(app, words[1:], prog_name="relay")
         assert ran.exit_code == 0, f"$ {command}\n{ran.output}"
@@ -81,12 +81,14 @@ async def test_the_page_works(
     files(spark, tmp_path)
     for topic in ("orders", "invoices"):
         await end_all(relay.target, topic, {f"{topic}-{n}": b"" for n in range(3)})
+    names: dict[str, object] = {}  # a reader of the page types all of it into one Python
     for block in [block for block in pages.blocks() if block.page == page]:
         if block.language == "python" and block in OURS:
             # Spark plans in a process whose environment is older than this test: the URL is an option.
             here = f'.option("redis_url", "{stage.server.url}")'
             code = re.sub(r'(format\("timers"\))', rf"\1{here}", terminal.real(block.text))
-            exec(compile(code, block.place, "exec", dont_inherit=True), {})
+            code = re.sub(r'parquet\("(\w+)"\)', rf'parquet("{tmp_path}/\1")', code)
+            exec(compile(code, block.place, "exec", dont_inherit=True), names)
         else:
             terminal.replay([block], "tests/pipeline/test_docs.py")
 
