@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
 from relay.pipeline import preview
 from relay.pipeline.columns import check
-from relay.pipeline.job import Bar, Summary
+from relay.pipeline.job import Bar, JobFailed, Summary, translated
 from relay.pipeline.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.runs import MaxRejects, checked, derived
 from relay.pipeline.session import configured
@@ -44,6 +45,7 @@ AGAIN = (
     "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. What has "
     "become of them since stands. To insert them again, whatever lives under their ids: --replace"
 )
+MENDED = "; what was inserted before it stays: once the row is mended, --run-id {run} inserts the others only"
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
 """What the cold store takes: rows that were checked."""
 
@@ -108,7 +110,13 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
         return summary
     if bar.shown:
         bar.say("".join(f"first row: {preview.sentence(each)}" for each in preview.first(rows, reading, 1)))
-    _write(rows, load, bar, job, summary)
+    try:
+        _write(rows, load, bar, job, summary)
+    except PySparkException as failure:
+        told = translated(failure)
+        if told.kind is not InvalidField or not load.run:
+            raise
+        raise JobFailed(f"{told}{MENDED.format(run=run_id)}", told.kind) from failure
     return summary
 
 

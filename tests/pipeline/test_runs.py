@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,27 @@ def test_only_what_does_not_live(
     end(valkey, topic, "b")
     assert told(run(spark, source, valkey, tmp_path, create_only=True))["skipped_by_ledger"] == 2
     assert set(names(valkey, topic)) == {"a"}
+
+
+def test_a_row_that_ends_the_load_and_is_mended(
+    spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
+) -> None:
+    """The file is another input then. The failed run tells its id, under which only the rest is inserted."""
+    rows = "".join(f"t-{n},2090-01-01T00:00:00Z,{n}\n" for n in range(30_000))
+    Path(source.place).write_text(f"timer_id,due_time,payload\n{rows}last,soon,x\n")
+    with pytest.raises(
+        job.JobFailed, match=r"due_time: is 'soon'.* --run-id run-\w{16} inserts the "
+    ) as failed:
+        run(spark, source, valkey, tmp_path, rejects=None)
+    (run_id,) = re.findall(r"run-\w{16}", str(failed.value))
+    before = len(names(valkey, topic))
+    assert before > 0
+    end(valkey, topic, "t-0")
+    Path(source.place).write_text(f"timer_id,due_time,payload\n{rows}last,2090-01-01T00:00:00Z,x\n")
+    again = run(spark, source, valkey, tmp_path, rejects=None, run_id=run_id)
+    assert again.counts["written"] + again.counts["skipped_by_ledger"] == 30_001
+    assert again.counts["skipped_by_ledger"] >= before  # what was under way then may have come later
+    assert set(names(valkey, topic)) == {*(f"t-{n}" for n in range(1, 30_000)), "last"}
 
 
 def test_two_rows_of_one_timer(
