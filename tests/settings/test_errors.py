@@ -342,6 +342,46 @@ def test_what_may_be_somebody_else_s_is_doubted_and_no_error(variable: str, mean
     assert doubtful(environ) == [f"{variable} is no setting and has no effect; did you mean {meant}?"]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "http: {listen: '127.0.0.1:7451'}",
+            "http.listen: must have another port than grpc.listen, which listens on 7451 too",
+        ),
+        (
+            "api: {listen: '0.0.0.0:7452'}",
+            "api.listen: must have another port than http.listen, which listens on 7452 too",
+        ),
+        (
+            "grpc: {listen: '[::1]:80'}\napi: {listen: '[::1]:80'}",
+            "api.listen: must have another port than grpc.listen, which listens on 80 too",
+        ),
+    ],
+)
+def test_two_listeners_on_one_port(tmp_path: Path, content: str, said: str) -> None:
+    """The relay's own other setting is named; the system would speak of another process."""
+    assert faults(tmp_path, content) == [said]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {
+            "RELAY_GRPC__LISTEN": "127.0.0.1:0",
+            "RELAY_HTTP__LISTEN": "127.0.0.1:0",
+            "RELAY_API__LISTEN": "127.0.0.1:0",
+        },
+        {"RELAY_HTTP__LISTEN": "127.0.0.2:7451"},
+        {"RELAY_API__LISTEN": "127.0.0.1:7451", "RELAY_API__ENABLED": "off"},
+        {"RELAY_GRPC__LISTEN": "unix:/run/relay.sock"},
+    ],
+)
+def test_listeners_that_differ(environ: dict[str, str]) -> None:
+    """Any free ports, other addresses, and what is switched off."""
+    load(environ=environ)
+
+
 @pytest.mark.parametrize("level", ["API", "HTTP", "GRPC", "REDIS", "TOPICS", "DEFAULTS", "LOG"])
 def test_the_name_of_a_level_may_be_somebody_else_s_and_is_no_error(level: str) -> None:
     """A script's own RELAY_API keeps no relay from starting; a sentence says that it is no setting."""
