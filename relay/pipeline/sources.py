@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -13,8 +14,8 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
 from relay.core.errors import InvalidField
-from relay.pipeline import csv_files, documents
-from relay.pipeline.reading import COLUMNS, FILE, LINE, MALFORMED, PROVENANCE, RECORD, REJECTS, TEXT
+from relay.pipeline import csv_files, documents, json_lines
+from relay.pipeline.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS, TEXT
 
 FORMATS = {
     ".parquet": "parquet",
@@ -24,7 +25,6 @@ FORMATS = {
     ".csv": "csv",
     ".orc": "orc",
 }
-NO_JSON = "is no JSON object"
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds in a unit of numbers that are times."""
 
@@ -131,17 +131,15 @@ def _load(spark: SparkSession, source: Source) -> DataFrame:
         return spark.table(source.place)
     if kind == CSV:
         return csv_files.rows_of_csv(spark, source.place, source.options, single_line=source.single_line)
-    defaults = {"columnNameOfCorruptRecord": MALFORMED} if kind == JSON else {}
-    frame = spark.read.format(kind).options(**{**defaults, **source.options}).load(source.place)
-    if kind == JSON and MALFORMED in frame.columns:
-        corrupt = sf.col(MALFORMED)
-        frame = frame.select(
-            *(sf.col(_quoted(name)) for name in frame.columns if name != MALFORMED),
-            sf.col("_metadata.file_path").alias(FILE),
-            corrupt.cast("binary").alias(TEXT),
-            sf.when(corrupt.isNotNull(), NO_JSON).alias(MALFORMED),
-        )
-    return frame
+    if kind == JSON:
+        return json_lines.rows_of_json(spark, source.place, source.options, partial(_is_used, source))
+    return spark.read.format(kind).options(**source.options).load(source.place)
+
+
+def _is_used(source: Source, column: str) -> bool:
+    """Whether a timer may be made of this column of theirs: an expression has its name, or we have."""
+    name = column.lower()
+    return name in COLUMNS or any(name in each.lower() or "*" in each for each in source.columns.values())
 
 
 def _complete(named: DataFrame, source: Source) -> None:
