@@ -28,6 +28,21 @@ FORMATS = {
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds in a unit of numbers that are times."""
 
+_NESTED = (t.StructType, t.ArrayType, t.MapType)
+_TIMES = (t.TimestampType, t.TimestampNTZType, t.NullType), "give a timestamp"
+_TYPES: Mapping[str, tuple[tuple[type[t.DataType], ...], str]] = {
+    "due_time": _TIMES,
+    "expire_time": _TIMES,
+    "payload": (
+        (t.BinaryType, t.StringType, t.NullType, *_NESTED),
+        "give bytes, text or a struct, as cast(… as string) makes of it",
+    ),
+    "headers": (
+        (t.MapType, t.NullType),
+        "give a map of strings, as from_json(…, 'map<string,string>') makes of JSON",
+    ),
+}
+
 TABLE, CSV, JSON = "table", "csv", "json"
 
 
@@ -82,7 +97,16 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
         raise InvalidField("source", str(failure).partition("\n")[0]) from None
     _complete(named, source)
     carried = [named[name] for name in PROVENANCE if name in named.columns]
-    return named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
+    rows = named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
+    check_types(rows.schema)
+    return rows
+
+
+def check_types(schema: t.StructType) -> None:
+    """Raise `InvalidField` for a column of a type that no timer has."""
+    for name, (kinds, advice) in _TYPES.items():
+        if name in schema.names and not isinstance(kind := schema[name].dataType, kinds):
+            raise InvalidField(name, f"has the type {kind.simpleString()}; {advice}")
 
 
 def _provenance(frame: DataFrame) -> list[Column]:
@@ -158,12 +182,10 @@ def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
     if name == "expire_time":
         instant = _instant(column, kind, name, source.unit).alias(name)
         return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "expire_source")]
-    if name == "payload" and isinstance(kind, (t.StructType, t.ArrayType, t.MapType)):
+    if name == "payload" and isinstance(kind, _NESTED):
         return [sf.to_json(column, documents.SPARK).cast("binary").alias(name), *_json_kind(named, source)]
     if name == "content_type":
-        implied = "payload" in named.columns and isinstance(
-            named.schema["payload"].dataType, (t.StructType, t.ArrayType, t.MapType)
-        )
+        implied = "payload" in named.columns and isinstance(named.schema["payload"].dataType, _NESTED)
         return [] if implied else [_text(column, name)]
     if name in ("topic", "timer_id"):
         return [_text(column, name)]

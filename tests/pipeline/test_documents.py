@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
+from relay.core.errors import InvalidField
 from relay.pipeline import documents
 from relay.pipeline.json_lines import INEXACT, MORE, NO_JSON, NOT_UTF8
 from relay.pipeline.sources import Source, rows_of
+from relay.pipeline.timers_source import TimersDataSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +97,30 @@ def test_a_file_that_is_one_document(spark: SparkSession, tmp_path: Path) -> Non
     (tmp_path / "in.json").write_text(json.dumps(rows, indent=2))
     source = Source(str(tmp_path / "in.json"), options={"multiLine": "true"}, constants={"topic": "t"})
     assert sorted(row.timer_id for row in rows_of(spark, source).collect()) == ["t-0", "t-1", "t-2"]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("5 as payload", "payload: has the type int; give bytes, text or a struct, as cast(… as string)"),
+        ("now() as payload", "payload: has the type timestamp; give"),
+        ("'{}' as headers", "headers: has the type string; give a map of strings, as from_json(…, "),
+        ("array('a') as headers", "headers: has the type array<string>; give"),
+    ],
+)
+def test_columns_of_a_wrong_type_are_found_before_the_first_row(
+    spark: SparkSession, column: str, said: str
+) -> None:
+    """By the job, and by the data source: no task of Spark's has run."""
+    rows = spark.sql(f"select 't' as topic, timestamp '2090-01-01' as due_time, {column}")
+    rows.createOrReplaceTempView("of_a_wrong_type")
+    with pytest.raises(InvalidField) as caught:
+        rows_of(spark, Source("of_a_wrong_type", "table"))
+    assert str(caught.value).startswith(said)
+    spark.dataSource.register(TimersDataSource)
+    away = "redis://127.0.0.1:1/0"  # a task would fail for want of it
+    with pytest.raises(PySparkException, match=re.escape(said)):
+        rows.write.format("timers").option("redis_url", away).mode("append").save()
 
 
 def test_nothing_that_follows_an_object_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
