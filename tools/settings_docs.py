@@ -37,9 +37,10 @@ topics:
 
 A key that is no setting is an error, in the file and in the environment, and the error names the setting
 that was probably meant. A variable without `__` may be somebody else's, so it never keeps a relay from
-starting: one that is near a setting, such as `RELAY_REDIS_URL`, has no effect, and the log, `relay config`
-and `relay doctor` say so and name `RELAY_REDIS__URL`. What Kubernetes puts into the pods beside a Service
-that is called `relay` (`RELAY_PORT`, `RELAY_SERVICE_HOST` and the like) is left alone without a word.
+starting: one that is near a setting, such as `RELAY_REDIS_URL`, has no effect, and the log and all commands
+that read settings say so and name `RELAY_REDIS__URL`. The name of a level, such as `RELAY_REDIS`, has no
+effect either, and they say that too. What Kubernetes puts into the pods beside a Service that is called
+`relay` or `relay-api` (`RELAY_PORT`, `RELAY_API_SERVICE_HOST` and the like) is left alone without a word.
 
 An entry of `topics` overrides `defaults` field by field; none is needed.
 A topic's name keeps its case in a variable: `RELAY_TOPICS__invoices__LEASE_TTL=60`.

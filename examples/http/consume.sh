@@ -5,7 +5,7 @@
 # between the two, or if the acknowledgement gets lost: delivery is at least once.
 set -u
 
-api=${RELAY_API:-http://127.0.0.1:7453}
+api=${API:-http://127.0.0.1:7453}
 deliveries=$api/v1/topics/$1/deliveries
 
 post() { # URL BODY

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Schedules messages that are to be printed on time:  produce.sh TOPIC SECONDS TEXT [SECONDS TEXT …]
 #
-# Needs curl alone. RELAY_API says where the relay's API is. With an id of its own a repeated call changes nothing
+# Needs curl alone. API says where the relay's API is. With an id of its own a repeated call changes nothing
 # more, so curl may try again; --fail-with-body makes a refusal an error, and shows what is wrong. The text may hold
 # anything but quotes and backslashes, which JSON wants escaped.
 set -eu
 
-api=${RELAY_API:-http://127.0.0.1:7453}
+api=${API:-http://127.0.0.1:7453}
 topic=$1
 shift
 number=0

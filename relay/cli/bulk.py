@@ -20,6 +20,7 @@ from relay.cli.calling import Door
 from relay.cli.dead import document
 from relay.cli.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, fail
 from relay.cli.selection import Selection
+from relay.cli.topics import tell_pause
 from relay.client.topics import DeadLetterInfo, RedriveResult, Topics
 
 BATCH = 500
@@ -77,6 +78,8 @@ def redrive(door: Door, topic: str, selection: Selection, how: How) -> None:
         return f"redrove {letters_of(topic, tally.of(RedriveResult.REDRIVEN))}"
 
     _run(door, topic, selection, how, work, done, tally)
+    if tally.of(RedriveResult.REDRIVEN):
+        tell_pause(topic, door)
     conflicts = tally.of(RedriveResult.CONFLICT) + tally.of(RedriveResult.UNKNOWN)
     missing = tally.of(RedriveResult.NOT_FOUND)
     if conflicts > NAMED and not how.as_json:

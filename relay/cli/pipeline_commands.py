@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from relay.cli.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail, settings_errors
+from relay.cli.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail
 from relay.cli.parse import length
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def spark_installed() -> Generator[None, None, None]:
 
 
 def settings(config: Path | None) -> Settings:
-    """As the daemon would see them; wrong ones end the command."""
-    from relay.settings import load
+    """As the daemon would see them. What is odd about them is told on standard error; wrong ones end the
+    command."""
+    from relay.cli.direct import load_settings
 
-    with settings_errors():
-        return load(config)
+    return load_settings(config)
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:

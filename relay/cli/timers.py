@@ -11,7 +11,7 @@ import typer
 from relay.cli import known, output, parse
 from relay.cli.calling import Door
 from relay.cli.exits import BAD_INPUT, NOT_FOUND, fail
-from relay.cli.topics import how_long
+from relay.cli.topics import pause_of
 from relay.client import ChangeResult, RelayClient, TimerState
 from relay.client.errors import CallError
 from relay.client.topics import TopicInfo, Topics
@@ -102,9 +102,7 @@ def run(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
     elif result is ChangeResult.RUN:
         typer.echo(f"{output.name(topic, timer_id)} is due now")
     if info is not None and info.paused:
-        name = output.safe(topic)
-        told = f"{name} is paused {how_long(info)}, and delivers nothing; relay resume {name} ends that"
-        typer.echo(f"relay: {told}", err=True)
+        typer.echo(pause_of(info), err=True)
     if result is ChangeResult.NOT_FOUND:
         _fail_missing(topic, timer_id, door)
 

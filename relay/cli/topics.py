@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import typer
 from relay.cli import known, output, parse, tables
 from relay.cli.calling import Door
 from relay.cli.exits import BAD_INPUT, fail
+from relay.client.errors import CallError
 from relay.client.topics import GroupInfo, TopicInfo, Topics
 
 if TYPE_CHECKING:
@@ -169,6 +171,25 @@ def _group(group: GroupInfo) -> str:
 def how_long(info: TopicInfo) -> str:
     """How long a pause lasts, behind "paused"."""
     return f"until {output.iso(info.paused_until)}" if info.paused_until else "until it is resumed"
+
+
+def pause_of(info: TopicInfo) -> str:
+    """What a pause does to timers that are due, and how to end it."""
+    topic = output.safe(info.topic)
+    return f"relay: {topic} is paused {how_long(info)}, and delivers nothing; relay resume {topic} ends that"
+
+
+def tell_pause(topic: str, door: Door) -> None:
+    """Say on standard error that the topic is paused, if it is and the relay tells."""
+
+    async def get(topics: Topics) -> TopicInfo | None:
+        with suppress(CallError):  # what was done is done, whether or not the relay tells
+            return await topics.get(topic)
+        return None
+
+    info = door.call(get)
+    if info is not None and info.paused:
+        typer.echo(pause_of(info), err=True)
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -39,7 +39,7 @@ REJECTS = pa.schema(
 )
 """A row that is refused. The columns of a timer are what could be read, null where nothing could, and what
 the load's options add (topic, content type). `record` is the whole record: its text where that is
-known (CSV, and lines that are no JSON), else the row as JSON. `line` counts from 1. `field` is what is wrong,
+known (CSV and JSON), else the row as JSON. `line` counts from 1. `field` is what is wrong,
 `reason` why. A load of this table takes the columns of a timer and ignores the others, so that rows that were
 corrected in place can be loaded as they are."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -13,8 +14,8 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
 from relay.core.errors import InvalidField
-from relay.pipeline import csv_files, documents
-from relay.pipeline.reading import COLUMNS, FILE, LINE, MALFORMED, PROVENANCE, RECORD, REJECTS, TEXT
+from relay.pipeline import csv_files, documents, json_lines
+from relay.pipeline.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS, TEXT
 
 FORMATS = {
     ".parquet": "parquet",
@@ -24,9 +25,23 @@ FORMATS = {
     ".csv": "csv",
     ".orc": "orc",
 }
-NO_JSON = "is no JSON object"
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds in a unit of numbers that are times."""
+
+_NESTED = (t.StructType, t.ArrayType, t.MapType)
+_TIMES = (t.TimestampType, t.TimestampNTZType, t.NullType), "give a timestamp"
+_TYPES: Mapping[str, tuple[tuple[type[t.DataType], ...], str]] = {
+    "due_time": _TIMES,
+    "expire_time": _TIMES,
+    "payload": (
+        (t.BinaryType, t.StringType, t.NullType, *_NESTED),
+        "give bytes, text or a struct, as cast(… as string) makes of it",
+    ),
+    "headers": (
+        (t.MapType, t.NullType),
+        "give a map of strings, as from_json(…, 'map<string,string>') makes of JSON",
+    ),
+}
 
 TABLE, CSV, JSON = "table", "csv", "json"
 
@@ -82,7 +97,16 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
         raise InvalidField("source", str(failure).partition("\n")[0]) from None
     _complete(named, source)
     carried = [named[name] for name in PROVENANCE if name in named.columns]
-    return named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
+    rows = named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
+    check_types(rows.schema)
+    return rows
+
+
+def check_types(schema: t.StructType) -> None:
+    """Raise `InvalidField` for a column of a type that no timer has."""
+    for name, (kinds, advice) in _TYPES.items():
+        if name in schema.names and not isinstance(kind := schema[name].dataType, kinds):
+            raise InvalidField(name, f"has the type {kind.simpleString()}; {advice}")
 
 
 def _provenance(frame: DataFrame) -> list[Column]:
@@ -131,17 +155,15 @@ def _load(spark: SparkSession, source: Source) -> DataFrame:
         return spark.table(source.place)
     if kind == CSV:
         return csv_files.rows_of_csv(spark, source.place, source.options, single_line=source.single_line)
-    defaults = {"columnNameOfCorruptRecord": MALFORMED} if kind == JSON else {}
-    frame = spark.read.format(kind).options(**{**defaults, **source.options}).load(source.place)
-    if kind == JSON and MALFORMED in frame.columns:
-        corrupt = sf.col(MALFORMED)
-        frame = frame.select(
-            *(sf.col(_quoted(name)) for name in frame.columns if name != MALFORMED),
-            sf.col("_metadata.file_path").alias(FILE),
-            corrupt.cast("binary").alias(TEXT),
-            sf.when(corrupt.isNotNull(), NO_JSON).alias(MALFORMED),
-        )
-    return frame
+    if kind == JSON:
+        return json_lines.rows_of_json(spark, source.place, source.options, partial(_is_used, source))
+    return spark.read.format(kind).options(**source.options).load(source.place)
+
+
+def _is_used(source: Source, column: str) -> bool:
+    """Whether a timer may be made of this column of theirs: an expression has its name, or we have."""
+    name = column.lower()
+    return name in COLUMNS or any(name in each.lower() or "*" in each for each in source.columns.values())
 
 
 def _complete(named: DataFrame, source: Source) -> None:
@@ -160,12 +182,10 @@ def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
     if name == "expire_time":
         instant = _instant(column, kind, name, source.unit).alias(name)
         return [instant] if isinstance(kind, t.TimestampType) else [instant, _text(column, "expire_source")]
-    if name == "payload" and isinstance(kind, (t.StructType, t.ArrayType, t.MapType)):
+    if name == "payload" and isinstance(kind, _NESTED):
         return [sf.to_json(column, documents.SPARK).cast("binary").alias(name), *_json_kind(named, source)]
     if name == "content_type":
-        implied = "payload" in named.columns and isinstance(
-            named.schema["payload"].dataType, (t.StructType, t.ArrayType, t.MapType)
-        )
+        implied = "payload" in named.columns and isinstance(named.schema["payload"].dataType, _NESTED)
         return [] if implied else [_text(column, name)]
     if name in ("topic", "timer_id"):
         return [_text(column, name)]

@@ -21,6 +21,12 @@ if TYPE_CHECKING:  # only a driver reads settings: a worker gets options, and st
 _PREFIXES = tuple(each.name for each in fields(KeyNames) if each.name != "hash_tags")
 
 
+NO_URL = (
+    "is missing, and RELAY_REDIS__URL was not set when Spark started the process that asks for it; give the "
+    "option, or set the variable before the session starts"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a topic's settings say of timers that are written to it."""
@@ -62,13 +68,17 @@ class Target:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Out of a data source's options; without `redis_url` by the settings that the driver's environment
-        has. Raises `InvalidField`, and what `relay.settings.load` raises."""
+        """Out of a data source's options; without `redis_url` by the settings in the environment of this
+        process, which is one that Spark has started. Raises `InvalidField`, and what `relay.settings.load`
+        raises."""
         url = options.get("redis_url")
         if url is None:
             from relay.settings import load
 
-            return cls.of(load())
+            settings = load()
+            if "url" not in settings.redis.model_fields_set:
+                raise InvalidField("redis_url", NO_URL)
+            return cls.of(settings)
         try:
             parse(url)
         except ValueError as problem:

@@ -84,6 +84,7 @@ class TimersDataSource(DataSource):
         """As Spark asks for it. Raises `InvalidField`."""
         from relay.pipeline.reading import COLUMNS, Reading
         from relay.pipeline.runs import checked
+        from relay.pipeline.sources import check_types
         from relay.pipeline.writing import Load
 
         if overwrite:
@@ -91,6 +92,7 @@ class TimersDataSource(DataSource):
         unknown = [name for name in schema.fieldNames() if name not in COLUMNS]
         if unknown:
             raise InvalidField(unknown[0], f"is no column of a timer; there are {', '.join(COLUMNS)}")
+        check_types(schema)
         if "due_time" not in schema.fieldNames():
             raise InvalidField("due_time", "is missing; it has to be a column")
         constants = {name: self.options[name] for name in ("topic", "content_type") if name in self.options}

@@ -13,7 +13,7 @@ from relay.settings.describe import find
 from relay.settings.document import read_document
 from relay.settings.problems import Origins, SettingsError, sentences
 from relay.settings.tree import Settings
-from relay.settings.variables import PREFIX, SEPARATOR, guess, is_service, path_of
+from relay.settings.variables import PREFIX, guess, is_service, path_of
 
 
 def load(
@@ -44,8 +44,9 @@ def load(
 def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: Origins) -> list[str]:
     """Put the environment's values into the tree, note where they came from; returns problems.
 
-    A variable without `__` that names no setting may be somebody else's, and one that Kubernetes makes for a
-    Service is: RELAY_PORT is in every pod beside a Service that is called `relay`. See `doubtful`.
+    A variable without `__` that names no setting may be somebody else's, also where it names a level, as
+    RELAY_API. One that Kubernetes makes for a Service is: RELAY_PORT is in every pod beside a Service that is
+    called `relay`. See `doubtful`.
     """
     problems = []
     for variable, value in sorted(environ.items()):
@@ -55,11 +56,6 @@ def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: 
         if path[0] in Settings.model_fields and (len(path) > 1 or find(path) is not None):
             origins[path] = variable
             _put(tree, path, value)
-        elif path[0] in Settings.model_fields:
-            problems.append(
-                f"{path[0]}: is a level and takes no value of its own (from {variable}); "
-                f"set its fields, as in {variable}{SEPARATOR}…"
-            )
         elif len(path) > 1 and not is_service(variable):
             problems.append(f"{'.'.join(path)}: is not a setting{guess(variable)} (from {variable})")
     return problems

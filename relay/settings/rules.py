@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
@@ -24,6 +25,8 @@ class Misfit(ValueError):
         self.field = field
         self.problem = problem
 
+
+_ANY_HOST = {"0.0.0.0", "::"}
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -115,6 +118,19 @@ def listen_or_socket(value: str) -> str:
     if len(path.encode()) > MAX_SOCKET_PATH:
         raise ValueError(f"must name a path of at most {MAX_SOCKET_PATH} bytes, got {len(path.encode())}")
     return value
+
+
+def listeners_differ(listeners: Mapping[str, str]) -> None:
+    """Raise `Misfit` if two settings, by their path, ask for the same port of the same address."""
+    taken: list[tuple[str, str, int]] = []
+    for path, listen_on in listeners.items():
+        if listen_on.startswith("unix:"):
+            continue
+        host, port = addresses.split(listen_on)
+        for other, other_host, other_port in taken:
+            if port and port == other_port and (host == other_host or {host, other_host} & _ANY_HOST):
+                raise Misfit(path, f"must have another port than {other}, which listens on {port} too")
+        taken.append((path, host, port))
 
 
 def host_names(value: str) -> str:

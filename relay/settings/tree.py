@@ -681,6 +681,12 @@ class Settings(BaseSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _listeners_differ(self) -> Self:
+        api = {"api.listen": self.api.listen} if self.serves_api else {}
+        rules.listeners_differ({"grpc.listen": self.grpc.listen, "http.listen": self.http.listen, **api})
+        return self
+
     @property
     def serves_api(self) -> bool:
         """Whether there is an API in JSON."""

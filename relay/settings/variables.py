@@ -46,21 +46,25 @@ def guess(variable: str) -> str:
 
 
 def doubtful(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that is probably a misspelt setting and has no effect.
+    """A sentence for each variable that is probably meant as a setting and has no effect: a misspelt one, or
+    the name of a level.
 
     A name without `__` may be somebody else's, so it must not keep a relay from starting.
     """
-    return [
-        f"{variable} is no setting and has no effect{guess(variable)}"
-        for variable in sorted(environ)
-        if _may_be_foreign(variable) and _near(variable)
-    ]
+    found = []
+    for variable in sorted(filter(_may_be_foreign, environ)):
+        if variable.removeprefix(PREFIX).lower() in Settings.model_fields:
+            fields_of = f"set its fields, as in {variable}{SEPARATOR}…"
+            found.append(f"{variable} is a level of settings and has no effect; {fields_of}")
+        elif _near(variable):
+            found.append(f"{variable} is no setting and has no effect{guess(variable)}")
+    return found
 
 
 def _may_be_foreign(variable: str) -> bool:
     if not variable.startswith(PREFIX) or variable in OTHERS or is_service(variable):
         return False
-    return SEPARATOR not in variable and variable.removeprefix(PREFIX).lower() not in Settings.model_fields
+    return SEPARATOR not in variable and find(path_of(variable)) is None
 
 
 @cache

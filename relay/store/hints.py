@@ -126,11 +126,18 @@ class RedisHints:
 
     async def _read(self, pubsub: PubSub) -> tuple[dict[str, Any] | None, bool]:
         """The next message, None after a heartbeat's silence; and whether something else comes first."""
+        # Not `get_message`: where the connection breaks, that makes a new one, subscribes, and raises all the
+        # same. What is published to that one in the meantime is lost.
+        connection = pubsub.connection
+        assert connection is not None  # it has subscribed
         # Between the caller's look at the watchers and here is no await: no change goes unnoticed.
         with anyio.CancelScope() as self._reading:
-            message = await pubsub.get_message(timeout=self._heartbeat)
-            return message, False
-        return None, True
+            answer = await connection.read_response(
+                timeout=self._heartbeat, disconnect_on_error=False, push_request=True
+            )
+        if self._reading.cancelled_caught:
+            return None, True
+        return await pubsub.handle_message(answer), False
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         channel = message["channel"]

@@ -203,10 +203,24 @@ def test_a_dry_run_changes_nothing(run: Run, double: Double, verb: str) -> None:
     result = run("dead", verb, "t", "--reason", "rejected", "--dry-run")
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.stdout.splitlines()] == [ids[0], ids[3]]
-    assert "2 dead letters of t match; nothing was changed" in result.stderr
+    # Both streams in one pipe keep their order.
+    assert result.output == f"{result.stdout}2 dead letters of t match; nothing was changed\n"
     as_json = run("dead", verb, "t", "--all", "--dry-run", "--json").stdout.splitlines()
     assert [json.loads(line)["dead_id"] for line in as_json] == ids
     assert len(double.topics.dead["t"]) == 6
+
+
+def test_redrive_on_a_paused_topic_says_so(run: Run, double: Double) -> None:
+    """The timers are due, and the pause holds them; a dry run has made none due."""
+    first, second = many(double, 2)
+    run("pause", "t", "--for", "1h")
+    assert "is paused" not in run("dead", "redrive", "t", first, "--dry-run").stderr
+    result = run("dead", "redrive", "t", first)
+    assert (result.exit_code, result.stdout) == (0, "redrove 1 dead letter of t\n")
+    until = "until 2030-01-01T01:00:00.000000Z"
+    assert result.stderr == f"relay: t is paused {until}, and delivers nothing; relay resume t ends that\n"
+    run("resume", "t")
+    assert run("dead", "redrive", "t", second).stderr == ""
 
 
 def test_purge(run: Run, double: Double) -> None:

@@ -144,7 +144,7 @@ async def before_dispatch(stage: Stage, relay: Relay, terminal: Terminal) -> Non
 
 async def before_http_examples(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
     """The variable that names the API to the scripts."""
-    terminal.environ["RELAY_API"] = f"http://{relay.api}"
+    terminal.environ["API"] = f"http://{relay.api}"
 
 
 ONE_ATTEMPT = {"RELAY_TOPICS__invoices__RETRY__MAX_ATTEMPTS": "1", "RELAY_DEFAULTS__JOURNAL": "false"}

@@ -45,7 +45,7 @@ class Consumer:
 
 
 def environ(relay: Relay) -> dict[str, str]:
-    return {**os.environ, "RELAY_API": f"http://{relay.api}", "no_proxy": "127.0.0.1"}
+    return {**os.environ, "API": f"http://{relay.api}", "no_proxy": "127.0.0.1"}
 
 
 def produce(relay: Relay, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -222,7 +222,7 @@ from relay.client import RelayError, SyncRelayClient
 target, first, timeout = sys.argv[1], sys.argv[2], float(sys.argv[3])
 client = SyncRelayClient(target)
 if first == "parent":
-    client.schedule("forks", b"", delay=60, timer_id=f"{os.getpid()}")
+    client.schedule("forks", b"", delay=60, timer_id=f"{os.getpid()}", timeout=60)
 children = []
 for _ in range(3):
     read, write = os.pipe()
@@ -244,7 +244,7 @@ for child, read in children:
     print(os.read(read, 1000).decode())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 if first == "parent":
-    client.schedule("forks", b"", delay=60, timer_id=f"{os.getpid()}")
+    client.schedule("forks", b"", delay=60, timer_id=f"{os.getpid()}", timeout=60)
 """
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
+from relay.core.errors import InvalidField
 from relay.pipeline import documents
-from relay.pipeline.sources import NO_JSON, Source, rows_of
+from relay.pipeline.json_lines import INEXACT, MORE, NO_JSON, NOT_UTF8
+from relay.pipeline.sources import Source, rows_of
+from relay.pipeline.timers_source import TimersDataSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +86,7 @@ def test_json_lines_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     }
     assert list(found) == ["a", "b", "c", LINES[3], LINES[4]]
     assert bytes(found["a"].payload) == b'{"a":null,"b":1}'
-    assert [found[each].due_source for each in "abc"] == ["2090-01-01T00:00:00Z", '{"at": 1}', "5"]
+    assert [found[each].due_source for each in "abc"] == ["2090-01-01T00:00:00Z", '{"at":1}', "5"]
     assert [found[each].due_time is None for each in "abc"] == [False, True, True]
     assert [row["__malformed"] for row in found.values()] == [None, None, None, NO_JSON, NO_JSON]
 
@@ -92,6 +97,115 @@ def test_a_file_that_is_one_document(spark: SparkSession, tmp_path: Path) -> Non
     (tmp_path / "in.json").write_text(json.dumps(rows, indent=2))
     source = Source(str(tmp_path / "in.json"), options={"multiLine": "true"}, constants={"topic": "t"})
     assert sorted(row.timer_id for row in rows_of(spark, source).collect()) == ["t-0", "t-1", "t-2"]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("5 as payload", "payload: has the type int; give bytes, text or a struct, as cast(… as string)"),
+        ("now() as payload", "payload: has the type timestamp; give"),
+        ("'{}' as headers", "headers: has the type string; give a map of strings, as from_json(…, "),
+        ("array('a') as headers", "headers: has the type array<string>; give"),
+    ],
+)
+def test_columns_of_a_wrong_type_are_found_before_the_first_row(
+    spark: SparkSession, column: str, said: str
+) -> None:
+    """By the job, and by the data source: no task of Spark's has run."""
+    rows = spark.sql(f"select 't' as topic, timestamp '2090-01-01' as due_time, {column}")
+    rows.createOrReplaceTempView("of_a_wrong_type")
+    with pytest.raises(InvalidField) as caught:
+        rows_of(spark, Source("of_a_wrong_type", "table"))
+    assert str(caught.value).startswith(said)
+    spark.dataSource.register(TimersDataSource)
+    away = "redis://127.0.0.1:1/0"  # a task would fail for want of it
+    with pytest.raises(PySparkException, match=re.escape(said)):
+        rows.write.format("timers").option("redis_url", away).mode("append").save()
+
+
+def test_nothing_that_follows_an_object_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    """A line with two objects is refused whole, whatever stands between them; white space may follow one."""
+    good = [
+        b'\xef\xbb\xbf{"id": "bom", "due_time": "2090-01-01"}',
+        b' {"id": "spaces", "due_time": null} \t\r',
+    ]
+    bad = [
+        b'{"id": 5}{"id": 6}',
+        b'{"id": 5}, {"id": 6}',
+        b'{"id": 5}]',
+        b'{"id": 5} // five',
+        b"{'id': 5}",
+        b"null",
+        b'{"id": "\xff"}',
+    ]
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join([*good, b"", b"  ", *bad]))
+    source = Source(str(tmp_path / "in.jsonl"), columns={"timer_id": "id"}, constants={"topic": "t"})
+    found: list[Any] = rows_of(spark, source).collect()
+    assert [row.timer_id for row in found if row["__malformed"] is None] == ["bom", "spaces"]
+    refused = {bytes(row["__text"]): row["__malformed"] for row in found if row["__malformed"] is not None}
+    assert refused == dict(zip(bad, [MORE] * 4 + [NO_JSON] * 2 + [NOT_UTF8], strict=True))
+
+
+NUMBERS = [
+    ("a", "9007199254740992", None),
+    ("b", "9007199254740993", "9007199254740993"),
+    ("c", "0.5", None),
+    ("d", "0.1234567890123456789", "0.1234567890123456789"),
+    ("e", "1E5", None),
+    ("f", "1e999", "1e999"),
+    ("g", "12345678901234567890123456789012345678901234567890", "1234567890123456789012345678901234567890"),
+]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_no_number_loses_digits(spark: SparkSession, tmp_path: Path, whole: bool) -> None:
+    """Spark makes a column that has fractions one of doubles: what no double equals is refused. In columns of
+    whole numbers, and in those of which no timer is made, all is well."""
+    rows = [
+        f'{{"id": "{name}", "due_time": "2090-01-01", "n": {number}, "big": 9007199254740993,'
+        f' "payload": {{"list": [{{"n": {number}}}], "big": 9007199254740993}}}}'
+        for name, number, _ in NUMBERS
+    ]
+    (tmp_path / "in.json").write_text("[" + ",\n".join(rows) + "]" if whole else "\n".join(rows))
+    source = Source(
+        str(tmp_path / "in.json"),
+        options={"multiLine": str(whole)},
+        columns={"timer_id": "id"},
+        constants={"topic": "t"},
+    )
+    found: dict[str, Any] = {bytes(row["__text"]).decode(): row for row in rows_of(spark, source).collect()}
+    assert list(found) == rows
+    for row, (_, number, lost) in zip(found.values(), NUMBERS, strict=True):
+        if lost is None:
+            document = json.loads(row.payload)
+            assert document == {"big": 9007199254740993, "list": [{"n": float(number)}]}
+            assert row["__malformed"] is None
+        else:
+            assert row["__malformed"].startswith(INEXACT.format(number=lost, name="")[: len(lost) + 4])
+            assert row.payload is None
+
+
+def test_what_becomes_text_keeps_its_digits(spark: SparkSession, tmp_path: Path) -> None:
+    """In a column that has texts elsewhere, numbers and what is nested are texts, with all their digits."""
+    payloads = [
+        '[9007199254740993, 0.1234567890123456789, "é"]',
+        '[{"n": [1E400, true, null], "é": "\\ud800"}]',
+    ]
+    rows = [f'{{"timer_id": "a", "due_time": "2090-01-01", "payload": {each}}}' for each in payloads]
+    (tmp_path / "in.jsonl").write_text("\n".join(rows))
+    source = Source(str(tmp_path / "in.jsonl"), constants={"topic": "t"})
+    first, second = (json.loads(row.payload) for row in rows_of(spark, source).collect())
+    assert first == ["9007199254740993", "0.1234567890123456789", "é"]
+    assert second == ['{"n":[1E400,true,null],"é":"?"}']
+
+
+def test_several_documents_in_one_file(spark: SparkSession, tmp_path: Path) -> None:
+    """With `multiLine` Spark's own reader takes the first one of a file."""
+    texts = ['{"timer_id": "a",\n "due_time": "2090-01-01"}', '{"timer_id": "b"}', '{"timer_id":', "5"]
+    (tmp_path / "in.json").write_text("\n".join([texts[0], f"[{texts[1]}, 7]", *texts[2:]]))
+    source = Source(str(tmp_path / "in.json"), options={"multiLine": "true"}, constants={"topic": "t"})
+    found = [(row.timer_id, row["__malformed"]) for row in rows_of(spark, source).collect()]
+    assert found == [("a", None), ("b", None), (None, NO_JSON), (None, NO_JSON)]
 
 
 @pytest.mark.parametrize("value", [b"x", None])

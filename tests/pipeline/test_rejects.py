@@ -77,10 +77,7 @@ def test_rejects_are_corrected_and_loaded_as_they_are(
     first, second = table.orderBy("timer_id").collect()
     assert (first.field, first.reason) == ("due_time", "is 'soon', which is no time")
     assert (second.field, second.reason) == ("expire_time", "is 'never', which is no time")
-    assert json.loads(first.record) == {
-        "body": {"n": 2, "x": "y"}, "eta": "soon", "owner": "o", "task": "b", "until": "2090-01-02",
-    }  # fmt: skip
-    assert json.loads(second.record)["owner"] is None
+    assert [first.record.decode(), second.record.decode()] == [json.dumps(row) for row in rows[1:]]
     assert first.file == path.as_uri().replace("file:///", "file:/")
     assert first.line is None
     at = first.rejected_at.astimezone(UTC)
@@ -108,6 +105,6 @@ def test_what_is_rejected_again_keeps_its_first_record(
     run(source, valkey, rejects=f"{tmp_path}/one")
     run(Source(f"{tmp_path}/one", "parquet"), valkey, rejects=f"{tmp_path}/two")
     (first,), (second,) = (spark.read.parquet(f"{tmp_path}/{name}").collect() for name in ("one", "two"))
-    assert first.record == b'{"due_time":"soon","id":"a"}'
+    assert first.record == b'{"id": "a", "due_time": "soon"}'
     assert (second.record, second.file) == (first.record, first.file)
     assert second.reason == "is missing, or no time"

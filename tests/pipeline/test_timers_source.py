@@ -214,8 +214,8 @@ ID_AND_DUE = "timer_id string, due_time timestamp"
     [
         ("timer_id string", {}, "due_time: is missing; it has to be a column"),
         (f"{ID_AND_DUE}, nonsense int", {}, "nonsense: is no column of a timer"),
-        ("timer_id string, due_time long", {}, "due_time: has the type int64; give a timestamp"),
-        (f"{ID_AND_DUE}, payload long", {}, "payload: has the type int64"),
+        ("timer_id string, due_time long", {}, "due_time: has the type bigint; give a timestamp"),
+        (f"{ID_AND_DUE}, payload long", {}, "payload: has the type bigint"),
         (ID_AND_DUE, {"topic": "a{"}, "topic: contains a brace"),
         (ID_AND_DUE, {"redis_url": "http://:geheim@x"}, "redis_url: must begin with"),
         (ID_AND_DUE, {"max_rate": "0"}, "max_rate: is '0'"),
@@ -229,6 +229,16 @@ def test_what_is_of_no_use(timers: Timers, schema: str, options: dict[str, str],
         timers.write(timers.spark.createDataFrame([row], schema), **options)
     assert said in str(translated(refusal.value))
     assert "geheim" not in str(refusal.value)
+
+
+def test_a_url_that_is_set_too_late(timers: Timers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's processes have the environment of the session's start: they refuse, and try no default."""
+    monkeypatch.setenv("RELAY_REDIS__URL", timers.server.url)
+    rows = timers.spark.createDataFrame([("a", DUE)], ID_AND_DUE)
+    with pytest.raises(PySparkException, match="redis_url: is missing, and RELAY_REDIS__URL was not set"):
+        rows.write.format("timers").option("topic", timers.topic).mode("append").save()
+    with pytest.raises(PySparkException, match="redis_url: is missing"):
+        timers.spark.read.format("timers").option("topic", timers.topic).load().collect()
 
 
 def test_plans_hide_the_url(timers: Timers, valkey: RunningServer) -> None:

@@ -230,7 +230,6 @@ def test_all_faults_are_told_at_once_with_their_variables(tmp_path: Path) -> Non
     environ = {
         "RELAY_DEFAULTS__LEASE_TTL": "banana",
         "RELAY_DEFALTS__X": "1",
-        "RELAY_REDIS": "x",
         "RELAY_DRAIN_TIMEOUT": "",
         "RELAY_TOPICS__a__CLAIM_BATCH": "many",
     }
@@ -242,10 +241,6 @@ def test_all_faults_are_told_at_once_with_their_variables(tmp_path: Path) -> Non
         ),
         "drain_timeout: must be a number of seconds from 0 to 3600, got '' (from RELAY_DRAIN_TIMEOUT)",
         "log.format: must be one of auto, json, text, got 'xml'",
-        (
-            "redis: is a level and takes no value of its own (from RELAY_REDIS); "
-            "set its fields, as in RELAY_REDIS__…"
-        ),
         (
             "topics.a.claim_batch: must be a whole number of timers from 1 to 500, got 'many' "
             "(from RELAY_TOPICS__a__CLAIM_BATCH)"
@@ -347,11 +342,61 @@ def test_what_may_be_somebody_else_s_is_doubted_and_no_error(variable: str, mean
     assert doubtful(environ) == [f"{variable} is no setting and has no effect; did you mean {meant}?"]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "http: {listen: '127.0.0.1:7451'}",
+            "http.listen: must have another port than grpc.listen, which listens on 7451 too",
+        ),
+        (
+            "api: {listen: '0.0.0.0:7452'}",
+            "api.listen: must have another port than http.listen, which listens on 7452 too",
+        ),
+        (
+            "grpc: {listen: '[::1]:80'}\napi: {listen: '[::1]:80'}",
+            "api.listen: must have another port than grpc.listen, which listens on 80 too",
+        ),
+    ],
+)
+def test_two_listeners_on_one_port(tmp_path: Path, content: str, said: str) -> None:
+    """The relay's own other setting is named; the system would speak of another process."""
+    assert faults(tmp_path, content) == [said]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {
+            "RELAY_GRPC__LISTEN": "127.0.0.1:0",
+            "RELAY_HTTP__LISTEN": "127.0.0.1:0",
+            "RELAY_API__LISTEN": "127.0.0.1:0",
+        },
+        {"RELAY_HTTP__LISTEN": "127.0.0.2:7451"},
+        {"RELAY_API__LISTEN": "127.0.0.1:7451", "RELAY_API__ENABLED": "off"},
+        {"RELAY_GRPC__LISTEN": "unix:/run/relay.sock"},
+    ],
+)
+def test_listeners_that_differ(environ: dict[str, str]) -> None:
+    """Any free ports, other addresses, and what is switched off."""
+    load(environ=environ)
+
+
+@pytest.mark.parametrize("level", ["API", "HTTP", "GRPC", "REDIS", "TOPICS", "DEFAULTS", "LOG"])
+def test_the_name_of_a_level_may_be_somebody_else_s_and_is_no_error(level: str) -> None:
+    """A script's own RELAY_API keeps no relay from starting; a sentence says that it is no setting."""
+    environ = {f"RELAY_{level}": "http://127.0.0.1:7453"}
+    assert load(environ=environ) == load(environ={})
+    assert doubtful(environ) == [
+        f"RELAY_{level} is a level of settings and has no effect; set its fields, as in RELAY_{level}__…"
+    ]
+
+
 def test_the_variables_of_others_are_left_alone() -> None:
     """Kubernetes makes some for each Service whose name begins with `relay`; tools and tests have theirs."""
     services = {
         f"RELAY{name}{end}": "x"
-        for name in ("", "_REDIS", "_GRPC", "_DRAIN_TIMEOUT", "_A__B", "__PORT_A")
+        for name in ("", "_API", "_HTTP", "_REDIS", "_GRPC", "_DRAIN_TIMEOUT", "_A__B", "__PORT_A")
         for end in (
             *("_SERVICE_HOST", "_SERVICE_PORT", "_SERVICE_PORT_GRPC", "_PORT", "_PORT_7451_TCP"),
             *("_PORT_7451_TCP_PROTO", "_PORT_7451_TCP_PORT", "_PORT_7451_UDP_ADDR"),
