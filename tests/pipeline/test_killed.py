@@ -113,7 +113,7 @@ def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world:
                         worker.kill()
 
     def loaded(batches: int) -> bool:
-        return sum(name.startswith(b"b") for name in world.raw.hkeys(world.marks)) >= batches
+        return len(list(world.raw.hscan_iter(world.marks, match="b*"))) >= batches
 
     for kill, batches in ((kill_worker, 3), (stage.server.kill, 6)):
         failures: list[BaseException] = []
