@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.checkout
 
 OURS = pages.run_by(__file__)
-PATHS = ("--rejects", "--lake", "--out")
+PATHS = ("schedule", "--rejects", "--lake", "--out")
 """Options whose value is a path."""
 PAGES = sorted({block.page for block in OURS})
 
@@ -60,7 +61,7 @@ class InSession(Terminal):
         if words[:2] != ["relay", "pipeline"]:
             return super()._type(command, output)
         for place, (before, word) in enumerate(pairwise(words), 1):
-            if before in PATHS or (self.directory / word).exists():
+            if (before in PATHS and "/" not in word) or (self.directory / word).exists():
                 words[place] = str(self.directory / word)
         ran = CliRunner().invoke(app, words[1:], prog_name="relay")
         assert ran.exit_code == 0, f"$ {command}\n{ran.output}"
@@ -68,7 +69,7 @@ class InSession(Terminal):
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_the_page_works(
+def test_the_page_works(
     page: str,
     spark: SparkSession,
     stage: Stage,  # noqa: F811
@@ -80,14 +81,14 @@ async def test_the_page_works(
     terminal = InSession(tmp_path, stage.server.url, relay.target, monkeypatch)
     files(spark, tmp_path)
     for topic in ("orders", "invoices"):
-        await end_all(relay.target, topic, {f"{topic}-{n}": b"" for n in range(3)})
-    names: dict[str, object] = {}  # a reader of the page types all of it into one Python
+        asyncio.run(end_all(relay.target, topic, {f"{topic}-{n}": b"" for n in range(3)}))
+    names: dict[str, object] = {"spark": spark}  # a reader of the page types all of it into one Python
     for block in [block for block in pages.blocks() if block.page == page]:
         if block.language == "python" and block in OURS:
             # Spark plans in a process whose environment is older than this test: the URL is an option.
             here = f'.option("redis_url", "{stage.server.url}")'
             code = re.sub(r'(format\("timers"\))', rf"\1{here}", terminal.real(block.text))
-            code = re.sub(r'parquet\("(\w+)"\)', rf'parquet("{tmp_path}/\1")', code)
+            code = re.sub(r'parquet\("(?=\w+[-\w]*"\))', f'parquet("{tmp_path}/', code)
             exec(compile(code, block.place, "exec", dont_inherit=True), names)
         else:
             terminal.replay([block], "tests/pipeline/test_docs.py")
