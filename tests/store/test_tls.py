@@ -139,9 +139,11 @@ async def test_client_certificates(authority: Authority, good: Pair, files: Path
 async def test_the_wrong_port(authority: Authority, good: Pair) -> None:
     """TLS to a plain port, and the other way, are guessed."""
     with serving(authority, good) as (server, port):
-        said = await start(f"redis://127.0.0.1:{port}/0")
+        said = await start_within(0.5, f"redis://127.0.0.1:{port}/0")
         assert "does the server speak TLS on this port? Then redis.url begins with rediss://" in said
-        said = await start(f"rediss://127.0.0.1:{server.port}/0?ssl_ca_certs={authority.ca.certificate}")
+        said = await start_within(
+            0.5, f"rediss://127.0.0.1:{server.port}/0?ssl_ca_certs={authority.ca.certificate}"
+        )
         assert "speak TLS on this port" in said
 
 
