@@ -6,16 +6,12 @@ The script says what it promises, and which races it closes.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from redis.exceptions import NoScriptError
-
-from relay.store.blocking import Argument, checked
-from relay.store.bulk import AHEAD, BATCH, BulkStore
-from relay.store.loading import Call, PackedRows
-from relay.store.scripts import heard
+from relay.store.blocking import Argument
+from relay.store.bulk import BATCH, BulkStore
+from relay.store.loading import Call, PackedRows, UnderWay
 
 VERB = "insert"
 
@@ -48,7 +44,7 @@ class Inserting:
         self._run = run
         self._spare = "spare" if spare else ""
         self._keeps: dict[str, int] = {}
-        self._under_way: deque[Call] = deque()
+        self._under_way = UnderWay(store, self._count)
         self.done = Inserted()
         """What became of all batches whose replies have come."""
 
@@ -57,35 +53,19 @@ class Inserting:
         if topic not in self._keeps:
             self.flush()
             self._keeps[topic] = self._store.keep(topic)
-        while len(self._under_way) >= AHEAD:
-            self._settle()
+        self._under_way.make_room()
         keep, names = self._keeps[topic], self._store.keys
         script = self._store.known(f"{VERB}+journal" if keep else VERB)
         own = names.of(topic)
         keys = (*own[:3], names.ledger_of(topic, self._run), *(own[-1:] if keep else ()))
         head: list[Argument] = [len(keys), *keys, names.channel(topic), KEPT, self._spare, rows.expires]
-        self._send(Call(script, head, rows, (keep,) if keep else ()))
+        self._under_way.send(Call(script, head, rows, (keep,) if keep else ()))
 
     def flush(self) -> None:
         """Wait for all that is under way; raises `StoreError`."""
-        while self._under_way:
-            self._settle()
+        self._under_way.flush()
 
-    def _send(self, call: Call, *, known: bool = True) -> None:
-        self._store.line.send_packed(call.said(known=known), 1)
-        self._under_way.append(call)
-
-    def _settle(self) -> None:
-        call = self._under_way.popleft()
-        (reply,) = self._store.line.receive(1)
-        if isinstance(reply, NoScriptError):
-            # It now comes behind what is under way. A timer with a row in both gets that row.
-            self._send(call, known=False)
-            return
-        answer: Any = checked(reply)
-        if isinstance(answer[0], list):
-            answer = answer[0]  # of a topic with a journal, and what that has lost
-        answer = heard(answer, self._store.unheard)
+    def _count(self, answer: Any) -> None:
         self.done = Inserted(*(mine + theirs for mine, theirs in zip(self.done, answer, strict=True)))
 
 

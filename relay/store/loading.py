@@ -6,7 +6,7 @@ The scripts `marks.lua`, `load.lua` and `retire.lua` say what they promise, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct, pack
 from typing import Any, NamedTuple, Self
 
@@ -165,13 +165,53 @@ class Call(NamedTuple):
         return b"".join((b"*%d\r\n" % count, before, *self.rows.arguments(), behind))
 
 
+class UnderWay:
+    """Calls that are on their way over a `BulkStore`'s connection, `AHEAD` at most.
+
+    `count` is given what each call returned.
+    """
+
+    def __init__(self, store: BulkStore, count: Callable[[Any], None]) -> None:
+        self._store = store
+        self._count = count
+        self._calls: deque[Call] = deque()
+
+    def make_room(self) -> None:
+        """Wait until one more call may be sent; raises `StoreError`."""
+        while len(self._calls) >= AHEAD:
+            self._settle()
+
+    def send(self, call: Call, *, known: bool = True) -> None:
+        """Send it on its way."""
+        self._store.line.send_packed(call.said(known=known), 1)
+        self._calls.append(call)
+
+    def flush(self) -> None:
+        """Wait for all that are under way; raises `StoreError`."""
+        while self._calls:
+            self._settle()
+
+    def _settle(self) -> None:
+        call = self._calls.popleft()
+        (reply,) = self._store.line.receive(1)
+        if isinstance(reply, NoScriptError):
+            # It now comes behind what is under way, and ledgers mind no order. A timer with a row in both
+            # batches gets the row that comes first.
+            self.send(call, known=False)
+            return
+        answer = checked(reply)
+        if answer and isinstance(answer[0], list):
+            answer = answer[0]  # of a topic with a journal, and what that has lost
+        self._count(heard(answer, self._store.unheard))
+
+
 class Loading:
     """The sweep's part of a `BulkStore`: the same connection, and the topic's journal if it has one."""
 
     def __init__(self, store: BulkStore) -> None:
         self._store = store
         self._kept: dict[str, int] = {}
-        self._under_way: deque[Call] = deque()
+        self._under_way = UnderWay(store, self._count)
         self.done = Loaded()
         """What all batches came to whose replies have come."""
 
@@ -212,17 +252,12 @@ class Loading:
 
     def load(self, marks: Marks, rows: PackedRows) -> None:
         """Insert the batch, once; `flush` tells that it is. Raises `StalePlan`, `StoreError`."""
-        while len(self._under_way) >= AHEAD:
-            self._settle()
+        self._under_way.make_room()
         script, keys, last = self._scripted("load", marks.topic)
         channel, name = self._store.keys.channel(marks.topic), marks.name_of(rows.batch)
         head: list[Argument] = [len(keys), *keys, channel, marks.epoch, marks.plan, name]
         head += rows.versions, rows.expires
-        self._send(Call(script, head, rows, last))
-
-    def _send(self, call: Call, *, known: bool = True) -> None:
-        self._store.line.send_packed(call.said(known=known), 1)
-        self._under_way.append(call)
+        self._under_way.send(Call(script, head, rows, last))
 
     def skip(self, marks: Marks, batch: int | str) -> bool:
         """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""
@@ -238,22 +273,10 @@ class Loading:
 
     def flush(self) -> None:
         """Wait for all that is under way; raises `StalePlan`, `StoreError`."""
-        while self._under_way:
-            self._settle()
+        self._under_way.flush()
 
-    def _settle(self) -> None:
-        call = self._under_way.popleft()
-        (reply,) = self._store.line.receive(1)
-        if isinstance(reply, NoScriptError):  # it comes behind what is under way; the ledger minds no order
-            self._send(call, known=False)
-            return
-        self._count(reply)
-
-    def _count(self, reply: Any) -> None:
-        answer = checked(reply)
-        if answer and isinstance(answer[0], list):
-            answer = answer[0]  # of a topic with a journal, and what that has lost
-        word, *counts = heard(answer, self._store.unheard)
+    def _count(self, answer: Any) -> None:
+        word, *counts = answer
         if word == b"STALE_PLAN":
             raise StalePlan("the marks of this plan are gone; plan anew")
         self.done = self.done.plus(Loaded(1, *counts)._replace(again=int(word == b"DONE")))
