@@ -25,7 +25,7 @@ KINDS[4] = 'set'
 local bad = wrong_type()
 if bad then return bad end
 
-local scores, ids, envelopes = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
+scores, ids, envelopes = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 local names = ids
 for n, id in ipairs(ids) do
   if #id > LONGEST then
@@ -38,21 +38,14 @@ local spare = ARGV[3] == 'spare'
 local found = (spare or JOURNAL) and redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 
--- What is inserted, by place; and all that the run decides on here. It has decided on a timer that it spared, too:
--- repeated when that one has ended, it does not bring it back.
-local chosen, decided, live = {}, {}, 0
+-- What is inserted, and all that the run decides on here. It has decided on a timer that it spared, too: repeated
+-- when that one has ended, it does not bring it back.
+local decided, live = {}, 0
 for n, name in ipairs(names) do
   if known[n] == 0 then
     decided[#decided + 1] = name
     if spare and found[n] then live = live + 1 else chosen[#chosen + 1] = n end
   end
-end
-
--- The scores at which timers expire, 0 for never, where there are any.
-local function expiries()
-  local found_at = {}
-  for text in string.gmatch(ARGV[4], '([^;]*);') do found_at[#found_at + 1] = tonumber(text) or 0 end
-  return found_at
 end
 
 local function note_inserted(expires)
@@ -68,39 +61,7 @@ local function note_inserted(expires)
   end
 end
 
--- The records of those that expire, as schedule.lua makes them; the timeline gets their scores.
-local function records_of(expires)
-  local kept = {}
-  for _, n in ipairs(chosen) do
-    if (expires[n] or 0) > 0 then
-      local r = expiring(tonumber(scores[n]), expires[n])
-      scores[n] = number(r.score)
-      kept[#kept + 1], kept[#kept + 2] = ids[n], pack(r)
-    end
-  end
-  return kept
-end
-
-local function add(kept)
-  local timers, inserted, stored = {}, {}, {}
-  for m, n in ipairs(chosen) do
-    timers[2 * m - 1], timers[2 * m], inserted[m] = scores[n], ids[n], ids[n]
-    stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n]
-  end
-  local held = redis.call('HLEN', KEYS[3]) > 0
-  if JOURNAL then append(time_us()) end
-  redis.call('ZADD', KEYS[1], unpack(timers))
-  if held then redis.call('HDEL', KEYS[3], unpack(inserted)) end
-  redis.call('HSET', KEYS[2], unpack(stored))
-  if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
-end
-
-if #chosen > 0 then
-  local before, expires = head(), ARGV[4] ~= '' and expiries() or {}
-  if JOURNAL then note_inserted(expires) end
-  add(#expires > 0 and records_of(expires) or {})
-  hint(ARGV[1], before, head())
-end
+add_chosen(ARGV[1], ARGV[4], note_inserted)
 if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end
 redis.call('EXPIRE', KEYS[4], ARGV[2])
 return answer({ #chosen, #ids - #decided, live })

@@ -31,7 +31,7 @@ if done then
   return answer({ 'DONE', loaded, live, marked })
 end
 
-local scores, ids, envelopes = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8]), cmsgpack.unpack(ARGV[9])
+scores, ids, envelopes = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8]), cmsgpack.unpack(ARGV[9])
 local size, fields = #ids, {}
 if any then
   for n, id in ipairs(ids) do fields[2 * n - 1], fields[2 * n] = 't' .. id, 'f' .. id end
@@ -47,7 +47,7 @@ local function is_over(n)
   return marks[2 * n - 1] or marks[2 * n] and version < marks[2 * n]
 end
 
-local chosen, live, marked = {}, 0, 0
+local live, marked = 0, 0
 for n = 1, size do
   if found[n] then
     live = live + 1
@@ -58,26 +58,6 @@ for n = 1, size do
   end
 end
 
-local function add()
-  local timers, loaded, stored = {}, {}, {}
-  for m, n in ipairs(chosen) do
-    timers[2 * m - 1], timers[2 * m], loaded[m] = scores[n], ids[n], ids[n]
-    stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n]
-  end
-  local held = redis.call('HLEN', KEYS[3]) > 0 -- what was taken away may have left records
-  if JOURNAL then append(time_us()) end
-  redis.call('ZADD', KEYS[1], unpack(timers))
-  if held then redis.call('HDEL', KEYS[3], unpack(loaded)) end
-  redis.call('HSET', KEYS[2], unpack(stored))
-end
-
--- The scores at which timers expire, 0 for never, where there are any.
-local function expiries()
-  local found_at = {}
-  for text in string.gmatch(ARGV[6], '([^;]*);') do found_at[#found_at + 1] = tonumber(text) or 0 end
-  return found_at
-end
-
 local function note_loaded(expires)
   for _, n in ipairs(chosen) do
     note_taken(ids[n], records[n])
@@ -85,26 +65,6 @@ local function note_loaded(expires)
   end
 end
 
--- The records of those that expire, as schedule.lua makes them; the timeline gets their scores.
-local function records_of(expires)
-  local kept = {}
-  for _, n in ipairs(chosen) do
-    if (expires[n] or 0) > 0 then
-      local r = expiring(tonumber(scores[n]), expires[n])
-      scores[n] = number(r.score)
-      kept[#kept + 1], kept[#kept + 2] = ids[n], pack(r)
-    end
-  end
-  return kept
-end
-
-if #chosen > 0 then
-  local before, expires = head(), expiries()
-  if JOURNAL then note_loaded(expires) end
-  local kept = #expires > 0 and records_of(expires) or {}
-  add()
-  if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
-  hint(ARGV[1], before, head())
-end
+add_chosen(ARGV[1], ARGV[6], note_loaded)
 redis.call('HSET', MARKS, entry, struct.pack('<I4I4I4', #chosen, live, marked))
 return answer({ 'LOADED', #chosen, live, marked })

@@ -65,6 +65,7 @@ MARKING = frozenset(("cancel", "claim", "settle", "ready", "publish", "take"))
 """The verbs that may end timers, and so take the key of a sweep's marks as well."""
 
 SHARED = {
+    **dict.fromkeys(("load", "insert"), ("columns",)),
     **dict.fromkeys(("ready", "reclaim"), ("promotion", "entries")),
     **dict.fromkeys(("publish", "take", "finish", "hold"), ("promotion", "group")),
 }

@@ -7,9 +7,9 @@ from tests.lua.bench import Break
 from tests.lua.killers_failure import Scenario
 
 ADDED = "  redis.call('ZADD', KEYS[1], unpack(timers))\n"
-CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(inserted)) end\n"
+CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(added)) end\n"
 WRITTEN = "if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end\n"
-INSERTED = "if #chosen > 0 then\n"
+INSERTED = "add_chosen(ARGV[1], ARGV[4], note_inserted)\n"
 
 OF_INSERT = {
     "the run's ledger not read": Break("insert", "  if known[n] == 0 then\n", "  if true then\n"),
@@ -32,7 +32,7 @@ OF_INSERT = {
         "insert", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"
     ),
     "inserted timers never expire": Break("insert", "if (expires[n] or 0) > 0 then", "if false then"),
-    "no hint from insert": Break("insert", "hint(ARGV[1], before, head())", ""),
+    "no hint from insert": Break("insert", "hint(channel, before, head())", ""),
     "what is inserted not in the journal": Break("insert", "      note(SCHEDULED,", "      note(EXTENDED,"),
     "what is replaced not in the journal": Break("insert", "    if old then\n", "    if false then\n"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.lua.bench import Break
 
 ADDED = "  redis.call('ZADD', KEYS[1], unpack(timers))\n"
-CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(loaded)) end\n"
+CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(added)) end\n"
 
 THE_LOAD = {
     "ledger not read": Break("load", "if done then\n", "if false then\n"),
@@ -23,14 +23,14 @@ THE_LOAD = {
     "plan not compared": Break("load", " or plan ~= ARGV[3]", ""),
     "load begins with a delete": Break("load", ADDED + CLEARED, CLEARED + ADDED),
     "record of a gone timer kept by the load": Break("load", CLEARED, ""),
-    "what lives loses its record": Break("load", "unpack(loaded)", "unpack(ids)"),
+    "what lives loses its record": Break("load", "unpack(added)", "unpack(ids)"),
     "envelopes of other rows": Break("load", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
     "expiring scores of other rows": Break("load", "scores[n] = number(r", "scores[1] = number(r"),
     "expiries of other rows": Break(
         "load", "expiring(tonumber(scores[n]), expires[n])", "expiring(tonumber(scores[n]), expires[2])"
     ),
     "scores of other rows": Break("load", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"),
-    "no hint from the load": Break("load", "hint(ARGV[1], before, head())", ""),
+    "no hint from the load": Break("load", "hint(channel, before, head())", ""),
     "loaded timers never expire": Break("load", "if (expires[n] or 0) > 0 then", "if false then"),
     "loads not in the journal": Break("load", "    note(SCHEDULED,", "    if false then end note(EXTENDED,"),
 }
