@@ -6,6 +6,7 @@ import logging
 from typing import Literal, TypeAlias
 
 from relay.engine.clock import Clock
+from relay.engine.seldom import Seldom
 from relay.telemetry.instruments import Instruments
 
 INTERVAL = 3600.0
@@ -21,22 +22,16 @@ class HintRefusals:
 
     def __init__(self, instruments: Instruments, clock: Clock, command: Command) -> None:
         self._instruments = instruments
-        self._clock = clock
+        self._seldom = Seldom(clock, INTERVAL)
         self._command = command
-        self._told: float | None = None
-        self._untold = 0
 
     def __call__(self, reason: str) -> None:
         """Redis refused it once more."""
         self._instruments.unheard(self._command)
-        self._untold += 1
-        now = self._clock.now()
-        if self._told is not None and now - self._told < INTERVAL:
-            return
-        log.warning(
-            "Redis refuses wake hints: a timer that is scheduled through another relay may be late by up to "
-            "max_polling_interval; permit the command on the channels that docs/redis.md names, or lower "
-            "max_polling_interval",
-            extra={"command": self._command, "reason": reason, "count": self._untold},
-        )
-        self._told, self._untold = now, 0
+        if refused := self._seldom.add(self._command):
+            log.warning(
+                "Redis refuses wake hints: a timer that is scheduled through another relay may be late by up "
+                "to max_polling_interval; permit the command on the channels that docs/redis.md names, or "
+                "lower max_polling_interval",
+                extra={"command": self._command, "reason": reason, "count": refused},
+            )

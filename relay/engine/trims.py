@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from relay.engine.clock import Clock
+from relay.engine.seldom import Seldom
 from relay.telemetry.instruments import Instruments
 
 INTERVAL = 60.0
@@ -18,19 +19,13 @@ class JournalTrims:
 
     def __init__(self, instruments: Instruments, clock: Clock) -> None:
         self._instruments = instruments
-        self._clock = clock
-        self._told: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._seldom = Seldom(clock, INTERVAL)
 
     def __call__(self, topic: str, count: int) -> None:
-        """So many records were dropped."""
+        """`count` records were dropped."""
         self._instruments.journal_trimmed(topic, count)
-        self._untold[topic] = self._untold.get(topic, 0) + count
-        now = self._clock.now()
-        if now - self._told.get(topic, now - INTERVAL) < INTERVAL:
-            return
-        self._told[topic] = now
-        log.warning(
-            "the journal has dropped its oldest records, as journal_max_length asks",
-            extra={"topic": topic, "count": self._untold.pop(topic)},
-        )
+        if dropped := self._seldom.add(topic, count):
+            log.warning(
+                "the journal has dropped its oldest records, as journal_max_length asks",
+                extra={"topic": topic, "count": dropped},
+            )
