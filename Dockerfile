@@ -35,7 +35,7 @@ RUN python3 -m venv --without-pip /opt/relay \
  && python3 -m pip --python /opt/relay/bin/python install --no-index --no-cache-dir --disable-pip-version-check \
       --find-links /wheels --compile 'relay-timers[pipeline]' \
  && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
- && /opt/relay/bin/python -c 'from pathlib import Path; from relay.pipeline.java import from_pip; from_pip(Path("/opt/java"))' \
+ && /opt/relay/bin/python -c 'from pathlib import Path; from relay.pipeline.spark.java import from_pip; from_pip(Path("/opt/java"))' \
  && /opt/java/bin/java -version
 
 # ------------------------------------------------------------------- pipeline: the image of `relay pipeline`

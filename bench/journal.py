@@ -16,9 +16,9 @@ from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 WAYS = {"off": 0, "on": 100_000_000, "trimming": 2_000}
 """How many records the journal keeps."""

@@ -17,10 +17,10 @@ import timeit
 from bench.tracing import TIMERS, drain
 from relay.core.timers import TopicStats
 from relay.engine.clock import SystemClock
-from relay.telemetry.gauges import Vitals
-from relay.telemetry.instruments import MAX_TOPICS, Instruments
-from relay.telemetry.provider import Metrics
-from relay.telemetry.traces import Tracing
+from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.instruments import MAX_TOPICS, Instruments
+from relay.telemetry.metrics.provider import Metrics
+from relay.telemetry.traces.tracing import Tracing
 
 ROUNDS = 15
 BATCH = 300

@@ -22,12 +22,12 @@ from opentelemetry.metrics import NoOpMeterProvider
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
-from relay.store.connect import CONNECTIONS, connect
-from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
-from relay.telemetry.instruments import Instruments
+from relay.store.server.connect import CONNECTIONS, connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
+from relay.telemetry.metrics.instruments import Instruments
 from tests.e2e.processes import Application, Journal, Relay
 from tests.servers import RunningServer, start_server
 

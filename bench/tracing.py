@@ -23,12 +23,12 @@ from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TopicStore
 from relay.core.timers import NewTimer
+from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
-from relay.engine.session import Session
 from relay.store.memory import MemoryStore
-from relay.telemetry.instruments import Instruments
-from relay.telemetry.otlp import Exporting
-from relay.telemetry.traces import Tracing
+from relay.telemetry.metrics.instruments import Instruments
+from relay.telemetry.traces.export import Exporting
+from relay.telemetry.traces.tracing import Tracing
 
 TOPIC = "bench"
 TIMERS = 20_000

@@ -20,25 +20,25 @@ from relay.core.journal import Journals
 from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
-from relay.engine.punctual import loop_factory
-from relay.engine.refusals import HintRefusals
-from relay.engine.trims import JournalTrims
+from relay.engine.event_loop import loop_factory
+from relay.engine.reports.hint_refusals import HintRefusals
+from relay.engine.reports.journal_trims import JournalTrims
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
-from relay.store.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
-from relay.store.groups import RedisGroups
-from relay.store.hints import RedisHints
-from relay.store.promotions import Met, RedisPromotions
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
-from relay.telemetry.instruments import Instruments
-from relay.telemetry.logs import set_up_logs
-from relay.telemetry.provider import Metrics
-from relay.telemetry.storms import suppressed
-from relay.telemetry.traces import Tracing
-from relay.telemetry.variables import METRICS, exporters
+from relay.store.dispatch.promotions import Met, RedisPromotions
+from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.server.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
+from relay.telemetry.logs.log_limits import suppressed
+from relay.telemetry.logs.log_setup import set_up_logs
+from relay.telemetry.metrics.instruments import Instruments
+from relay.telemetry.metrics.provider import Metrics
+from relay.telemetry.otel_env import METRICS, exporters
+from relay.telemetry.traces.tracing import Tracing
 from relay.web.api import JsonApi
 from relay.web.probes import probes
 from relay.web.server import HttpServer, serve_http, start_http
@@ -218,7 +218,7 @@ async def traced() -> AsyncIterator[Tracing]:
     if not names:
         yield Tracing()
         return
-    from relay.telemetry.otlp import Exporting  # only who traces pays for it
+    from relay.telemetry.traces.export import Exporting  # only who traces pays for it
 
     exporting = Exporting(names)
     log.info("tracing is on", extra={"exporters": names})
@@ -239,7 +239,7 @@ async def measured() -> AsyncIterator[Metrics]:
         yield metrics
         metrics.close()
         return
-    from relay.telemetry import pushing
+    from relay.telemetry.metrics import pushing
 
     metrics = Metrics(pushing.pushers(names))
     log.info("metrics are pushed", extra={"exporters": names})
@@ -252,7 +252,7 @@ async def measured() -> AsyncIterator[Metrics]:
 
 async def pushed(metrics: Metrics) -> None:
     """Push for ever."""
-    from relay.telemetry import pushing
+    from relay.telemetry.metrics import pushing
 
     await pushing.push(metrics)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from relay.core.audit import Audit, Promise, Report, Verdict
 from relay.core.journal import Batch, Kind
-from relay.store.journal import decode
+from relay.store.journal.entries import decode
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from relay.telemetry.catalogue import COUNTERS, HISTOGRAMS, OF_HTTP, OF_RELAY, OF_TOPICS, InstrumentSpec, Kind
+from relay.telemetry.metrics.catalogue import (
+    COUNTERS,
+    HISTOGRAMS,
+    OF_HTTP,
+    OF_RELAY,
+    OF_TOPICS,
+    InstrumentSpec,
+    Kind,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 BEGIN, END = "<!-- metrics: written by tools/metrics_docs.py -->", "<!-- end of metrics -->"

@@ -15,12 +15,12 @@ from typing import Any
 
 from bench.applications.tally import say
 from relay.core.nonce import nonces
-from relay.store import envelope
-from relay.store.connect import connect
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.redis import PARK_GRACE
-from relay.store.scripts import Argument, Scripts
-from relay.store.sizes import MOST
+from relay.store.server.connect import connect
+from relay.store.server.scripts import Argument, Scripts
+from relay.store.timeline.read_sizes import MOST
+from relay.store.timeline.redis_store import PARK_GRACE
 
 LEASE = 30_000_000
 """microseconds"""

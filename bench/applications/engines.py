@@ -20,11 +20,11 @@ from bench.applications.tally import say
 from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
 from relay.engine.engine import Engine
-from relay.store.connect import CONNECTIONS, connect
-from relay.store.hints import RedisHints
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
-from relay.telemetry.instruments import Instruments
+from relay.store.server.connect import CONNECTIONS, connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
+from relay.telemetry.metrics.instruments import Instruments
 
 CAPACITY = 100
 SETTLED = 2.0

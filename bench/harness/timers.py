@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from redis.asyncio import Redis
 
 from relay.core.timers import NewTimer
-from relay.store import envelope
-from relay.store.connect import connect
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 TOPIC = "bench"
 BATCH = 500

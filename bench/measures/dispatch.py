@@ -19,7 +19,7 @@ from bench.harness.rows import Row
 from bench.harness.timers import TOPIC, load_due
 from bench.harness.world import World
 from relay.store.keys import KeyNames
-from relay.store.topics import RedisTopics
+from relay.store.timeline.topics import RedisTopics
 
 MEASURE = "dispatch"
 LEASE = "lease, by stream"

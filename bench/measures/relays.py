@@ -22,8 +22,8 @@ from bench.harness.scripts import claims
 from bench.harness.timers import TOPIC
 from bench.harness.world import World
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 MEASURE = "relays"
 WINDOW = 2.0

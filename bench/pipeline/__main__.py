@@ -15,7 +15,7 @@ from bench.pipeline.measures import MEASURES
 from bench.pipeline.world import FULL, QUICK, World, server
 from bench.report.machine import conditions
 from bench.report.results import Results
-from relay.pipeline.session import session
+from relay.pipeline.spark.session import session
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "performance"
 

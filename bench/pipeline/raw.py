@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relay.pipeline.target import Target
-from relay.pipeline.wire import pack_rows
-from relay.store import envelope
-from relay.store.blocking import Argument, Line, said
-from relay.store.bulk import BATCH
+from relay.pipeline.rows.redis_commands import pack_rows
+from relay.pipeline.spark.redis_target import Target
+from relay.store.bulk.loading import Marks
+from relay.store.bulk.store import BATCH
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.loading import Marks
-from relay.store.scripts import Script
+from relay.store.server.blocking import Argument, Line, said
+from relay.store.server.scripts import Script
 
 AHEAD = 2
 """Batches under way."""

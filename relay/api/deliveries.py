@@ -18,9 +18,9 @@ import anyio
 
 from relay.api.settlements import EXTEND, admit, problem, settle
 from relay.core.errors import InvalidField, StoreUnavailable, TooMany
+from relay.engine.delivery.leases import Lease
+from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
-from relay.engine.lease import Lease
-from relay.engine.session import Problem, Session
 from relay.v1 import delivery_service_pb2 as pb
 
 LEAST_WAIT = 0.5

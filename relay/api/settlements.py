@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from relay.api import translate
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
+from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
-from relay.engine.session import Problem, Session
 from relay.v1 import delivery_service_pb2 as pb
 
 EXTEND = pb.OUTCOME_EXTEND

@@ -25,7 +25,7 @@ from relay.core.timers import (
     StoredTimer,
     TimerState,
 )
-from relay.engine.lease import Lease, Leases
+from relay.engine.delivery.leases import Lease, Leases
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler
 from relay.v1 import timer_pb2 as pb

@@ -10,7 +10,7 @@ NEEDS_DAEMON = (
 
 
 def main() -> None:
-    """The entry point: run the command and exit with its code (`relay.cli.exits`)."""
+    """The entry point: run the command and exit with its code (`relay.cli.terminal.exits`)."""
     try:
         from relay.cli.commands import app
 

@@ -11,9 +11,18 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
-from relay.client.changes import ChangeResult
+from relay.client.calls.changes import ChangeResult
+from relay.client.calls.channel import DEFAULT_TARGET
+from relay.client.calls.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.calls.topic_values import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterInfo,
+    GroupInfo,
+    RedriveResult,
+    TopicInfo,
+)
 from relay.client.client import RelayClient
-from relay.client.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
 from relay.client.errors import (
     AlreadyExists,
     AlreadySettled,
@@ -28,25 +37,9 @@ from relay.client.errors import (
     Unavailable,
     UsageError,
 )
-from relay.client.push import PushHandlers
+from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
+from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
-from relay.client.timers import (
-    NewTimer,
-    ScheduledTimer,
-    ScheduleResult,
-    Timer,
-    TimerInfo,
-    TimerState,
-)
-from relay.client.topic_values import (
-    DeadLetter,
-    DeadLetterFilter,
-    DeadLetterInfo,
-    GroupInfo,
-    RedriveResult,
-    TopicInfo,
-)
-from relay.client.wire import DEFAULT_TARGET
 
 __all__ = [
     "DEFAULT_TARGET",

@@ -8,22 +8,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from relay.client import arguments, batches, calls, errors, lines
+from relay.client import arguments, connection_log, errors
 from relay.client.arguments import Seconds
-from relay.client.changes import ChangeResult
-from relay.client.handlers import Handlers
-from relay.client.runtime import Runtime
+from relay.client.calls import batches, timer_calls
+from relay.client.calls.changes import ChangeResult
+from relay.client.calls.channel import Wire, target_or_default
+from relay.client.calls.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.calls.topics import Topics
+from relay.client.handling.handlers import Handlers
 from relay.client.signals import stop_signals
-from relay.client.timers import (
-    NewTimer,
-    ScheduledTimer,
-    ScheduleResult,
-    Timer,
-    TimerInfo,
-    TimerState,
-)
-from relay.client.topics import Topics
-from relay.client.wire import Wire, target_or_default
+from relay.client.stream.runtime import Runtime
 
 _T = TypeVar("_T")
 
@@ -106,7 +100,7 @@ class RelayClient(Handlers):
         >>> await client.schedule("invoices", b"42", delay=5.0, timer_id="invoice-42")
         """
         return await self._run(
-            calls.schedule(
+            timer_calls.schedule(
                 topic,
                 payload,
                 delay=delay,
@@ -156,7 +150,7 @@ class RelayClient(Handlers):
         removed it.
         """
         return await self._run(
-            calls.cancel(
+            timer_calls.cancel(
                 topic,
                 timer_id,
                 only_if_pending=only_if_pending,
@@ -170,11 +164,11 @@ class RelayClient(Handlers):
 
         RUN, IN_FLIGHT if it is being delivered, NOT_FOUND (it never raises that).
         """
-        return await self._run(calls.run_timer(topic, timer_id, self._limit(timeout)))
+        return await self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """Read a timer with its payload; None if there is none (it never raises `NotFound`)."""
-        return await self._run(calls.get(topic, timer_id, self._limit(timeout)))
+        return await self._run(timer_calls.get(topic, timer_id, self._limit(timeout)))
 
     def list(
         self,
@@ -191,7 +185,7 @@ class RelayClient(Handlers):
         >>> async for timer in client.list("invoices", state=TimerState.PENDING):
         ...     print(timer.timer_id, timer.due_time)
         """
-        calls.check_list(topic, state, page_size)
+        timer_calls.check_list(topic, state, page_size)
         return self._pages(self._wire(), topic, state, page_size, self._limit(timeout))
 
     # ------------------------------------------------------------- opening, closing
@@ -231,7 +225,7 @@ class RelayClient(Handlers):
         `relay.client` writes to standard error when the relay is reached, lost and reached again, and what
         is wrong, unless the application has configured logging or does so later.
         """
-        with lines.shown():
+        with connection_log.shown():
             await self._serve()
 
     async def _serve(self) -> None:
@@ -304,15 +298,17 @@ class RelayClient(Handlers):
     def _wire(self) -> Wire:
         return self.double if self.double is not None else self._opened().wire
 
-    async def _run(self, steps: calls.Steps[_T]) -> _T:
-        return await calls.run(self._wire(), steps)
+    async def _run(self, steps: timer_calls.Steps[_T]) -> _T:
+        return await timer_calls.run(self._wire(), steps)
 
     async def _pages(
         self, wire: Wire, topic: str, state: TimerState | None, page_size: int, timeout: float
     ) -> AsyncIterator[TimerInfo]:
         token = ""
         while True:
-            timers, token = await calls.run(wire, calls.page(topic, state, page_size, token, timeout))
+            timers, token = await timer_calls.run(
+                wire, timer_calls.page(topic, state, page_size, token, timeout)
+            )
             for timer in timers:
                 yield timer
             if not token:

@@ -9,19 +9,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
-from relay.client import arguments, batches, calls
+from relay.client import arguments
 from relay.client.arguments import Seconds
-from relay.client.changes import ChangeResult
-from relay.client.timers import (
-    NewTimer,
-    ScheduledTimer,
-    ScheduleResult,
-    Timer,
-    TimerInfo,
-    TimerState,
-)
-from relay.client.topics import SyncTopics
-from relay.client.wire import SyncGrpcWire, SyncWire, target_or_default
+from relay.client.calls import batches, timer_calls
+from relay.client.calls.changes import ChangeResult
+from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
+from relay.client.calls.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.calls.topics import SyncTopics
 
 _T = TypeVar("_T")
 
@@ -76,7 +70,7 @@ class SyncRelayClient:
     ) -> ScheduledTimer:
         """See `RelayClient.schedule`."""
         return self._run(
-            calls.schedule(
+            timer_calls.schedule(
                 topic,
                 payload,
                 delay=delay,
@@ -111,7 +105,7 @@ class SyncRelayClient:
     ) -> ChangeResult:
         """See `RelayClient.cancel`."""
         return self._run(
-            calls.cancel(
+            timer_calls.cancel(
                 topic,
                 timer_id,
                 only_if_pending=only_if_pending,
@@ -122,11 +116,11 @@ class SyncRelayClient:
 
     def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> ChangeResult:
         """See `RelayClient.run_timer`."""
-        return self._run(calls.run_timer(topic, timer_id, self._limit(timeout)))
+        return self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
 
     def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """See `RelayClient.get`."""
-        return self._run(calls.get(topic, timer_id, self._limit(timeout)))
+        return self._run(timer_calls.get(topic, timer_id, self._limit(timeout)))
 
     def list(
         self,
@@ -137,7 +131,7 @@ class SyncRelayClient:
         timeout: float | None = None,
     ) -> Iterator[TimerInfo]:
         """See `RelayClient.list`."""
-        calls.check_list(topic, state, page_size)
+        timer_calls.check_list(topic, state, page_size)
         return self._pages(topic, state, page_size, self._limit(timeout))
 
     def close(self) -> None:
@@ -167,13 +161,13 @@ class SyncRelayClient:
     ) -> Iterator[TimerInfo]:
         token = ""
         while True:
-            timers, token = self._run(calls.page(topic, state, page_size, token, timeout))
+            timers, token = self._run(timer_calls.page(topic, state, page_size, token, timeout))
             yield from timers
             if not token:
                 return
 
-    def _run(self, steps: calls.Steps[_T]) -> _T:
-        return calls.run_blocking(self._wire(), steps)
+    def _run(self, steps: timer_calls.Steps[_T]) -> _T:
+        return timer_calls.run_blocking(self._wire(), steps)
 
     def _wire(self) -> SyncWire:
         if self.double is not None:

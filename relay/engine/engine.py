@@ -32,25 +32,25 @@ from relay.core.timers import (
     TopicStats,
     content_size,
 )
+from relay.engine.claiming.lease_sources import Sources
+from relay.engine.claiming.poller import Poller
+from relay.engine.claiming.promoter import Promoter
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Items, Result
-from relay.engine.dispatcher import Dispatcher
-from relay.engine.janitor import Janitor
-from relay.engine.keeper import LeaseKeeper
-from relay.engine.lease import Lease
-from relay.engine.link import Link
-from relay.engine.lookout import Lookout
-from relay.engine.poller import Poller
-from relay.engine.promoter import Promoter
-from relay.engine.registry import Registry
-from relay.engine.session import Session
-from relay.engine.settler import Settler
-from relay.engine.sources import Sources
-from relay.engine.tidier import Tidier
-from relay.engine.vitals import vitals
-from relay.telemetry.gauges import Gauges
-from relay.telemetry.instruments import Instruments
-from relay.telemetry.traces import Tracing
+from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.delivery.lease_keeper import LeaseKeeper
+from relay.engine.delivery.leases import Lease
+from relay.engine.delivery.session import Session
+from relay.engine.delivery.settler import Settler
+from relay.engine.redis_health import Link
+from relay.engine.relay_watch import vitals
+from relay.engine.topic_watch import Lookout
+from relay.engine.upkeep.janitor import Janitor
+from relay.engine.upkeep.tidier import Tidier
+from relay.engine.upkeep.topic_registry import Registry
+from relay.telemetry.metrics.gauges import Gauges
+from relay.telemetry.metrics.instruments import Instruments
+from relay.telemetry.traces.tracing import Tracing
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from relay.core.errors import InvalidField, StoreRefused
-from relay.pipeline import journal_rows
-from relay.pipeline.journal_offsets import Options, chosen, heard, joined, scanning, started, told
-from relay.store import journal_file
-from relay.store.journal import decode
-from relay.store.journal_scan import Gap, Mark
+from relay.pipeline.lake import journal_rows
+from relay.pipeline.lake.journal_offsets import Options, chosen, heard, joined, scanning, started, told
+from relay.store.journal import files as journal_file
+from relay.store.journal.entries import decode
+from relay.store.journal.scan import Gap, Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ class Stretch(InputPartition):
 
 
 class JournalSource(DataSource):
-    """`timers_journal`; the columns are those of `relay.pipeline.journal_rows`."""
+    """`timers_journal`; the columns are those of `relay.pipeline.lake.journal_rows`."""
 
     @classmethod
     def name(cls) -> str:

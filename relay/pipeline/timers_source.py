@@ -31,8 +31,8 @@ from pyspark.sql.datasource import (
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
-from relay.pipeline.target import Target, flag, names_of, rate, whole
-from relay.store.scanning import Part, cut
+from relay.pipeline.spark.redis_target import Target, flag, names_of, rate, whole
+from relay.store.bulk.scanning import Part, cut
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,10 +82,10 @@ class TimersDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """As Spark asks for it. Raises `InvalidField`."""
-        from relay.pipeline.reading import COLUMNS, Reading
-        from relay.pipeline.runs import checked
-        from relay.pipeline.sources import check_types
-        from relay.pipeline.writing import Load
+        from relay.pipeline.inputs.run_ids import checked
+        from relay.pipeline.inputs.sources import check_types
+        from relay.pipeline.rows.reading import COLUMNS, Reading
+        from relay.pipeline.rows.writing import Load
 
         if overwrite:
             raise InvalidField("mode", "is overwrite, which would remove timers; use append")
@@ -123,7 +123,7 @@ class TopicPart(InputPartition):
 
 
 class TimersReader(DataSourceReader):
-    """Reads parts of topics, even by rank; `relay.store.scanning` says what changes meanwhile do to that."""
+    """Reads parts of topics, even by rank; `relay.store.bulk.scanning` says what changes do to that."""
 
     def __init__(
         self, target: Target, topics: list[str], columns: list[str], *, partitions: int, envelopes: bool
@@ -182,8 +182,8 @@ class TimersReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of some pages each."""
-        from relay.pipeline.rows import batch_of
-        from relay.store.scanning import read, together
+        from relay.pipeline.rows.pages import batch_of
+        from relay.store.bulk.scanning import read, together
 
         if not isinstance(partition, TopicPart) or not partition.part.topic:
             return
@@ -213,8 +213,8 @@ class Written(WriterCommitMessage):
 
 
 class TimersWriter(DataSourceArrowWriter):
-    """Writes without a guard: see `relay.store.bulk`. A task that is run again writes the same again; in a
-    load with a run's id, it skips what it has inserted."""
+    """Writes without a guard: see `relay.store.bulk.store`. A task that is run again writes the same again;
+    in a load with a run's id, it skips what it has inserted."""
 
     def __init__(self, load: Any, rejects: str | None) -> None:
         self._load = load
@@ -222,8 +222,8 @@ class TimersWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """One task. What is refused goes into a file of its own; without `rejects`, the first one ends it."""
-        from relay.pipeline.rejects import RejectsFile
-        from relay.pipeline.writing import Tally, write
+        from relay.pipeline.rows.rejects import RejectsFile
+        from relay.pipeline.rows.writing import Tally, write
 
         tally = Tally()
         with RejectsFile(self._rejects) as file:
@@ -233,7 +233,7 @@ class TimersWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done, and a timer is there when it is written. The rejects of this run before go."""
-        from relay.pipeline.rejects import keep_only
+        from relay.pipeline.rows.rejects import keep_only
 
         if self._load.run and self._rejects is not None:
             keep_only(
@@ -242,7 +242,7 @@ class TimersWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A task failed: the rejects of the others go, the timers stay, and the load can be run again."""
-        from relay.pipeline.rejects import remove
+        from relay.pipeline.rows.rejects import remove
 
         for each in messages:
             if isinstance(each, Written):

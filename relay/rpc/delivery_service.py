@@ -12,8 +12,8 @@ from relay.api import translate
 from relay.api.settlements import admit, problem, settle
 from relay.core import validate
 from relay.core.errors import InvalidField
+from relay.engine.delivery.session import Outgoing, Session
 from relay.engine.engine import Engine
-from relay.engine.session import Outgoing, Session
 from relay.rpc.errors import abort
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc as base

@@ -20,8 +20,8 @@ import anyio
 
 from relay.core.pacing import Backoff, Jitter
 from relay.core.wakeup import Wakeup
+from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
-from relay.engine.lease import Lease
 from relay.rpc.application import Application
 from relay.rpc.push_calls import Batch, deliver
 from relay.rpc.push_ends import Ends

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from relay.api import translate
-from relay.engine.lease import Lease
+from relay.engine.delivery.leases import Lease
 from relay.rpc.push_ends import Ends
 from relay.rpc.unreadable import UNREADABLE, Unreadable
 from relay.v1 import delivery_service_pb2 as delivery

@@ -17,9 +17,9 @@ from relay.api import translate
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.outcomes import Ending, Verb
+from relay.engine.delivery.leases import Lease
+from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
-from relay.engine.lease import Lease
-from relay.engine.session import Session
 from relay.rpc.application import Application
 
 STATE_LAG = 0.05

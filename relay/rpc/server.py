@@ -15,8 +15,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from relay.core import addresses
-from relay.core.bounds import CallBounds
+from relay.core.endpoints import addresses
+from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.errors import CannotListen
 from relay.engine.engine import Engine
 from relay.rpc.delivery_service import DeliveryService

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
-from relay.core import addresses, redis_url, validate
+from relay.core import validate
 from relay.core.dispatch import Dispatch
+from relay.core.endpoints import addresses, redis_url
 from relay.core.errors import InvalidField
 from relay.core.policy import TopicPolicy
 

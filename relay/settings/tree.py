@@ -16,10 +16,10 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from relay.core.bounds import CallBounds, ConnectionBounds
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
+from relay.core.endpoints.listener_bounds import CallBounds, ConnectionBounds
+from relay.core.endpoints.redis_url import with_credentials
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
-from relay.core.redis_url import with_credentials
 from relay.core.secrets import MASK, mask
 from relay.core.validate import MOST_PAYLOAD_BYTES
 from relay.settings import rules

@@ -21,13 +21,13 @@ from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
-from relay.store.errors import NotMaster, translated_errors
-from relay.store.groups import RedisGroups
+from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
-from relay.store.promotions import RedisPromotions
-from relay.store.redis import RedisStore
-from relay.store.scripts import Unheard, untold
-from relay.store.topics import RedisTopics
+from relay.store.server.errors import NotMaster, translated_errors
+from relay.store.server.scripts import Unheard, untold
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 
 ROUND_TRIPS = 20
 HEARING = 2.0

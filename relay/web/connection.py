@@ -16,7 +16,7 @@ from typing import Any, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from relay.core.bounds import ConnectionBounds
+from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.web import problems
 from relay.web.problems import Refused
 

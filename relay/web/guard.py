@@ -15,7 +15,7 @@ from collections.abc import Collection
 import anyio
 from starlette.requests import Request
 
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from relay.web.problems import Refused
 
 JSON = "application/json"

@@ -16,8 +16,8 @@ import uvicorn
 from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
-from relay.core import addresses
-from relay.core.bounds import ConnectionBounds
+from relay.core.endpoints import addresses
+from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.core.errors import CannotListen
 from relay.web.connection import Connection, Count
 

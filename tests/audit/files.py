@@ -7,7 +7,7 @@ from pathlib import Path
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Kind, Record
 from relay.journal.v1 import journal_pb2
-from relay.store.journal_file import Raw, delimited
+from relay.store.journal.files import Raw, delimited
 
 
 def written(path: Path, topic: str, batches: list[Batch]) -> Path:

@@ -30,12 +30,12 @@ from relay.engine.engine import Engine
 from relay.rpc.application import Application
 from relay.rpc.push import push
 from relay.rpc.push_calls import Batch
-from relay.store.connect import connect
-from relay.store.hints import RedisHints
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
-from relay.telemetry.instruments import Instruments
-from relay.telemetry.traces import Tracing
+from relay.store.server.connect import connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
+from relay.telemetry.metrics.instruments import Instruments
+from relay.telemetry.traces.tracing import Tracing
 
 TIMERS = 3_000
 CLAIM = TopicPolicy().claim_batch

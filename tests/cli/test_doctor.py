@@ -17,8 +17,8 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from typer.testing import CliRunner, Result
 
-from relay.cli import findings
 from relay.cli.commands import app
+from relay.cli.daemon import doctor_findings
 from relay.core.dispatch import Dispatch, GroupStats, Standing
 from relay.core.timers import TopicStats
 from relay.settings import Settings
@@ -75,7 +75,7 @@ class Seen:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No note of a slow round trip: the machine may be busy."""
-    monkeypatch.setattr(findings, "SLOW", 60.0)
+    monkeypatch.setattr(doctor_findings, "SLOW", 60.0)
 
 
 @pytest.fixture
@@ -403,18 +403,18 @@ def test_an_old_server_and_a_broken_disk() -> None:
     """States that no server here can be brought into."""
 
     def wrong(facts: Facts) -> list[str]:
-        return [f.check for f in findings.fitness(Settings(), facts) if f.result == "wrong"]
+        return [f.check for f in doctor_findings.fitness(Settings(), facts) if f.result == "wrong"]
 
     assert wrong(replace(WELL, name="Redis 6.0.16", version=(6, 0))) == ["version"]
     assert wrong(replace(WELL, writes_fail=True)) == ["persistence"]
-    assert [f.result for f in findings.fitness(Settings(), WELL)] == ["ok", "ok"]
+    assert [f.result for f in doctor_findings.fitness(Settings(), WELL)] == ["ok", "ok"]
 
 
 def test_clocks_and_round_trips() -> None:
-    assert (findings.clock(0.9).result, findings.clock(-0.9).result) == ("ok", "ok")
-    assert "3.2 s ahead of" in findings.clock(3.2).message
-    assert "3.2 s behind" in findings.clock(-3.2).message
-    assert (findings.latency(0.001).result, findings.latency(0.02).result) == ("ok", "note")
+    assert (doctor_findings.clock(0.9).result, doctor_findings.clock(-0.9).result) == ("ok", "ok")
+    assert "3.2 s ahead of" in doctor_findings.clock(3.2).message
+    assert "3.2 s behind" in doctor_findings.clock(-3.2).message
+    assert (doctor_findings.latency(0.001).result, doctor_findings.latency(0.02).result) == ("ok", "note")
 
 
 def test_a_group_that_takes_no_retries() -> None:
@@ -423,14 +423,14 @@ def test_a_group_that_takes_no_retries() -> None:
         GroupStats("old", pending=2, unread=0, waiting=2, consumers=1, overdue=90.0),
         GroupStats("busy", pending=2, unread=0, waiting=2, consumers=1, overdue=0.5),
     ]
-    (found,) = findings.behind("fan", Standing(Dispatch.STREAM, groups=tuple(groups)))
+    (found,) = doctor_findings.behind("fan", Standing(Dispatch.STREAM, groups=tuple(groups)))
     assert (found.check, found.result) == ("groups", "wrong")
     assert "'old' of 'fan' has 2 timers waiting for another try, the first due for 90 s" in found.message
 
 
 def test_what_is_just_due_is_not_overdue() -> None:
     stats = TopicStats("t", 100_000_000, 1, 1, 50_000_000, dead=0, oldest_death=None, paused_until=None)
-    assert list(findings.standing(stats)) == []
+    assert list(doctor_findings.standing(stats)) == []
 
 
 DISPATCHED = {"jobs": {"dispatch": "list"}, "fan": {"dispatch": "stream", "stream": {"group": "billing"}}}

@@ -18,8 +18,8 @@ from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 

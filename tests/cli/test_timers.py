@@ -86,7 +86,7 @@ def test_a_payload_is_not_read_beyond_what_a_relay_can_take(
     run: Run, double: Double, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     """Exit 2, the option and the limit; and no more is read than that takes."""
-    monkeypatch.setattr("relay.cli.parse.MOST_PAYLOAD_BYTES", 1000)
+    monkeypatch.setattr("relay.cli.terminal.parse.MOST_PAYLOAD_BYTES", 1000)
     fits = run("schedule", "t", "--in", "1", "--payload-file", "-", stdin=bytes(1000))
     assert (fits.exit_code, len(double.specs)) == (0, 1)
     result = run("schedule", "t", "--in", "1", "--payload-file", source, stdin=bytes(1001))
@@ -151,8 +151,8 @@ def test_a_relay_that_is_just_starting_is_waited_for(run: Run, monkeypatch: pyte
         def start(_: float) -> None:
             stack.enter_context(running_double(port))
 
-        monkeypatch.setattr("relay.cli.calling.time.sleep", start)
-        monkeypatch.setattr("relay.cli.calling.PATIENCE", 60.0)
+        monkeypatch.setattr("relay.cli.terminal.relay_connection.time.sleep", start)
+        monkeypatch.setattr("relay.cli.terminal.relay_connection.PATIENCE", 60.0)
         result = run("schedule", "t", "--in", "1", "--target", f"127.0.0.1:{port}")
         assert result.exit_code == 0, result.stderr
 

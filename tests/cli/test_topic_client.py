@@ -1,4 +1,4 @@
-"""`relay.client.topics`, the two doors that the command line's calls go through, against the double."""
+"""`relay.client.calls.topics`, the two doors that the command line's calls go through, against the double."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from relay.client.calls.channel import GrpcWire, SyncGrpcWire
+from relay.client.calls.topics import DeadLetterFilter, RedriveResult, SyncTopics, Topics
 from relay.client.errors import InvalidArgument
-from relay.client.topics import DeadLetterFilter, RedriveResult, SyncTopics, Topics
-from relay.client.wire import GrpcWire, SyncGrpcWire
 from tests.cli.double import NOW, Double
 
 START = datetime.fromtimestamp(NOW, UTC)

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from relay.cli.topics import distance
+from relay.cli.topics.topic_calls import distance
 from relay.v1 import topic_service_pb2 as pb
 from tests.cli.conftest import Run
 from tests.cli.double import NOW, Double

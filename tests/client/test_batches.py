@@ -18,11 +18,10 @@ from relay.client import (
     RelayClient,
     ScheduleResult,
     TimerState,
-    batches,
-    calls,
     errors,
 )
-from relay.client.batches import MAX_BYTES, weight
+from relay.client.calls import batches, timer_calls
+from relay.client.calls.batches import MAX_BYTES, weight
 from relay.v1 import timer_service_pb2 as pb
 from relay.v1.timer_pb2 import CHANGE_RESULT_CREATED as CREATED
 from tests.client.scripted_relay import Failure, ScriptedRelay
@@ -92,7 +91,7 @@ class CountingWire:
         pass
 
 
-def batch(*timer_ids: str) -> calls.Steps[list[ScheduleResult]]:
+def batch(*timer_ids: str) -> timer_calls.Steps[list[ScheduleResult]]:
     timers = [NewTimer(topic="t", payload=b"", delay=1, timer_id=timer_id) for timer_id in timer_ids]
     return batches.schedule_batch(timers, create_only=False, timeout=60)
 
@@ -101,7 +100,7 @@ async def test_the_calls_of_a_big_batch_overlap() -> None:
     """The relay works on one while the client reads the answer to another; the results keep their order."""
     wire = CountingWire()
     names = [str(number) for number in range(9_500)]
-    results = await calls.run(wire, batch(*names))
+    results = await timer_calls.run(wire, batch(*names))
     assert [result.timer_id for result in results] == names
     assert wire.peak == batches.AT_ONCE
     assert sum(wire.sizes) == 9_500
@@ -110,7 +109,7 @@ async def test_the_calls_of_a_big_batch_overlap() -> None:
 async def test_a_batch_that_names_a_timer_twice_goes_in_order() -> None:
     """The later one stands, so it must not overtake the earlier one."""
     wire = CountingWire()
-    await calls.run(wire, batch(*(str(number) for number in range(2_500)), "0"))
+    await timer_calls.run(wire, batch(*(str(number) for number in range(2_500)), "0"))
     assert wire.peak == 1
     assert wire.sizes == [1_000, 1_000, 501]
 
@@ -119,7 +118,7 @@ async def test_the_first_error_ends_the_calls_beside_it() -> None:
     """Nothing goes on behind the caller's back."""
     wire = CountingWire(broken=1)
     with pytest.raises(FailedPrecondition):
-        await calls.run(wire, batch(*(str(number) for number in range(9_500))))
+        await timer_calls.run(wire, batch(*(str(number) for number in range(9_500))))
     assert (wire.active, wire.cut_off, len(wire.sizes)) == (0, 3, 4)
 
 
@@ -274,7 +273,7 @@ class OldWire:
 async def test_it_says_so_once_for_a_big_batch() -> None:
     """Or as often as calls are under way when it does."""
     wire, names = OldWire(), [str(number) for number in range(20_000)]
-    results = await calls.run(wire, batch(*names))
+    results = await timer_calls.run(wire, batch(*names))
     assert [result.timer_id for result in results] == names
     assert wire.asked.count("ScheduleBatch") == 20
     assert wire.asked.count("ScheduleColumns") == batches.AT_ONCE

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from relay.client import Delivery, RelayClient
-from relay.client.columns import rows
+from relay.client.handling.delivery_columns import rows
 from relay.v1 import delivery_service_pb2 as pb
 from tests.client.scripted_relay import Link, ScriptedRelay, in_columns, names
 

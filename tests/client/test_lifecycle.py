@@ -21,8 +21,8 @@ from relay.client import (
     RelayClient,
     UsageError,
 )
-from relay.client import subscription as subscription_module
-from relay.client.problems import TokenBook
+from relay.client.handling.reported_problems import TokenBook
+from relay.client.stream import subscription as subscription_module
 from relay.v1 import delivery_service_pb2 as pb
 from tests.client.scripted_relay import Failure, Link, ScriptedRelay, either, ended, names, serve
 

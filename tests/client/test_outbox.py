@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from relay.client import outcomes
-from relay.client.backoff import Backoff
-from relay.client.lease import Lease
-from relay.client.outbox import MAX_FRAME, Outbox, of_a_stream
+from relay.client.calls.backoff import Backoff
+from relay.client.handling import outcomes
+from relay.client.handling.lease import Lease
+from relay.client.handling.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
 from tests.client.scripted_relay import PATIENCE
 

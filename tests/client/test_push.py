@@ -33,7 +33,7 @@ from relay.client import (
     Reschedule,
     UsageError,
 )
-from relay.client.health import Health
+from relay.client.push.health import Health
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub

@@ -15,8 +15,8 @@ import grpc.aio
 import pytest
 
 from relay.client import AckPolicy, Delivery, DeliveryLost, Nack, PushHandlers, UsageError
-from relay.client.push_calls import SingleCall
-from relay.client.pushed import Place
+from relay.client.push.push_calls import SingleCall
+from relay.client.push.push_places import Place
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from tests.client.scripted_relay import PATIENCE

@@ -30,8 +30,8 @@ from relay.client import (
     TimerState,
     UsageError,
 )
+from relay.client.calls.topics import Topics
 from relay.client.testing import Delivered, InMemoryRelay, Outcome, RetryPolicy, SyncInMemoryRelay, timers
-from relay.client.topics import Topics
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 

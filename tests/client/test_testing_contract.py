@@ -28,7 +28,7 @@ from relay.client import (
     ResourceExhausted,
     TimerState,
 )
-from relay.client.batches import MAX_TIMERS
+from relay.client.calls.batches import MAX_TIMERS
 from relay.client.testing import InMemoryRelay, RetryPolicy
 from tests.client.scripted_relay import Watched
 from tests.client.test_tracing import within

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from opentelemetry import context, propagate, trace
 
-from relay.client import Delivery, NewTimer, RelayClient, tracing
+from relay.client import Delivery, NewTimer, RelayClient, trace_context
 from tests.client.scripted_relay import ScriptedRelay
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -107,8 +107,8 @@ asyncio.run(main())
 
 
 def test_the_context_ends_with_the_block() -> None:
-    context = tracing.current(HEADERS)
+    context = trace_context.current(HEADERS)
     assert context is not None
     with context:
-        assert dict(tracing.inject()) == HEADERS
-    assert tracing.inject() == ()
+        assert dict(trace_context.inject()) == HEADERS
+    assert trace_context.inject() == ()

@@ -14,9 +14,9 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.nonce import nonces
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,8 +11,8 @@ import pytest
 from relay.core.nonce import nonces
 from relay.core.outcomes import Extension, Settlement, Verb, Verdict
 from relay.core.timers import Claim, NewTimer
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

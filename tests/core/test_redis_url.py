@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from relay.core.redis_url import Credentials, RedisLocation, Tls, parse, with_credentials
+from relay.core.endpoints.redis_url import Credentials, RedisLocation, Tls, parse, with_credentials
 
 NONE = Credentials()
 

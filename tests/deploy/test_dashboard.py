@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from relay.telemetry.catalogue import ALL
+from relay.telemetry.metrics.catalogue import ALL
 from tests.deploy.queries import dashboard, dashboard_queries, metrics_in, panels, rule_queries
 from tests.prometheus import promtool
 from tests.telemetry.test_metrics import exposed_names

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from relay.telemetry.catalogue import LATENESS
+from relay.telemetry.metrics.catalogue import LATENESS
 from tests.deploy.queries import ROOT, RULES, rules
 from tests.docs import pages
 from tests.prometheus import promtool

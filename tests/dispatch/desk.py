@@ -12,16 +12,16 @@ from relay.core.journal import Batch, Journals, Record
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
-from relay.store import groups
-from relay.store.connect import connect
-from relay.store.groups import RedisGroups
-from relay.store.journal import JournalReader
+from relay.store.dispatch import stream_groups
+from relay.store.dispatch.promotions import LIST_VERBS, STREAM_VERBS, RedisPromotions
+from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.promotions import LIST_VERBS, STREAM_VERBS, RedisPromotions
-from relay.store.redis import VERBS, RedisStore
-from relay.store.scripts import READING, source
-from relay.store.topics import VERBS as TOPIC_VERBS
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import connect
+from relay.store.server.scripts import READING, source
+from relay.store.timeline.redis_store import VERBS, RedisStore
+from relay.store.timeline.topics import VERBS as TOPIC_VERBS
+from relay.store.timeline.topics import RedisTopics
 from tests.lua.bench import INJECTED_CLOCK, NOW, SYSTEM_CLOCK, Break, replaced
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Reader:
             lambda _: self.policy,
             consumer=consumer,
             journals=desk.journals,
-            texts=texts(groups.VERBS, *desk.breaks),
+            texts=texts(stream_groups.VERBS, *desk.breaks),
             monotonic=lambda: self.seconds,
         )
         self._nonces = 0

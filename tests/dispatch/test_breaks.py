@@ -11,7 +11,7 @@ import pytest
 from relay.core.dispatch import Reclaim
 from relay.core.outcomes import Verb
 from relay.core.policy import TopicPolicy
-from relay.store.scripts import source
+from relay.store.server.scripts import source
 from tests.dispatch import test_list as ready
 from tests.dispatch import test_stream as stream
 from tests.dispatch.desk import BILLING, LIST, Desk

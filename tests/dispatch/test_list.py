@@ -16,7 +16,7 @@ from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.promotions import LIST_VERBS, LOOK, LOOKS, RedisPromotions
+from relay.store.dispatch.promotions import LIST_VERBS, LOOK, LOOKS, RedisPromotions
 from tests.dispatch.desk import N1, N2, Desk, read, texts
 from tests.lua.bench import NOW
 

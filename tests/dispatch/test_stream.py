@@ -15,7 +15,7 @@ from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Acknowledged, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store import promotions
+from relay.store.dispatch import promotions
 from tests.dispatch.desk import LEASE, N1, Desk
 from tests.engine.leased import leased
 from tests.lua.bench import NOW

@@ -111,7 +111,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_named_files_exist() -> None:
-    """In backticks: `relay/engine/lease.py`, `tests/lua`."""
+    """In backticks: `relay/engine/delivery/leases.py`, `tests/lua`."""
     named = re.compile(r"(relay|lua|proto|tests|bench|docs|examples|tools)/[\w./*-]+")
     lost = [said for said in pages.code() if named.fullmatch(said.text) and not list(ROOT.glob(said.text))]
     assert lost == []
@@ -181,7 +181,7 @@ def test_decisions_are_whole() -> None:
 
 
 def test_exit_codes_are_those_of_the_command_line() -> None:
-    from relay.cli import exits
+    from relay.cli.terminal import exits
 
     codes = {exits.OK, exits.FAILURE, exits.BAD_INPUT, exits.NOT_FOUND, exits.UNAVAILABLE}
     codes.add(exits.TOO_MANY_REJECTS)

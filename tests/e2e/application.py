@@ -43,7 +43,7 @@ import grpc.aio
 from opentelemetry import propagate
 
 from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient, Reschedule
-from relay.client.health import Health
+from relay.client.push.health import Health
 
 Start = tuple[str, int]
 """A timer's name and attempt."""

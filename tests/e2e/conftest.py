@@ -14,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.core.audit import Report
-from relay.store import records
+from relay.store.codec import lease_record
 from tests import judge
 from tests.e2e.processes import Application, Journal, Process, Relay, eventually
 from tests.e2e.producer import Producer
@@ -129,7 +129,7 @@ class Stage:
     def received(self, topic: str) -> int:
         """Of how many leased timers Redis knows that their handlers have started."""
         raw = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
-        return sum(records.read(record).received for record in raw.values())
+        return sum(lease_record.read(record).received for record in raw.values())
 
     def gate(self, name: str = "gate") -> Path:
         """A file that is not there yet: handlers whose payload names it wait until `touch` opens it."""

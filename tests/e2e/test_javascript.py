@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from relay.client import SyncRelayClient
 from relay.rpc.application import DELIVER
-from relay.store import records
+from relay.store.codec import lease_record
 from relay.v1 import delivery_service_pb2, timer_handler_pb2, timer_pb2
 from tests.docs import pages
 from tests.e2e import node
@@ -206,7 +206,7 @@ def test_sigterm_loses_no_attempt(duo: Duo) -> None:
     eventually(lambda: duo.stage.left(TOPIC)[0] == len(names) - len(begun), "the begun are committed")
     eventually(lambda: duo.stage.leased(TOPIC) == 0, "no lease is left, long before it would end")
     kept = cast("dict[bytes, bytes]", duo.stage.client.hgetall(f"timers_leases:{TOPIC}"))
-    assert not any(records.read(raw).suspect for raw in kept.values()), "it looked like a death"
+    assert not any(lease_record.read(raw).suspect for raw in kept.values()), "it looked like a death"
 
     application.start()
     duo.finish()
@@ -300,7 +300,7 @@ def test_relay_dies(duo: Duo) -> None:
 
     def received() -> bool:
         raw = cast("bytes | None", duo.stage.client.hget(f"timers_leases:{TOPIC}", "held"))
-        return raw is not None and records.read(raw).received == 1
+        return raw is not None and lease_record.read(raw).received == 1
 
     eventually(received, "its receipt is in Redis")
     duo.relay.kill()

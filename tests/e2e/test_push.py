@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from relay.store import records
+from relay.store.codec import lease_record
 from tests.chaos import count
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import Application, Relay, eventually
@@ -157,7 +157,7 @@ def known(stage: Stage) -> bool:
     timeline = cast("list[bytes]", stage.client.zrange(f"timers_timeline:{TOPIC}", 0, -1))
     waiting = {name.decode() for name in timeline}
     raw = cast("dict[bytes, bytes]", stage.client.hgetall(f"timers_leases:{TOPIC}"))
-    noted = {name.decode(): records.read(record) for name, record in raw.items()}
+    noted = {name.decode(): lease_record.read(record) for name, record in raw.items()}
     return all(
         name in noted and noted[name].attempts + noted[name].received == times
         for name, times in counted.items()

@@ -11,7 +11,7 @@ from typing import Self, cast
 import grpc
 import pytest
 
-from relay.store import records
+from relay.store.codec import lease_record
 from relay.v1.delivery_service_pb2 import DeliverRequest, Delivery, Open, Settle
 from relay.v1.delivery_service_pb2_grpc import DeliveryServiceStub
 from tests.chaos import count
@@ -135,7 +135,7 @@ def test_a_receipt_dies_with_the_relay_that_holds_it(stage: Stage, receipt: str,
         assert (again.timer_id, again.attempt) == ("held", attempt)
         assert again.occurrence_id == delivery.occurrence_id
     (record,) = cast("list[bytes]", stage.client.hvals(f"timers_leases:{TOPIC}"))
-    assert records.read(record).claims == 2
+    assert lease_record.read(record).claims == 2
 
 
 def test_renewed_while_the_handler_works(stage: Stage) -> None:

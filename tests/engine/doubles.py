@@ -36,7 +36,7 @@ from relay.core.timers import (
     TopicStats,
 )
 from relay.store.memory import MemoryStore
-from relay.telemetry.instruments import Instruments
+from relay.telemetry.metrics.instruments import Instruments
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.core.timers import ClaimedTimer, ClaimedTimers
-from relay.engine.lease import Leases
+from relay.engine.delivery.leases import Leases
 
 
 def leased(*timers: ClaimedTimer, topic: str = "t", nonce: bytes = b"n" * 16, claimed: int = 0) -> Leases:

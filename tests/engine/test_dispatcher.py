@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.outcomes import Reason, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
-from relay.engine.session import Session
+from relay.engine.delivery.session import Session
 from tests.engine.fake_clock import settle
 from tests.engine.leased import leased
 from tests.engine.world import World

@@ -10,12 +10,12 @@ from redis.asyncio import Redis
 
 from relay.core.policy import DeadLetterPolicy, Policies, TopicPolicy
 from relay.core.timers import NewTimer
-from relay.engine import janitor as module
-from relay.engine.janitor import Janitor
-from relay.store.connect import connect
+from relay.engine.upkeep import janitor as module
+from relay.engine.upkeep.janitor import Janitor
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from tests.engine.doubles import Counts
 from tests.engine.fake_clock import FakeClock
 from tests.keyspace import Keyspace

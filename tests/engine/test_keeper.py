@@ -6,7 +6,7 @@ import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Extension
-from relay.engine.session import Problem
+from relay.engine.delivery.session import Problem
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 

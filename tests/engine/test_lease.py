@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from relay.core.timers import ClaimedTimer, ClaimedTimers
-from relay.engine.lease import Lease, Leases
+from relay.engine.delivery.leases import Lease, Leases
 
 COUNT = 5
 

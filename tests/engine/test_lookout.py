@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from relay.core.errors import StoreUnavailable
 from relay.core.timers import TopicStats
-from relay.engine.lookout import FRESH, MOST, NAMES_FRESH, PATIENCE
-from relay.telemetry.gauges import Gauges, Vitals
+from relay.engine.topic_watch import FRESH, MOST, NAMES_FRESH, PATIENCE
+from relay.telemetry.metrics.gauges import Gauges, Vitals
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 

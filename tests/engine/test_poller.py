@@ -8,8 +8,8 @@ import pytest
 
 from relay.core.errors import StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Verb
+from relay.engine.claiming.poller import GATHER
 from relay.engine.clock import COMPANY, MANY, TOGETHER, SystemClock
-from relay.engine.poller import GATHER
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 

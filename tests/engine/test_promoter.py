@@ -17,15 +17,15 @@ from relay.core.outcomes import Verdict
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import TopicStore
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
-from relay.engine.dispatcher import Dispatcher
-from relay.engine.keeper import LeaseKeeper
-from relay.engine.lease import Lease, Leases
-from relay.engine.link import Link
-from relay.engine.promoter import Promoter
-from relay.engine.session import Session
-from relay.engine.sources import Sources
-from relay.engine.tidier import INTERVAL, Tidier
-from relay.engine.timetable import PAUSED_POLL, REFUSED_WAIT
+from relay.engine.claiming.lease_sources import Sources
+from relay.engine.claiming.promoter import Promoter
+from relay.engine.claiming.timetable import PAUSED_POLL, REFUSED_WAIT
+from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.delivery.lease_keeper import LeaseKeeper
+from relay.engine.delivery.leases import Lease, Leases
+from relay.engine.delivery.session import Session
+from relay.engine.redis_health import Link
+from relay.engine.upkeep.tidier import INTERVAL, Tidier
 from tests.engine.doubles import Counts
 from tests.engine.fake_clock import EPOCH, FakeClock, settle
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from relay import app
-from relay.engine import punctual
+from relay.engine import event_loop
 from relay.settings import Settings
 
 pytestmark = pytest.mark.skipif(
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 def test_a_wait_of_a_tenth_of_a_millisecond_is_no_millisecond() -> None:
     """Some wait is shorter, however busy the machine may be. `epoll_wait` never takes less than one."""
-    with punctual.PunctualSelector() as selector:
+    with event_loop.PunctualSelector() as selector:
         waited, deadline = 1.0, time.perf_counter() + 60
         while waited >= 0.001:
             assert time.perf_counter() < deadline, "not within a minute"
@@ -34,7 +34,7 @@ def test_a_wait_of_a_tenth_of_a_millisecond_is_no_millisecond() -> None:
 def test_what_is_ready_is_answered_without_waiting(timeout: float | None) -> None:
     """Whatever the timeout."""
     ours, theirs = socket.socketpair()
-    with punctual.PunctualSelector() as selector, ours, theirs:
+    with event_loop.PunctualSelector() as selector, ours, theirs:
         key = selector.register(ours, selectors.EVENT_READ, "data")
         theirs.send(b"x")
         assert selector.select(timeout) == [(key, selectors.EVENT_READ)]
@@ -43,14 +43,14 @@ def test_what_is_ready_is_answered_without_waiting(timeout: float | None) -> Non
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_no_timeout_does_not_wait(timeout: float) -> None:
     """A look only."""
-    with punctual.PunctualSelector() as selector:
+    with event_loop.PunctualSelector() as selector:
         assert selector.select(timeout) == []
 
 
 def test_a_selector_that_select_does_not_take_is_rounded_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a process that has a thousand files open as it begins."""
-    monkeypatch.setattr(punctual, "FD_SETSIZE", 0)
-    with punctual.PunctualSelector() as selector:
+    monkeypatch.setattr(event_loop, "FD_SETSIZE", 0)
+    with event_loop.PunctualSelector() as selector:
         began = time.perf_counter()
         assert selector.select(0.0001) == []
         assert time.perf_counter() - began >= 0.001
@@ -66,4 +66,4 @@ def test_the_daemon_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "serve", serve)
     monkeypatch.setattr(app, "set_up_logs", lambda *_: None)
     assert app.run(Settings()) == 0
-    assert isinstance(seen[0], punctual.PunctualSelector)
+    assert isinstance(seen[0], event_loop.PunctualSelector)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from relay.engine.refusals import INTERVAL, HintRefusals
+from relay.engine.reports.hint_refusals import INTERVAL, HintRefusals
 from tests.engine.doubles import Counts
 from tests.engine.fake_clock import FakeClock
 

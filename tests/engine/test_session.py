@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from relay.core.timers import ClaimedTimer
-from relay.engine.session import (
+from relay.engine.delivery.session import (
     FRAME_BYTES,
     FRAME_PROBLEMS,
     FRAME_TIMERS,

@@ -12,8 +12,8 @@ import pytest
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Again, Extension, Settlement, Verb
 from relay.core.timers import ClaimedTimer
-from relay.engine.session import Problem
-from relay.engine.settler import RECEIPT_DELAY
+from relay.engine.delivery.session import Problem
+from relay.engine.delivery.settler import RECEIPT_DELAY
 from tests.engine.fake_clock import settle
 from tests.engine.leased import leased
 from tests.engine.world import TOPIC, App, World

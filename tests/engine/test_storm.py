@@ -9,8 +9,8 @@ import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Verb
+from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
-from relay.engine.lease import Lease
 from tests.engine.fake_clock import settle
 from tests.engine.world import App, World
 

@@ -16,8 +16,8 @@ from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer, NewTimers, StoredTimer
 from relay.engine.engine import Engine
-from relay.telemetry.otlp import LinksDecide
-from relay.telemetry.traces import LONG, Tracing
+from relay.telemetry.traces.export import LinksDecide
+from relay.telemetry.traces.tracing import LONG, Tracing
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, App, World
 

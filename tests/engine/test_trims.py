@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.engine.trims import INTERVAL, JournalTrims
+from relay.engine.reports.journal_trims import INTERVAL, JournalTrims
 from tests.engine.doubles import Counts
 from tests.engine.fake_clock import FakeClock
 

@@ -12,10 +12,10 @@ from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import TopicStore
 from relay.core.timers import NewTimer, StoredTimer, TimerState
+from relay.engine.delivery.leases import Lease
+from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
-from relay.engine.lease import Lease
-from relay.engine.session import Problem, Session
-from relay.telemetry.traces import Tracing
+from relay.telemetry.traces.tracing import Tracing
 from tests.engine.doubles import Counts, GatedStore, Hints, Registered
 from tests.engine.fake_clock import FakeClock, settle
 

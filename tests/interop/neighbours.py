@@ -17,9 +17,9 @@ from redis.asyncio import Redis
 from relay.core.nonce import nonces
 from relay.core.outcomes import Settled, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
-from relay.store.connect import connect
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -20,10 +20,10 @@ from redis.asyncio import Redis
 from relay.client import Delivery, Reject, RelayClient
 from relay.core.instants import SECOND
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
-from relay.store.hints import RedisHints
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
 from tests.interop.neighbours import Neighbours, moment, now, until
 from tests.rpc.rig import Relay, served
 

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
-from relay.store import envelope, inserting, loading, records, topics
-from relay.store.bulk import BulkStore
-from relay.store.connect import connect
-from relay.store.inserting import Inserted, Inserting
-from relay.store.journal import JournalReader
+from relay.store.bulk import inserting, loading
+from relay.store.bulk.inserting import Inserted, Inserting
+from relay.store.bulk.loading import Loaded, Loading, Marks, PackedRows, Rows
+from relay.store.bulk.store import BulkStore
+from relay.store.codec import envelope, lease_record
+from relay.store.codec.lease_record import NO_NONCE, Record
+from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.loading import Loaded, Loading, Marks, PackedRows, Rows
-from relay.store.records import NO_NONCE, Record
-from relay.store.redis import VERBS, RedisStore
-from relay.store.scripts import READING, Script, source
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import connect
+from relay.store.server.scripts import READING, Script, source
+from relay.store.timeline import topics
+from relay.store.timeline.redis_store import VERBS, RedisStore
+from relay.store.timeline.topics import RedisTopics
 
 if TYPE_CHECKING:
     from redis.client import PubSub
@@ -238,7 +240,7 @@ class Bench:
         if stored is not None:
             self.put_payload(timer_id, stored)
         if lease is not None:
-            self.put_record(timer_id, records._RECORD.pack(*lease))
+            self.put_record(timer_id, lease_record._RECORD.pack(*lease))
 
     def put_payload(self, timer_id: str | bytes, stored: bytes = ENVELOPE) -> None:
         self.raw.hset(self.payloads, cast("str", timer_id), cast("str", stored))
@@ -259,7 +261,7 @@ class Bench:
         return State(
             {_text(timer_id): at for timer_id, at in timeline},
             {_text(timer_id): stored for timer_id, stored in payloads.items()},
-            {_text(timer_id): records.read(raw) for timer_id, raw in leases.items()},
+            {_text(timer_id): lease_record.read(raw) for timer_id, raw in leases.items()},
             tuple(_letter(fields) for _, fields in self.entries()),
             None if till is None else int(till),
         )

@@ -8,8 +8,8 @@ from relay.core.errors import StoreRefused
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Settled, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store import envelope
-from relay.store.records import LEASED, NO_NONCE, PARKED, PENDING
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
 from tests.lua.bench import (
     EMPTY,
     ENVELOPE,

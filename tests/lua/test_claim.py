@@ -6,9 +6,9 @@ import math
 from itertools import takewhile
 
 from relay.core.instants import SECOND
-from relay.store import envelope
-from relay.store.records import LEASED, PENDING
-from relay.store.redis import RedisStore
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import LEASED, PENDING
+from relay.store.timeline.redis_store import RedisStore
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)

@@ -7,10 +7,10 @@ import pytest
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
-from relay.store import envelope
-from relay.store.connect import connect
-from relay.store.records import LEASED, NO_NONCE, PARKED, PENDING
-from relay.store.redis import RedisStore
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 from tests.lua.bench import (
     EMPTY,
     LEASE,

@@ -7,7 +7,7 @@ import pytest
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store.records import NO_NONCE, PENDING
+from relay.store.codec.lease_record import NO_NONCE, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, alone, record, score
 from tests.lua.test_options import NEW, new, schedule, waiting
 

@@ -7,7 +7,7 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import TimerState
-from relay.store.records import LEASED, NO_NONCE, PENDING, Record
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, Record
 from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, alone, own, record, score
 
 DUE = score(NOW - SECOND)

@@ -10,8 +10,8 @@ from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, Condition, NewTimer
-from relay.store.records import LEASED, PENDING
-from relay.store.scripts import KEYS
+from relay.store.codec.lease_record import LEASED, PENDING
+from relay.store.server.scripts import KEYS
 from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
 HOUR = 3600 * SECOND

@@ -10,11 +10,12 @@ from relay.core.instants import SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store import inserting, records
-from relay.store.bulk import BATCH
-from relay.store.inserting import KEPT, Inserted, Inserting
-from relay.store.loading import PackedRows, Rows, text_head
-from relay.store.records import LEASED
+from relay.store.bulk import inserting
+from relay.store.bulk.inserting import KEPT, Inserted, Inserting
+from relay.store.bulk.loading import PackedRows, Rows, text_head
+from relay.store.bulk.store import BATCH
+from relay.store.codec import lease_record
+from relay.store.codec.lease_record import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, NOW, Bench, State, alone, own, record, score
 
 DUE = NOW + SECOND
@@ -24,7 +25,7 @@ LONG = "x" * 65
 
 async def test_new_timers_are_inserted(bench: Bench) -> None:
     """They have a score and a payload and no record; the ledger has their ids, for seven days."""
-    bench.put_record("a", records._RECORD.pack(*HELD))
+    bench.put_record("a", lease_record._RECORD.pack(*HELD))
     assert bench.insert("a", "b", due=DUE) == Inserted(2)
     assert bench.state() == State(dict.fromkeys("ab", score(DUE)), dict.fromkeys("ab", ENVELOPE), {})
     assert bench.raw.smembers(bench.ledger()) == {b"a", b"b"}

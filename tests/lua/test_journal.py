@@ -12,9 +12,9 @@ from relay.core.instants import SECOND
 from relay.core.journal import Adoption, Kind, Record
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store.journal import JournalReader
-from relay.store.records import LEASED, PENDING
-from relay.store.scripts import READING
+from relay.store.codec.lease_record import LEASED, PENDING
+from relay.store.journal.entries import JournalReader
+from relay.store.server.scripts import READING
 from tests.lua import test_harm as harm
 from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
@@ -112,7 +112,7 @@ async def test_taken_is_told_by_whoever_removes_our_record(journal: Bench) -> No
 
 
 def _raw(held: Any) -> bytes:
-    from relay.store import records as stored
+    from relay.store.codec import lease_record as stored
 
     return stored._RECORD.pack(*held)
 

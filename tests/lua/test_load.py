@@ -11,10 +11,10 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.journal import Kind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
-from relay.store import records
-from relay.store.bulk import BATCH
-from relay.store.loading import Fenced, Held, Loaded, Marks, PackedRows, Rows, StalePlan
-from relay.store.records import LEASED
+from relay.store.bulk.loading import Fenced, Held, Loaded, Marks, PackedRows, Rows, StalePlan
+from relay.store.bulk.store import BATCH
+from relay.store.codec import lease_record
+from relay.store.codec.lease_record import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = NOW + SECOND
@@ -29,7 +29,7 @@ LENGTHS = [(1, 0), (31, 31), (32, 32), (255, 255), (256, 256), (2, 65_535), (2, 
 async def test_new_rows_are_inserted(bench: Bench) -> None:
     """Timeline and payload, and no record; one of a taken away timer goes."""
     marks = bench.open()
-    bench.put_record("a", records._RECORD.pack(*HELD))
+    bench.put_record("a", lease_record._RECORD.pack(*HELD))
     assert bench.load(marks, "a", "b", due=DUE) == Loaded(batches=1, loaded=2)
     assert bench.state() == State(dict.fromkeys("ab", score(DUE)), dict.fromkeys("ab", ENVELOPE), {})
 
@@ -59,7 +59,7 @@ async def test_a_part_of_a_batch(bench: Bench) -> None:
     """What is new beside what lives: its own due time and payload, and no record of before."""
     marks = bench.open()
     bench.put("b", own(NOW + LEASE), HELD, stored=b"newer")
-    bench.put_record("c", records._RECORD.pack(*HELD))
+    bench.put_record("c", lease_record._RECORD.pack(*HELD))
     rows = PackedRows.of(Rows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10]))
     bench.loading.load(marks, rows)
     bench.loading.flush()

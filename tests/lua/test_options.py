@@ -10,8 +10,8 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND, from_score
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Condition, NewTimer, Scheduled
-from relay.store import envelope
-from relay.store.records import LEASED, NO_NONCE, PENDING, Record
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, Record
 from tests.lua.bench import (
     EMPTY,
     ENVELOPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change
-from relay.store.records import LEASED, NO_NONCE, PARKED
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED
 from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from relay.core.instants import LATEST, SECOND
 from relay.core.timers import StoredTimer, TimerState
-from relay.store import envelope
-from relay.store.records import LEASED
-from relay.store.scripts import Script
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import LEASED
+from relay.store.server.scripts import Script
 from tests.lua.bench import LEASE, N1, NOW, Bench, own, record, score
 
 DUE = score(NOW - SECOND)

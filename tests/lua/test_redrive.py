@@ -10,7 +10,7 @@ from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits
 from relay.core.timers import Change
-from relay.store.records import LEASED, PENDING
+from relay.store.codec.lease_record import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
 DUE = score(NOW - SECOND)

@@ -8,8 +8,8 @@ from relay.core.errors import InvalidField
 from relay.core.instants import EXACT, LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, NewTimer, Scheduled
-from relay.store import envelope
-from relay.store.records import LEASED, PENDING
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)

@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
 from relay.core.outcomes import Reason, Settled, Settlement, Verb, Verdict
-from relay.store.records import LEASED, PENDING
+from relay.store.codec.lease_record import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)

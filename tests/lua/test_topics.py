@@ -5,8 +5,8 @@ from __future__ import annotations
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import TopicStats
-from relay.store.records import LEASED, PENDING
-from relay.store.topics import RedisTopics
+from relay.store.codec.lease_record import LEASED, PENDING
+from relay.store.timeline.topics import RedisTopics
 from tests.lua.bench import (
     EMPTY,
     ENVELOPE,

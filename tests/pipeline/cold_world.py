@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from relay.core.instants import SECOND
-from relay.pipeline.cold import ColdStore, Write
-from relay.pipeline.retiring import retire
-from relay.pipeline.sweep import Options, Sweep, Swept, now
-from relay.pipeline.target import Target
-from relay.store import envelope
+from relay.pipeline.cold.retiring import retire
+from relay.pipeline.cold.store import ColdStore, Write
+from relay.pipeline.cold.sweep import Options, Sweep, Swept, now
+from relay.pipeline.spark.redis_target import Target
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ColdWorld:
 
     def touch(self, *names: str) -> None:
         """End these timers as a relay does: cancelled, or delivered and acknowledged."""
-        from relay.store.scripts import source
+        from relay.store.server.scripts import source
 
         keys = (self.timeline, self.payloads, self.leases, self.marks)
         self.raw.eval(source("cancel"), 4, *keys, *(part for name in names for part in (name, "")))

@@ -31,7 +31,7 @@ SMALL_AND_QUICK = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's session, `local[2]`, with the driver memory that the jobs have by default."""
-    from relay.pipeline.session import session
+    from relay.pipeline.spark.session import session
 
     place: Path = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")

@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from relay.pipeline import guarded
-from relay.pipeline.cold import ColdStore
-from relay.pipeline.plans import Plans
-from relay.pipeline.session import session
-from relay.pipeline.sweep import Sweep
-from relay.pipeline.target import Target
+from relay.pipeline.cold import guarded_load
+from relay.pipeline.cold.plans import Plans
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.cold.sweep import Sweep
+from relay.pipeline.spark.redis_target import Target
+from relay.pipeline.spark.session import session
 from relay.store.keys import KeyNames
 from tests.pipeline.cold_world import OPTIONS
 from tests.pipeline.conftest import SMALL_AND_QUICK
@@ -63,7 +63,7 @@ def main(url: str, path: str, topic: str, instant: str, gate: str) -> None:
     elif instant == "staging":
         Plans.stage = die  # type: ignore[method-assign]
     elif instant == "staged":
-        guarded.load = die
+        guarded_load.load = die
     elif instant == "loading":
         threading.Thread(target=die_while_loading, args=(target, topic), daemon=True).start()
     else:

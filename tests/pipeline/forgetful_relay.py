@@ -6,7 +6,7 @@ python -m tests.pipeline.forgetful_relay serve
 from __future__ import annotations
 
 from relay.cli import main
-from relay.store import scripts
+from relay.store.server import scripts
 from tests.lua.bench import replaced
 
 RULE, BROKEN = "if not marking or #ids == 0 or are_abandoned() then return end", "if true then return end"

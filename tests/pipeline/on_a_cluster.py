@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from relay.pipeline.session import session
+from relay.pipeline.spark.session import session
 from tests.pipeline.standalone import CONF, DRIVER
 
 MAIN_FILE = Path(__file__).parents[2] / "deploy" / "spark" / "relay-pipeline.py"

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyspark
 
-from relay.pipeline.java import java_home
+from relay.pipeline.spark.java import java_home
 from tests.servers import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent

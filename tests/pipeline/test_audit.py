@@ -17,12 +17,14 @@ from relay.core.audit.knowledge import FOREIGN
 from relay.core.audit.rules import OLDER
 from relay.core.instants import SECOND
 from relay.core.journal import Batch, Kind, Record
-from relay.pipeline import audit_job, audit_tables, journal_rows
-from relay.pipeline.audit_job import Audit
-from relay.pipeline.audit_replay import Around, Judging, Replay
-from relay.pipeline.hours import hour_of
-from relay.pipeline.lake import Lake, milliseconds
-from relay.store.journal_scan import place
+from relay.pipeline.audit import tables
+from relay.pipeline.audit.replay import Around, Judging, Replay
+from relay.pipeline.jobs import audit as audit_job
+from relay.pipeline.jobs.audit import Audit
+from relay.pipeline.lake import journal_rows
+from relay.pipeline.lake.journal_lake import Lake, milliseconds
+from relay.pipeline.spark.hour_folders import hour_of
+from relay.store.journal.scan import place
 from tests.audit.cases import CASES
 from tests.audit.cases_at_odds import CASES as AT_ODDS
 from tests.audit.forge import renumbered
@@ -208,9 +210,7 @@ def expected(report: Report) -> dict[str, Any]:
 
 
 COUNTED = {
-    title: name
-    for title, name in audit_tables.COUNTS.items()
-    if ":" not in name and name not in ("began", "ended")
+    title: name for title, name in tables.COUNTS.items() if ":" not in name and name not in ("began", "ended")
 }
 
 

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from relay.cli.commands import app
 from relay.core.instants import SECOND
-from relay.pipeline import audit_job, audit_standing
-from relay.pipeline.job import Summary
+from relay.pipeline.audit import presence
+from relay.pipeline.jobs import audit as audit_job
+from relay.pipeline.jobs.job import Summary
 from relay.store.keys import KeyNames
 from tests.audit.forge import START, Forge
 from tests.pipeline.cold_world import HOUR, ColdWorld
@@ -87,7 +88,7 @@ def test_lost_timers_are_told_and_come_back(
     hold(valkey, topic, *(f"t{n}" for n in (1, 2, 3, 4, 5, 8)), "stranger")
     with valkey.client() as client:
         client.hset(NAMES.of(topic)[2], "t8", b"a record of ours")
-    ask = audit_standing.in_redis
+    ask = presence.in_redis
 
     def meanwhile(living: DataFrame, options: Any) -> DataFrame:
         answered = ask(living, options).cache()
@@ -95,7 +96,7 @@ def test_lost_timers_are_told_and_come_back(
         put(valkey, topic, forge.acked("t9", 3).batches[-1:])
         return answered
 
-    monkeypatch.setattr(audit_standing, "in_redis", meanwhile)
+    monkeypatch.setattr(presence, "in_redis", meanwhile)
     contents = [(topic, "t6", b"six"), (topic, "t5", b"five")]
     spark.createDataFrame(contents, "topic string, timer_id string, payload binary").write.parquet(
         f"{lost}.from"
@@ -184,9 +185,7 @@ def test_a_snapshot_answers_for_what_is_older(spark: SparkSession, keyspace: Key
     living = spark.createDataFrame(rows, "topic string, timer_id string, entry string")
     living = living.selectExpr("*", "cast(null as binary) raw_id")
     there = spark.createDataFrame([("far", "here")], "topic string, timer_id string")
-    found = audit_standing.in_snapshot(
-        living, there, 2_000_000, 4_000_000, {"far": 4_000_000, "near": 3_999_999}
-    )
+    found = presence.in_snapshot(living, there, 2_000_000, 4_000_000, {"far": 4_000_000, "near": 3_999_999})
     answers = {(row.topic, row.timer_id): row.missed for row in found.collect()}
     assert answers == {
         ("far", "old"): True,
@@ -201,7 +200,7 @@ def test_the_cold_store_is_no_loss(spark: SparkSession) -> None:
     rows = [("t", "rests", True), ("t", "gone", True), ("t", "lives", False)]
     asked = spark.createDataFrame(rows, "topic string, timer_id string, missed boolean")
     resting = spark.createDataFrame([("t", "rests"), ("t", "lives")], "topic string, timer_id string")
-    found = {row.timer_id: (row.missed, row.cold) for row in audit_standing.cold(asked, resting).collect()}
+    found = {row.timer_id: (row.missed, row.cold) for row in presence.cold(asked, resting).collect()}
     assert found == {"rests": (False, True), "gone": (True, False), "lives": (False, True)}
 
 

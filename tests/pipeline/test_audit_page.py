@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from relay.pipeline import audit_page, plots
+from relay.pipeline.audit import page as audit_page
+from relay.pipeline.audit import plots
 
 BAD = '<script>"x"</script>&'
 

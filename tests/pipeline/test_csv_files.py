@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 
 from relay.core.errors import InvalidField
-from relay.pipeline import csv_text, job, schedule_job
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.session import configured
-from relay.pipeline.sources import Source, rows_of
-from relay.pipeline.target import Target
-from relay.store import envelope
+from relay.pipeline.inputs import csv_text
+from relay.pipeline.inputs.sources import Source, rows_of
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.spark.redis_target import Target
+from relay.pipeline.spark.session import configured
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from tests.pipeline import nasty
 from tests.pipeline.postgres import postgres, text_format
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from relay.pipeline.job import Summary
+    from relay.pipeline.jobs.job import Summary
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 

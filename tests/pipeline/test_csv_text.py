@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.errors import InvalidField
-from relay.pipeline import csv_text
-from relay.pipeline.csv_text import Dialect, Records, Splitter, header
+from relay.pipeline.inputs import csv_text
+from relay.pipeline.inputs.csv_text import Dialect, Records, Splitter, header
 from tests.pipeline import nasty
 
 HEAD = ("a", "b", "c")

@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
-from relay.pipeline import documents
-from relay.pipeline.json_lines import INEXACT, MORE, NO_JSON, NOT_UTF8
-from relay.pipeline.sources import Source, rows_of
+from relay.pipeline.inputs.json_lines import INEXACT, MORE, NO_JSON, NOT_UTF8
+from relay.pipeline.inputs.sources import Source, rows_of
+from relay.pipeline.rows import documents
 from relay.pipeline.timers_source import TimersDataSource
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from relay.pipeline import envelopes
-from relay.store import envelope
+from relay.pipeline.rows import envelopes
+from relay.store.codec import envelope
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = st.sampled_from(["a", "b", "content-type", "é", "x-trace"]) | TEXTS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.instants import LATEST
-from relay.pipeline.cold import hour_text
+from relay.pipeline.cold.store import hour_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ def test_an_hour_begins_and_ends_to_the_microsecond(spark: SparkSession, hours: 
     """By the column as by Python, also where a double no longer tells one microsecond from the next."""
     from pyspark.sql import functions as f
 
-    from relay.pipeline.hours import hour_of
+    from relay.pipeline.spark.hour_folders import hour_of
 
     instants = [hours * HOUR, (hours + 1) * HOUR - 1, (hours + 1) * HOUR]
     frame = spark.createDataFrame([(each,) for each in instants], "due_us long")

@@ -10,8 +10,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from relay.core.errors import InvalidField, StoreUnavailable
-from relay.pipeline import job
-from relay.pipeline.job import Bar, translated
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs.job import Bar, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,12 +18,13 @@ from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
 from relay.core.journal import Kind, Record
-from relay.pipeline import audit_job, journal_job
-from relay.pipeline.audit_job import Audit
-from relay.pipeline.files import Files
-from relay.pipeline.journal_job import Journal
-from relay.pipeline.lake import Lake, folder_of
-from relay.pipeline.lake_log import Change, Log, Part, Share
+from relay.pipeline.jobs import audit as audit_job
+from relay.pipeline.jobs import journal as journal_job
+from relay.pipeline.jobs.audit import Audit
+from relay.pipeline.jobs.journal import Journal
+from relay.pipeline.lake.journal_lake import Lake, folder_of
+from relay.pipeline.lake.lake_log import Change, Log, Part, Share
+from relay.pipeline.spark.files import Files
 from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge

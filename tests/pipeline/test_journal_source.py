@@ -9,13 +9,13 @@ import pytest
 from relay.core.audit import Audit, Verdict
 from relay.core.errors import InvalidField
 from relay.core.journal import Batch, Kind, Record
-from relay.pipeline import journal_rows
-from relay.pipeline.journal_job import to_the_end
-from relay.pipeline.journal_offsets import Options, offsets
+from relay.pipeline.jobs.journal import to_the_end
 from relay.pipeline.journal_source import JournalSource
-from relay.store.blocking import Line
-from relay.store.journal_scan import Gap, JournalScan, Mark
+from relay.pipeline.lake import journal_rows
+from relay.pipeline.lake.journal_offsets import Options, offsets
+from relay.store.journal.scan import Gap, JournalScan, Mark
 from relay.store.keys import KeyNames
+from relay.store.server.blocking import Line
 from tests.audit.files import written
 from tests.audit.forge import Forge
 from tests.pipeline.journals import count, long_history, put

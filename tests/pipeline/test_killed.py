@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from relay.pipeline.sweep import Swept
+from relay.pipeline.cold.sweep import Swept
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
 from tests.e2e.processes import Process, eventually
 from tests.pipeline.cold_world import HOUR, ColdWorld

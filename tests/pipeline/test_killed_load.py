@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relay.pipeline import job, schedule_job
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.sources import Source
-from relay.pipeline.target import Target
+from relay.pipeline.inputs.sources import Source
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.spark.redis_target import Target
 from relay.store.keys import KeyNames
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
 from tests.e2e.processes import eventually

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from relay.pipeline import preflight
-from relay.pipeline.sources import Source
-from relay.pipeline.target import Target
+from relay.pipeline.inputs import preflight
+from relay.pipeline.inputs.sources import Source
+from relay.pipeline.spark.redis_target import Target
 from relay.settings import load
 from tests.servers import free_port
 
@@ -116,7 +116,7 @@ def test_mistakes_are_found_before_spark_starts(
         assert stderr.count("\n") == 1 + ("has no effect" in stderr), stderr
     assert not java.with_name("java.called").exists()
     control = subprocess.run(
-        [sys.executable, "-c", "from relay.pipeline.java import java_home; print(java_home())"],
+        [sys.executable, "-c", "from relay.pipeline.spark.java import java_home; print(java_home())"],
         env={**os.environ, **environment},
         check=True,
         capture_output=True,

@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from relay.cli.commands import app
-from relay.pipeline import preview, schedule_job
-from relay.pipeline.job import Bar
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.sources import Source
-from relay.pipeline.target import Target
+from relay.pipeline.inputs import preview
+from relay.pipeline.inputs.sources import Source
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs.job import Bar
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.spark.redis_target import Target
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.pipeline.sweep import Sweep
+from relay.pipeline.cold.sweep import Sweep
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
 from tests.e2e.processes import eventually
 from tests.pipeline.cold_world import OPTIONS, ColdWorld

@@ -10,12 +10,13 @@ import pytest
 from pyspark.sql import functions as sf
 
 from relay.core.instants import SECOND
-from relay.pipeline import job, schedule_job
-from relay.pipeline.reading import REJECTS
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.sources import Source
-from relay.pipeline.target import Target
-from relay.store import envelope
+from relay.pipeline.inputs.sources import Source
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.rows.reading import REJECTS
+from relay.pipeline.spark.redis_target import Target
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from relay.pipeline.job import Summary
+    from relay.pipeline.jobs.job import Summary
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 

@@ -11,20 +11,21 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from relay.core.errors import StoreUnavailable, WrongKeyType
-from relay.pipeline import plans, staging, sweep_job, upkeep
-from relay.pipeline.cold import CANCELLED, VERSION_BITS, ColdStore, DataFile, Write
-from relay.pipeline.plans import COMPACTION, Plan, Plans
-from relay.pipeline.sweep import Options, SweepBusy, Swept
-from relay.pipeline.sweep_job import SweepJob
-from relay.pipeline.target import Target
+from relay.pipeline.cold import compaction, plans, staging
+from relay.pipeline.cold.plans import COMPACTION, Plan, Plans
+from relay.pipeline.cold.store import CANCELLED, VERSION_BITS, ColdStore, DataFile, Write
+from relay.pipeline.cold.sweep import Options, SweepBusy, Swept
+from relay.pipeline.jobs import sweep as sweep_job
+from relay.pipeline.jobs.sweep import SweepJob
+from relay.pipeline.spark.redis_target import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from relay.pipeline.files import Files
-    from relay.pipeline.job import Bar
+    from relay.pipeline.jobs.job import Bar
+    from relay.pipeline.spark.files import Files
 
 TOPIC = "a/b %"
 
@@ -140,8 +141,8 @@ def test_a_write_of_many_hours(store: Store) -> None:
     """Its first hours are taken and removed; the later ones are swept all the same, without them."""
     store.lies(1, "01", "02")
     store.sweep("01")
-    assert upkeep.retain(store, 100, keep=0).files_removed == 1
-    assert upkeep.retain(store, 100, keep=0).files_removed == 0, "and is counted once"
+    assert compaction.retain(store, 100, keep=0).files_removed == 1
+    assert compaction.retain(store, 100, keep=0).files_removed == 0, "and is counted once"
     assert names(store.sweep("02").inputs) == ["data/w1/02.parquet"]
 
 
@@ -150,17 +151,17 @@ def test_rows_that_were_replaced_and_rest(store: Store) -> None:
     store.lies(1, "09")
     store.lies(2, "02")
     store.sweep("02")
-    upkeep.retain(store, 100, keep=0)
+    compaction.retain(store, 100, keep=0)
     plan = store.sweep("09")
     assert (names(plan.inputs), names(plan.rivals)) == (["data/w1/09.parquet"], ["data/w2/02.parquet"])
-    assert upkeep.retain(store, 100, keep=0).writes_removed == 2, "now nothing that is older rests"
+    assert compaction.retain(store, 100, keep=0).writes_removed == 2, "now nothing that is older rests"
 
 
 def test_a_timer_that_a_write_has_twice(store: Store) -> None:
     """Its later row may be in the hour that was swept first."""
     store.lies(1, "01", "02", single=False)
     store.sweep("01")
-    upkeep.retain(store, 100, keep=0)
+    compaction.retain(store, 100, keep=0)
     assert names(store.sweep("02").rivals) == ["data/w1/01.parquet"]
 
 
@@ -178,7 +179,7 @@ def test_nothing_comes_of_a_cancel(store: Store) -> None:
     store.lies(1, CANCELLED)
     store.lies(2, "02")
     assert names(store.sweep("02").rivals) == []
-    assert upkeep.retain(store, 100, keep=0).writes_removed == 1
+    assert compaction.retain(store, 100, keep=0).writes_removed == 1
 
 
 def test_a_compaction_compares_once(store: Store) -> None:
@@ -187,7 +188,7 @@ def test_a_compaction_compares_once(store: Store) -> None:
     store.lies(2, "02", CANCELLED)
     store.sweep("02")
     store.compact("09")
-    assert upkeep.retain(store, 100, keep=0).writes_removed == 2
+    assert compaction.retain(store, 100, keep=0).writes_removed == 2
     plan = store.sweep("09")
     assert (names(plan.inputs), plan.rivals) == (["data/c2/09.parquet"], ())
 
@@ -209,9 +210,9 @@ def test_compacted_rows_outlive_their_writes(store: Store) -> None:
     """Nothing else names the topic then, and still its rows are swept, and nobody takes them for rubbish."""
     store.lies(1, "08", "09")
     store.compact("08", "09")
-    assert upkeep.retain(store, 100, keep=0).writes_removed == 1
+    assert compaction.retain(store, 100, keep=0).writes_removed == 1
     assert plans.topics(store, store.writes()) == [TOPIC]
-    assert upkeep.orphans(store, 0, 1 << 40) == 0
+    assert compaction.orphans(store, 0, 1 << 40) == 0
     assert names(store.sweep("09").inputs) == ["data/c1/08.parquet", "data/c1/09.parquet"]
 
 
@@ -223,12 +224,12 @@ def test_compacted_rows_that_were_swept_stay_so(store: Store) -> None:
     store.sweep("01")
     store.lies(10, "04")
     store.sweep("04")
-    upkeep.retain(store, 5, keep=0)
+    compaction.retain(store, 5, keep=0)
     assert store.rests() == ["data/c1/09.parquet"]
     store.sweep("09")
     store.lies(11, "09")
     store.sweep("09")
-    upkeep.retain(store, 100, keep=0)
+    compaction.retain(store, 100, keep=0)
     assert store.rests() == []
     assert store.plans.numbers() == [5]
 

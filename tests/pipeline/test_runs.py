@@ -12,17 +12,20 @@ import pytest
 
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
-from relay.pipeline import job, runs, schedule_job, sweep_job
-from relay.pipeline.runs import MaxRejects, TooManyRejects
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.sources import Source
-from relay.pipeline.target import Target
+from relay.pipeline.inputs import run_ids
+from relay.pipeline.inputs.run_ids import MaxRejects, TooManyRejects
+from relay.pipeline.inputs.sources import Source
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs import sweep as sweep_job
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.spark.redis_target import Target
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from relay.pipeline.job import Summary
+    from relay.pipeline.jobs.job import Summary
     from tests.keyspace import Keyspace
     from tests.pipeline.cold_world import ColdWorld
     from tests.servers import RunningServer
@@ -180,21 +183,21 @@ def test_a_limit_that_is_none(text: str) -> None:
 def test_an_id_that_is_none(text: str) -> None:
     """It could not stand in a key or in a folder's name."""
     with pytest.raises(InvalidField, match=r"run_id: is .*letters, digits"):
-        runs.checked(text)
+        run_ids.checked(text)
 
 
 def test_a_runs_id(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     """It is that of the content, the mapping and the time zone: a copy has the same one, and whatever changes
     a row makes another."""
-    own = runs.derived(spark, source)
+    own = run_ids.derived(spark, source)
     copy = tmp_path / "copy"
     copy.mkdir()
     shutil.copyfile(source.place, copy / "three.csv")
-    assert runs.derived(spark, source) == own
-    assert runs.derived(spark, replace(source, place=str(copy / "three.csv"))) == own
-    assert runs.derived(spark, replace(source, place=str(copy / "*.csv"))) == own
-    assert runs.derived(spark, replace(source, format="csv")) == own
-    assert runs.derived(spark, replace(source, single_line=True)) == own
+    assert run_ids.derived(spark, source) == own
+    assert run_ids.derived(spark, replace(source, place=str(copy / "three.csv"))) == own
+    assert run_ids.derived(spark, replace(source, place=str(copy / "*.csv"))) == own
+    assert run_ids.derived(spark, replace(source, format="csv")) == own
+    assert run_ids.derived(spark, replace(source, single_line=True)) == own
     others = [
         replace(source, columns={"payload": "upper(payload)"}),
         replace(source, constants={"topic": "other"}),
@@ -204,14 +207,14 @@ def test_a_runs_id(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     (copy / "three.csv").write_text(THREE.replace("b,", "B,"))
     others.append(replace(source, place=str(copy / "three.csv")))
     folder = replace(source, place=str(copy), format="csv")
-    assert runs.derived(spark, folder) == runs.derived(spark, others[-1])
+    assert run_ids.derived(spark, folder) == run_ids.derived(spark, others[-1])
     (copy / "four.csv").write_text(THREE)
     others.append(folder)
-    assert len({own, *(runs.derived(spark, each) for each in others)}) == 1 + len(others)
+    assert len({own, *(run_ids.derived(spark, each) for each in others)}) == 1 + len(others)
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     try:
-        assert runs.derived(spark, source) != own
+        assert run_ids.derived(spark, source) != own
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
@@ -220,7 +223,7 @@ def test_a_source_without_files(spark: SparkSession) -> None:
     """A view has no content to compare: each run is its own."""
     spark.sql("select 1 as due_time").createOrReplaceTempView("no_files")
     source = Source("no_files", "table")
-    assert runs.derived(spark, source) != runs.derived(spark, source)
+    assert run_ids.derived(spark, source) != run_ids.derived(spark, source)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_a_source_without_files(spark: SparkSession) -> None:
 def test_what_is_no_path(spark: SparkSession, place: str) -> None:
     """Neither is a database, however it is called."""
     source = Source(place, "jdbc")
-    assert runs.derived(spark, source) != runs.derived(spark, source)
+    assert run_ids.derived(spark, source) != run_ids.derived(spark, source)
 
 
 def test_views_of_one_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -238,15 +241,15 @@ def test_views_of_one_file(spark: SparkSession, tmp_path: Path) -> None:
     spark.read.parquet(str(tmp_path / "four")).createOrReplaceTempView("four")
     for name, rest in (("odd", 1), ("even", 0)):
         spark.sql(f"select * from four where id % 2 = {rest}").createOrReplaceTempView(name)
-    odd, even = (runs.derived(spark, Source(name, "table")) for name in ("odd", "even"))
+    odd, even = (run_ids.derived(spark, Source(name, "table")) for name in ("odd", "even"))
     assert odd != even
     table = Source(f"parquet.`{tmp_path}/four`", "table")
-    assert runs.derived(spark, table) == runs.derived(spark, table)
+    assert run_ids.derived(spark, table) == run_ids.derived(spark, table)
 
 
 def test_files_of_another_file_system(spark: SparkSession, source: Source) -> None:
     """Sizes and the times of their last changes count where there is no ETag: nothing is read."""
-    found = runs._told(spark, [f"file://{source.place}"])
+    found = run_ids._told(spark, [f"file://{source.place}"])
     ((size, changed),) = found.values()
     assert (size, len(changed)) == (str(len(THREE)), 13)
 

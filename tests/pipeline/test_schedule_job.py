@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from relay.cli.commands import app
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
-from relay.pipeline import job, schedule_job
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.sources import Source, rows_of
-from relay.pipeline.target import Target
-from relay.store import envelope
+from relay.pipeline.inputs.sources import Source, rows_of
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.spark.redis_target import Target
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from relay.pipeline.job import Summary
+    from relay.pipeline.jobs.job import Summary
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from relay.pipeline import java, workers
+from relay.pipeline import workers
+from relay.pipeline.spark import java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,20 +12,21 @@ from relay.cli.commands import app
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND, to_score
 from relay.core.timers import NewTimer
-from relay.pipeline import job, snapshot_job
-from relay.pipeline.snapshot_job import MANIFEST, ROWS, Snapshot
-from relay.pipeline.target import Target
-from relay.store import records
-from relay.store.connect import connect
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import snapshot as snapshot_job
+from relay.pipeline.jobs.snapshot import MANIFEST, ROWS, Snapshot
+from relay.pipeline.spark.redis_target import Target
+from relay.store.codec import lease_record
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from relay.pipeline.job import Summary
+    from relay.pipeline.jobs.job import Summary
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
@@ -91,7 +92,7 @@ async def test_everything_byte_for_byte(
         "headers": DUE + 1,
         "lost": DUE + 2,
     }
-    assert records.read(bytes(found["headers"].record)).due == to_score(DUE + 1)
+    assert lease_record.read(bytes(found["headers"].record)).due == to_score(DUE + 1)
 
 
 async def test_one_that_is_not_whole(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.pipeline.plans import Plans
-from relay.pipeline.sweep import SweepBusy, Swept
+from relay.pipeline.cold.plans import Plans
+from relay.pipeline.cold.sweep import SweepBusy, Swept
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:

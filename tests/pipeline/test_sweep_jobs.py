@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from relay.cli.commands import app
-from relay.pipeline import sweep_job
+from relay.pipeline.jobs import sweep as sweep_job
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:

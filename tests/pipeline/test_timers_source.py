@@ -13,13 +13,13 @@ from pyspark.sql import functions as sf
 from relay.core.instants import SECOND
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.pipeline.job import translated
+from relay.pipeline.jobs.job import translated
 from relay.pipeline.timers_source import TimersDataSource
-from relay.store import envelope
-from relay.store.connect import connect
+from relay.store.bulk.scanning import LEAST
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.redis import RedisStore
-from relay.store.scanning import LEAST
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

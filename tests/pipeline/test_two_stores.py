@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.pipeline.cold import ColdStore
-from relay.pipeline.sweep import Sweep, SweepBusy, Swept
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.cold.sweep import Sweep, SweepBusy, Swept
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
-from relay.pipeline.wire import Group, pack, pack_rows, pack_texts
-from relay.store.bulk import BATCH, BATCH_BYTES, Batch, Buffer, BulkStore, _scores
+from relay.pipeline.rows.redis_commands import Group, pack, pack_rows, pack_texts
+from relay.store.bulk.loading import PackedRows, Rows
+from relay.store.bulk.store import BATCH, BATCH_BYTES, Batch, Buffer, BulkStore, _scores
 from relay.store.keys import KeyNames
-from relay.store.loading import PackedRows, Rows
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

@@ -12,7 +12,7 @@ from itertools import count
 from relay.core.instants import from_score, to_score
 from relay.core.outcomes import Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import ClaimedTimer, StoredTimer, TimerState
-from relay.store import envelope
+from relay.store.codec import envelope
 from tests.lua.bench import State
 from tests.properties.intents import Grave, Intent, Token
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from relay.core.instants import from_score
 from relay.core.journal import Adoption, Batch, Kind, Record
-from relay.store.records import LEASED, NO_NONCE
+from relay.store.codec.lease_record import LEASED, NO_NONCE
 from tests.lua.bench import State
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Scheduled
-from relay.store import envelope
+from relay.store.codec import envelope
 from tests.lua.bench import LEASE, NOW, Bench, score
 from tests.properties.ledger import Ledger
 from tests.properties.replay import Replay

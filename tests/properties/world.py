@@ -11,7 +11,7 @@ from relay.core.instants import from_score
 from relay.core.nonce import nonces
 from relay.core.outcomes import Extension, Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store.journal import JournalReader
+from relay.store.journal.entries import JournalReader
 from tests.lua.bench import EMPTY, LEASE, NOW, Bench, score
 from tests.properties.actions import ACTIONS, HOUR
 from tests.properties.intents import Token

@@ -16,17 +16,17 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
-from relay.core.bounds import CallBounds
+from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import TimerStore, TopicStore, WakeHints
+from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
-from relay.engine.session import Session
 from relay.rpc import server as rpc
 from relay.settings import Settings
-from relay.store.connect import CONNECTIONS, connect
-from relay.store.hints import RedisHints
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import CONNECTIONS, connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc, timer_service_pb2_grpc
 from relay.v1.timer_pb2 import TimerSpec

@@ -12,7 +12,7 @@ import anyio
 import grpc
 from google.protobuf import empty_pb2
 
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from relay.settings import Settings
 from relay.v1.timer_service_pb2 import ListTimersRequest, ScheduleRequest
 from tests.rpc.rig import PATIENCE, Relay, put, refused, served, spec

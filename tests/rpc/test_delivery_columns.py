@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay.api import translate
 from relay.core.timers import ClaimedTimer, ClaimedTimers
-from relay.engine.lease import Leases
+from relay.engine.delivery.leases import Leases
 from relay.v1 import delivery_service_pb2 as pb
 from tests.engine.leased import leased
 from tests.keyspace import Keyspace

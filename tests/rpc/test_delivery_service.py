@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from relay.api import translate
 from relay.core.errors import StoreUnavailable
 from relay.core.timers import NewTimer
-from relay.engine.session import FRAME_PROBLEMS, MAX_PROBLEMS
+from relay.engine.delivery.session import FRAME_PROBLEMS, MAX_PROBLEMS
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_service_pb2 import GetTimerRequest, ScheduleRequest
 from tests.keyspace import Keyspace

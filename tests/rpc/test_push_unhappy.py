@@ -12,7 +12,7 @@ import pytest
 
 from relay.api import translate
 from relay.core.pacing import Backoff
-from relay.engine.lease import Lease
+from relay.engine.delivery.leases import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from tests.rpc.handler import Batcher, Handler, Server, Wire, eventually, pushing

@@ -15,18 +15,18 @@ from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
-from relay.store.bulk import Batch, BulkStore
-from relay.store.connect import check_server, connect
-from relay.store.groups import RedisGroups
-from relay.store.hints import RedisHints
-from relay.store.inserting import Inserting, is_told, note_told
-from relay.store.journal import JournalReader
-from relay.store.loading import PackedRows, Rows
-from relay.store.pace import Pace
-from relay.store.promotions import RedisPromotions
-from relay.store.redis import RedisStore
-from relay.store.scanning import cut, read
-from relay.store.topics import RedisTopics
+from relay.store.bulk.inserting import Inserting, is_told, note_told
+from relay.store.bulk.loading import PackedRows, Rows
+from relay.store.bulk.scanning import cut, read
+from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.store import Batch, BulkStore
+from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.journal.entries import JournalReader
+from relay.store.server.connect import check_server, connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from tests.docs import pages
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 

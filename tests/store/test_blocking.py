@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
-from relay.store.blocking import Line
+from relay.store.server.blocking import Line
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
 from tests.servers import start_server

@@ -13,13 +13,13 @@ from relay.core.instants import EXACT, SECOND, to_score
 from relay.core.journal import Journals, Kind
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store import envelope
-from relay.store.bulk import BATCH, BATCH_BYTES, Batch, BulkStore, _end, _scores
-from relay.store.connect import connect
-from relay.store.journal import JournalReader
+from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.store import BATCH, BATCH_BYTES, Batch, BulkStore, _end, _scores
+from relay.store.codec import envelope
+from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.pace import Pace
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

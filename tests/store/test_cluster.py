@@ -13,13 +13,13 @@ from relay.core.errors import StoreRefused, UnfitServer
 from relay.core.outcomes import Extension, Limits, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
-from relay.store.connect import check_server, connect
-from relay.store.groups import RedisGroups
-from relay.store.hints import RedisHints
+from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
-from relay.store.promotions import RedisPromotions
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import check_server, connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 
 NONCE = b"relay-1-nonce-01"

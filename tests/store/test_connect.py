@@ -8,8 +8,8 @@ import pytest
 from relay.core.errors import StoreUnavailable, UnfitServer
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store.connect import check_server, connect
-from relay.store.redis import RedisStore
+from relay.store.server.connect import check_server, connect
+from relay.store.timeline.redis_store import RedisStore
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.store.fake import Line, bulk, serving

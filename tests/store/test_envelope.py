@@ -10,7 +10,7 @@ from faststream_redis_timers.envelope import TimerMessageFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.store.envelope import MAGIC, Content, decode, encode
+from relay.store.codec.envelope import MAGIC, Content, decode, encode
 
 # Control characters aside: among them a NUL that stands for a length could be read in two ways.
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)

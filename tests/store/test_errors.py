@@ -13,9 +13,9 @@ from redis.exceptions import RedisError
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store.connect import connect
-from relay.store.errors import translated_errors
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.server.errors import translated_errors
+from relay.store.timeline.redis_store import RedisStore
 from tests.servers import KINDS, Kind, free_port, start_server
 from tests.store.fake import serving
 

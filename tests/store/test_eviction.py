@@ -15,15 +15,15 @@ from relay.core.dispatch import Dispatch
 from relay.core.errors import StoreFull
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store import envelope
-from relay.store.bulk import BulkStore
-from relay.store.connect import connect
-from relay.store.inserting import Inserting
+from relay.store.bulk.inserting import Inserting
+from relay.store.bulk.loading import Fenced, Loading, Marks, PackedRows, Rows
+from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.store import BulkStore
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.loading import Fenced, Loading, Marks, PackedRows, Rows
-from relay.store.pace import Pace
-from relay.store.redis import RedisStore
-from relay.store.topics import RedisTopics
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace, keys_of
 from tests.lua.bench import Bench
 from tests.servers import RunningServer

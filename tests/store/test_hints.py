@@ -11,10 +11,10 @@ import anyio.lowlevel
 import pytest
 
 from relay.core.timers import NewTimer
-from relay.store.connect import connect
-from relay.store.hints import RedisHints
 from relay.store.memory import MemoryStore
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
 from tests.servers import RunningServer, start_server
 from tests.store.fake import Line
 

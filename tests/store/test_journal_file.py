@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import InvalidField, StoreRefused
-from relay.store.journal_file import CutShort, Raw, batches, delimited, entries
+from relay.store.journal.files import CutShort, Raw, batches, delimited, entries
 from tests.audit.files import encoded, written
 from tests.audit.forge import Forge
 

@@ -15,8 +15,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.store.connect import connect
-from relay.store.pool import MasterPool
+from relay.store.server.connect import connect
+from relay.store.server.pool import MasterPool
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.store.fake import Line

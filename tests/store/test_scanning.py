@@ -9,11 +9,11 @@ import pytest
 
 from relay.core.instants import SECOND
 from relay.core.timers import NewTimer
-from relay.store import envelope, records
-from relay.store.bulk import Batch, BulkStore
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
-from relay.store.scanning import LEAST, Part, cut, read
+from relay.store.bulk.scanning import LEAST, Part, cut, read
+from relay.store.bulk.store import Batch, BulkStore
+from relay.store.codec import envelope, lease_record
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def test_envelopes_and_records_come_along(store: BulkStore, keyspace: Keyspace) 
     pages = list(read(store, Part(topic), envelopes=True))
     assert [page.timer_ids for page in pages] == [[b"a", b"b", b"c"], [b"d", b"e"]]
     assert [held for page in pages for held in page.envelopes] == [*stored[:2], None, *stored[3:]]
-    assert all(records.due_of(record) == LATER for page in pages for record in page.records)
+    assert all(lease_record.due_of(record) == LATER for page in pages for record in page.records)
 
 
 async def test_by_due_time(valkey: RunningServer, store: BulkStore, keyspace: Keyspace) -> None:

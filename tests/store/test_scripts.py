@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.timers import NewTimer
-from relay.store import groups, promotions, topics
-from relay.store.connect import connect
-from relay.store.redis import VERBS as TIMER_VERBS
-from relay.store.redis import RedisStore
-from relay.store.scripts import Script, source
+from relay.store.dispatch import promotions, stream_groups
+from relay.store.server.connect import connect
+from relay.store.server.scripts import Script, source
+from relay.store.timeline import topics
+from relay.store.timeline.redis_store import VERBS as TIMER_VERBS
+from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
 
-VERBS = (*TIMER_VERBS, *topics.VERBS, *promotions.LIST_VERBS, *promotions.STREAM_VERBS, *groups.VERBS)
+VERBS = (*TIMER_VERBS, *topics.VERBS, *promotions.LIST_VERBS, *promotions.STREAM_VERBS, *stream_groups.VERBS)
 
 SUBCOMMAND = re.compile(
     r"'(XGROUP|XINFO|XREADGROUP)', ('\w+', (?:group, consumer, 'COUNT', most, 'STREAMS', )?)"

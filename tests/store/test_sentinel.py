@@ -11,9 +11,9 @@ import pytest
 from relay.core.errors import StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store.connect import connect, follow_master
-from relay.store.hints import RedisHints
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect, follow_master
+from relay.store.server.hints import RedisHints
+from relay.store.timeline.redis_store import RedisStore
 from tests.sentinels import MASTER, Group, Sentinel, until
 from tests.servers import free_port, start_server
 from tests.store.fake import Line

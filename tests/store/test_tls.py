@@ -12,7 +12,7 @@ import pytest
 from relay import app
 from relay.core.errors import RelayError, UnfitServer
 from relay.settings import Settings
-from relay.store.connect import check_server, connect
+from relay.store.server.connect import check_server, connect
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
 from tests.servers import SYSTEM, RunningServer, free_port, start_server

@@ -16,16 +16,16 @@ from relay.core.journal import Journals
 from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
-from relay.store import envelope
-from relay.store.bulk import Batch, BulkStore, say_unheard
-from relay.store.connect import Connection, connect
-from relay.store.groups import RedisGroups
-from relay.store.hints import RedisHints
-from relay.store.inserting import Inserting
-from relay.store.loading import Loading, Marks, PackedRows, Rows
-from relay.store.redis import RedisStore
-from relay.store.scripts import SHARED
-from relay.store.topics import RedisTopics
+from relay.store.bulk.inserting import Inserting
+from relay.store.bulk.loading import Loading, Marks, PackedRows, Rows
+from relay.store.bulk.store import Batch, BulkStore, say_unheard
+from relay.store.codec import envelope
+from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.server.connect import Connection, connect
+from relay.store.server.hints import RedisHints
+from relay.store.server.scripts import SHARED
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 

@@ -8,8 +8,8 @@ import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from relay.core.timers import ClaimedTimer, DeadLetter
-from relay.telemetry.ids import MOST_USED, DerivedIds
-from relay.telemetry.lineage import before, death, derived
+from relay.telemetry.traces.derived_ids import before, death, derived
+from relay.telemetry.traces.id_generator import MOST_USED, DerivedIds
 
 LONG = 3_600.0
 PRODUCER = SpanContext(0xA, 0xB, is_remote=True, trace_flags=TraceFlags(1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.telemetry.logs import set_up_logs
+from relay.telemetry.logs.log_setup import set_up_logs
 
 log = logging.getLogger("relay.tests")
 

@@ -8,10 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.core.timers import TopicStats
-from relay.telemetry.catalogue import ALL, LATENESS, OF_RELAY, InstrumentSpec, Kind
-from relay.telemetry.gauges import Vitals
-from relay.telemetry.instruments import OTHER, Instruments
-from relay.telemetry.provider import Metrics
+from relay.telemetry.metrics.catalogue import ALL, LATENESS, OF_RELAY, InstrumentSpec, Kind
+from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.instruments import OTHER, Instruments
+from relay.telemetry.metrics.provider import Metrics
 
 Labels = frozenset[tuple[str, str]]
 

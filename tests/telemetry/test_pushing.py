@@ -12,11 +12,11 @@ from opentelemetry.trace import SpanContext
 
 from relay.core.dispatch import Dispatch, GroupStats, Standing
 from relay.core.timers import TopicStats
-from relay.telemetry import pushing
-from relay.telemetry.catalogue import ALL, LATENESS, Kind
-from relay.telemetry.gauges import Vitals
-from relay.telemetry.provider import Metrics
-from relay.telemetry.variables import METRICS, WrongVariable, exporters, interval, protocol
+from relay.telemetry.metrics import pushing
+from relay.telemetry.metrics.catalogue import ALL, LATENESS, Kind
+from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.provider import Metrics
+from relay.telemetry.otel_env import METRICS, WrongVariable, exporters, interval, protocol
 from tests.collector import Collector, collecting, posted
 from tests.servers import free_port
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from relay.telemetry.storms import BURST, MOST_PLACES, SELDOM, Storms
+from relay.telemetry.logs.log_limits import BURST, MOST_PLACES, SELDOM, Storms
 
 
 class Written:

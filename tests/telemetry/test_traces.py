@@ -16,11 +16,11 @@ from opentelemetry.trace import Link, SpanContext, TraceFlags
 
 from relay.core.errors import RelayError
 from relay.core.timers import NewTimer, NewTimers
-from relay.telemetry.context import carrier, first_seen, flagged, parse, renamed
-from relay.telemetry.logs import set_up_logs
-from relay.telemetry.otlp import Exporting, LinksDecide
-from relay.telemetry.storms import SELDOM
-from relay.telemetry.variables import WrongVariable, exporters, protocol
+from relay.telemetry.logs.log_limits import SELDOM
+from relay.telemetry.logs.log_setup import set_up_logs
+from relay.telemetry.otel_env import WrongVariable, exporters, protocol
+from relay.telemetry.traces.export import Exporting, LinksDecide
+from relay.telemetry.traces.trace_context import carrier, first_seen, flagged, parse, renamed
 from tests.collector import Collector, collecting, posted
 from tests.servers import free_port
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 
-from relay.core.bounds import ConnectionBounds
+from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.settings import Settings
 from relay.web.api import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.web import forms, guard
 from tests.rpc.rig import served

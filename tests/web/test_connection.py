@@ -16,7 +16,7 @@ import pytest
 from anyio.abc import SocketStream
 from starlette.responses import Response
 
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from tests.rpc.rig import PATIENCE, Relay, served
 from tests.web.rig import BOUNDS, Api, serve, with_api
 

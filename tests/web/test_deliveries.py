@@ -16,7 +16,7 @@ from anyio.abc import SocketStream
 from starlette.requests import ClientDisconnect
 
 from relay.api import deliveries
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from relay.core.errors import StoreUnavailable
 from relay.core.policy import RetryPolicy
 from relay.web import handover

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from relay.web.probes import probes
 from tests.web.rig import serve
 

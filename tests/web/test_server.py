@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from relay.core import addresses
+from relay.core.endpoints import addresses
 from relay.core.errors import CannotListen
 from relay.web.server import GRACE, _bind
 from tests.web.rig import serve

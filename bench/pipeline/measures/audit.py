@@ -15,9 +15,9 @@ import psutil
 from bench.harness.rows import Row
 from bench.pipeline.journal_rows import Made, rows
 from bench.pipeline.world import World
-from relay.pipeline import audit_job
-from relay.pipeline.lake import Lake
-from relay.pipeline.lake_log import Change
+from relay.pipeline.jobs import audit as audit_job
+from relay.pipeline.lake.journal_lake import Lake
+from relay.pipeline.lake.lake_log import Change
 
 AUDITED = "journal rows audited"
 MEMORY = "most memory of driver, JVM and workers during the audit"

@@ -13,8 +13,8 @@ from bench.harness.rows import Row
 from bench.pipeline.world import FIRST, TOPIC, World
 from relay.core.timers import NewTimer
 from relay.pipeline.timers_source import TimersDataSource
-from relay.store.connect import connect
-from relay.store.redis import RedisStore
+from relay.store.server.connect import connect
+from relay.store.timeline.redis_store import RedisStore
 
 OTHER = "beside"
 """The topic that is claimed from; the load writes to another one."""

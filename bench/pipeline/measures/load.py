@@ -10,10 +10,12 @@ from functools import partial
 from bench.harness.rows import Row
 from bench.pipeline import raw
 from bench.pipeline.world import TOPIC, World
-from relay.pipeline import job, schedule_job, snapshot_job
-from relay.pipeline.schedule_job import Schedule
-from relay.pipeline.snapshot_job import Snapshot
-from relay.pipeline.sources import Source
+from relay.pipeline.inputs.sources import Source
+from relay.pipeline.jobs import job
+from relay.pipeline.jobs import schedule as schedule_job
+from relay.pipeline.jobs import snapshot as snapshot_job
+from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.jobs.snapshot import Snapshot
 from relay.pipeline.timers_source import TimersDataSource
 
 RAW = "ceiling: raw variadic pipelines"

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from bench.harness.rows import Row
 from bench.pipeline import raw
 from bench.pipeline.world import TOPIC, World
-from relay.pipeline import guarded, plans, staging
-from relay.pipeline.cold import ColdStore
-from relay.pipeline.plans import Plans, Staged
-from relay.pipeline.retiring import retire
-from relay.pipeline.sweep import Options, Sweep, now
-from relay.store import envelope
-from relay.store.bulk import BATCH
-from relay.store.loading import Loading, Marks
+from relay.pipeline.cold import guarded_load, plans, staging
+from relay.pipeline.cold.plans import Plans, Staged
+from relay.pipeline.cold.retiring import retire
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.cold.sweep import Options, Sweep, now
+from relay.store.bulk.loading import Loading, Marks
+from relay.store.bulk.store import BATCH
+from relay.store.codec import envelope
 
 RAW = "ceiling: raw variadic pipelines"
 GUARDED = "raw: lua/load.lua out of memory"
@@ -71,7 +71,9 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
     rates = {STAGE: _rate(world, lambda: staged.append(staging.stage(cold, mine, plan)))}
 
     def load() -> None:
-        guarded.load(world.spark, cold.files, world.target, marks, staged[0], again=bool(rates.get(LOAD)))
+        guarded_load.load(
+            world.spark, cold.files, world.target, marks, staged[0], again=bool(rates.get(LOAD))
+        )
 
     rates[LOAD] = _rate(world, load)
     assert world.count() == world.plan.timers

@@ -6,16 +6,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from relay.api import translate
-from relay.client import arguments, outcomes
+from relay.client import arguments
 from relay.client.errors import UsageError
-from relay.client.lease import Lease
-from relay.client.problems import TokenBook
+from relay.client.handling import outcomes
+from relay.client.handling.lease import Lease
+from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.records import Delivered, Outcome
 from relay.client.testing.service import at_once
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
 from relay.core.outcomes import Ending, Extension, Reason, Verb, Verdict
-from relay.engine.lease import Lease as Claimed
+from relay.engine.delivery.leases import Lease as Claimed
 from relay.v1 import delivery_service_pb2 as pb
 
 if TYPE_CHECKING:

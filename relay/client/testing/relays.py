@@ -12,18 +12,18 @@ from typing import Any, Self
 
 from google.protobuf.message import Message
 
+from relay.client.calls.channel import Method
 from relay.client.client import RelayClient
-from relay.client.delivery import Delivery
 from relay.client.errors import UsageError
-from relay.client.handlers import Handler, Handlers, Registration
-from relay.client.handling import Handling, called
-from relay.client.push import PushHandlers
+from relay.client.handling.delivery import Delivery
+from relay.client.handling.handlers import Handler, Handlers, Registration
+from relay.client.handling.invocation import Handling, called
+from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
 from relay.client.testing.held import Held
 from relay.client.testing.records import Delivered, Died
 from relay.client.testing.service import MemoryService, at_once
 from relay.client.testing.timers import MemoryTimers, span
-from relay.client.wire import Method
 from relay.core.policy import RetryPolicy, TopicPolicy
 
 __all__ = ["InMemoryRelay", "RetryPolicy", "SyncInMemoryRelay"]

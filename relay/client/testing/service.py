@@ -12,9 +12,18 @@ from grpc import StatusCode
 
 from relay.api import translate
 from relay.api.columns import Columns, tell
-from relay.client import errors, tracing
-from relay.client.timers import STATES_ON_THE_WIRE, TimerState
-from relay.client.wire import CANCEL, GET, LIST, RUN, SCHEDULE, SCHEDULE_BATCH, SCHEDULE_COLUMNS, Method
+from relay.client import errors, trace_context
+from relay.client.calls.channel import (
+    CANCEL,
+    GET,
+    LIST,
+    RUN,
+    SCHEDULE,
+    SCHEDULE_BATCH,
+    SCHEDULE_COLUMNS,
+    Method,
+)
+from relay.client.calls.timers import STATES_ON_THE_WIRE, TimerState
 from relay.core import validate
 from relay.core.errors import RelayError, TimerNotFound, TopicFull
 from relay.core.policy import TopicPolicy
@@ -74,7 +83,7 @@ class MemoryService:
         spec, create = request.timer, request.mode == pb.SCHEDULE_MODE_CREATE
         topic = validate.name("topic", spec.topic)
         timer_id = spec.timer_id or uuid.uuid4().hex
-        trace = dict(tracing.inject())
+        trace = dict(trace_context.inject())
         condition = translate.condition(request.condition)
         limit = self._policy.max_payload_bytes
         new = translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
@@ -104,7 +113,7 @@ class MemoryService:
     def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
         topic, create = validate.name("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
         limit = self._policy.max_payload_bytes
-        columns = Columns(request, limit, dict(tracing.inject()), create=create)
+        columns = Columns(request, limit, dict(trace_context.inject()), create=create)
         response = pb.ScheduleColumnsResponse()
         columns.read(slice(0, len(request.timer_ids)))
         tell(response, columns.outcomes([self._outcome(topic, new) for new in columns.timers]))

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from relay.api import translate
 from relay.client import arguments
 from relay.client.errors import UsageError
-from relay.client.handlers import Registration
-from relay.client.problems import TokenBook
+from relay.client.handling.handlers import Registration
+from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.held import Held
 from relay.client.testing.records import Died
 from relay.client.testing.service import MemoryService, at_once
@@ -18,7 +18,7 @@ from relay.core.instants import micros
 from relay.core.nonce import nonces
 from relay.core.policy import TopicPolicy
 from relay.core.timers import TimerState
-from relay.engine.lease import Leases
+from relay.engine.delivery.leases import Leases
 from relay.store.memory import MemoryStore
 
 MAX_DELIVERIES = 10_000

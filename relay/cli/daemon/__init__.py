@@ -1,0 +1,1 @@
+"""The commands that run or look at a daemon: `serve`, `dev`, `config`, `healthcheck`, `doctor`."""

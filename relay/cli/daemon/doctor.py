@@ -1,0 +1,183 @@
+"""`relay doctor`: looks at a Redis and a configuration, and says in plain words what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import typer
+
+from relay.cli.daemon import doctor_findings, healthcheck
+from relay.cli.daemon.doctor_findings import Finding
+from relay.cli.terminal import output
+from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
+from relay.cli.terminal.redis_connection import advice, unheeded
+from relay.core.dispatch import Dispatch
+from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
+from relay.core.secrets import mask
+from relay.settings import Settings, SettingsError, doubtful, load
+from relay.settings.keys import key_names
+from relay.store import examine
+from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.keys import KeyNames
+from relay.store.server.connect import Connection, connect, guess
+from relay.store.timeline.topics import RedisTopics
+
+MOST_TOPICS = 500
+"""Topics that are looked at; each costs a few round trips."""
+
+HEALTH_TIMEOUT = 3.0
+
+COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+
+
+def doctor(config: Path | None, as_json: bool, *, push: bool = True) -> None:
+    """Check everything that can be; exits with 1 if anything is wrong, with 4 if Redis can't be reached.
+
+    `push`: pushed applications too.
+    """
+    counts = {"ok": 0, "note": 0, "wrong": 0}
+    is_away = False
+
+    async def run() -> None:
+        nonlocal is_away
+        async for finding in examined(config, push=push):
+            counts[finding.result] += 1
+            is_away = is_away or finding.is_away
+            _print(finding, as_json)
+
+    anyio.run(run)
+    if not as_json:
+        typer.echo(f"{counts['wrong']} wrong, {counts['note']} to note, {counts['ok']} ok", err=True)
+    raise typer.Exit(UNAVAILABLE if is_away else FAILURE if counts["wrong"] else OK)
+
+
+def _print(finding: Finding, as_json: bool) -> None:
+    message = mask(finding.message)
+    if as_json:
+        output.document({"check": finding.check, "result": finding.result, "message": message})
+        return
+    word = typer.style(f"{finding.result:5}", fg=COLOURS[finding.result])
+    typer.echo(f"{word}  {finding.check:11}  {output.safe(message)}")
+
+
+async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[Finding]:
+    """All findings, as they are made."""
+    try:
+        settings = load(config)
+    except SettingsError as error:
+        for problem in error.problems:
+            yield Finding("settings", "wrong", problem)
+        return
+    for sentence in (*doubtful(os.environ), *unheeded(settings)):
+        yield Finding("settings", "note", sentence)
+    where = config or "defaults and RELAY_… variables"
+    yield Finding("settings", "ok", f"{where}: {len(settings.topics)} topics have an entry of their own")
+    async for finding in _redis(settings):
+        yield finding
+    targets = {policy.target for policy in settings.policies().pushed().values()} if push else set()
+    for target in sorted(targets):
+        yield await anyio.to_thread.run_sync(_pushed, target)
+
+
+async def _redis(settings: Settings) -> AsyncIterator[Finding]:
+    url, timeout = settings.redis.location, settings.redis.start_timeout
+    try:
+        redis = connect(url, connections=2, timeout=timeout)
+    except (UnfitServer, ValueError) as failure:
+        yield Finding("redis", "wrong", str(failure))
+        return
+    async with redis:
+        try:
+            async with examine.explained():
+                facts = await examine.facts(redis)
+        except StoreError as failure:
+            hint = guess(url, str(failure))
+            is_away = isinstance(failure, StoreUnavailable)
+            words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
+            yield Finding("redis", "wrong", words, is_away=is_away)
+            return
+        yield Finding("redis", "ok", f"{facts.name} at {settings.redis.url}, a master")
+        for finding in doctor_findings.fitness(settings, facts):
+            yield finding
+        try:
+            async for finding in _use(settings, redis):
+                yield finding
+        except StoreUnavailable as failure:
+            words = f"went away while it was looked at: {examine.explain(failure)}"
+            yield Finding("redis", "wrong", words, is_away=True)
+        except RelayError as failure:
+            yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
+
+
+async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
+    """What using it tells."""
+    keys = key_names(settings.redis)
+    ahead, trip = await examine.clock(redis)
+    yield doctor_findings.clock(ahead)
+    yield doctor_findings.latency(trip)
+    policies = settings.policies()
+    journal = any(policy.journal for policy in (policies.default, *policies.own.values()))
+    unheard: list[str] = []
+    refused = await examine.refusals(
+        redis, keys, tuple(settings.topics), journal=journal, unheard=unheard.append
+    )
+    for dispatch, policy in {each.dispatch: each for each in policies.promoted().values()}.items():
+        has_journal = any(p.journal for p in policies.promoted().values() if p.dispatch is dispatch)
+        refused += await examine.refusals_behind(redis, keys, policy, journal=has_journal)
+    for what, why in refused:
+        advice = "give the user what docs/redis.md lists"
+        yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
+    if not refused:
+        yield Finding("permissions", "ok", "all that a relay does works, tried on a topic of its own")
+    problems = [f"Redis does not let scripts publish them: {why}" for why in unheard[:1]]
+    for finding in doctor_findings.wake_hints([*problems, *await examine.deafness(redis, keys)]):
+        yield finding
+    async for finding in _topics(settings, redis, keys):
+        yield finding
+
+
+async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> AsyncIterator[Finding]:
+    """Each topic that is configured or registered; a line for all where nothing is to be said."""
+    topics, policies = RedisTopics(redis, keys), settings.policies()
+    promotions = RedisPromotions(redis, policies, keys)
+    names = sorted({*settings.topics, *await topics.topics()})
+    if len(names) > MOST_TOPICS:
+        words = f"there are {len(names)}; only the first {MOST_TOPICS} were looked at"
+        yield Finding("topics", "note", words)
+    quiet = True
+    for name in names[:MOST_TOPICS]:
+        policy = policies(name)
+        foreign = await examine.foreign_types(redis, keys, name, journal=policy.journal, policy=policy)
+        for key, held, wanted in foreign:
+            quiet = False
+            yield Finding(
+                "keys",
+                "wrong",
+                f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix",
+            )
+        for finding in doctor_findings.standing(await topics.stats(name)) if not foreign else ():
+            quiet = False
+            yield finding
+        if policy.dispatch is not Dispatch.LEASE and not foreign:
+            for finding in doctor_findings.behind(name, await promotions.standing(name)):
+                quiet = False
+                yield finding
+    if quiet:
+        yield Finding("topics", "ok", f"{len(names[:MOST_TOPICS])}, with nothing overdue, paused or dead")
+
+
+def _pushed(target: str) -> Finding:
+    """Whether an application that a relay would dial can be called."""
+    status, reason = healthcheck.ask(target, HEALTH_TIMEOUT, wait=False)
+    if status == "SERVING":
+        return Finding("push", "ok", f"the application at {target} is SERVING")
+    if status == "UNIMPLEMENTED":
+        return Finding("push", "note", f"the application at {target} answers, without grpc.health.v1")
+    if status:
+        return Finding("push", "wrong", f"the application at {target} is {status}: its timers wait")
+    return Finding(
+        "push", "wrong", f"the application at {target} can't be reached: {reason}; its timers wait"
+    )

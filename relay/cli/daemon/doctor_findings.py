@@ -1,0 +1,162 @@
+"""What `relay doctor` says about what it sees: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from relay.core.dispatch import Standing
+from relay.core.instants import SECOND
+from relay.core.timers import TopicStats
+from relay.settings import Settings
+from relay.store.examine import ROUND_TRIPS, Facts
+from relay.store.server.connect import OLDEST, spares_timers
+
+Result: TypeAlias = Literal["ok", "note", "wrong"]
+
+CLOCK_APART = 1.0
+SLOW = 0.010
+OVERDUE = 60.0
+"""Seconds beyond which it is worth a word."""
+
+NEARLY_FULL = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line."""
+
+    check: str
+    result: Result
+    message: str
+    is_away: bool = False
+    """Whether it says that Redis can't be reached."""
+
+
+def fitness(settings: Settings, facts: Facts) -> Iterator[Finding]:
+    """What the server says about itself, against what Relay needs."""
+    if facts.version < OLDEST:
+        yield Finding(
+            "version", "wrong", f"{facts.name} is too old: Relay needs Redis 6.2 or newer, or Valkey"
+        )
+    if facts.policy == "noeviction":
+        yield Finding("eviction", "ok", "maxmemory-policy is noeviction")
+    elif spares_timers(facts.policy):
+        words = (
+            f"maxmemory-policy is {facts.policy}, which may drop keys with a time to live: no key that holds "
+            "timers has one, and docs/redis.md says what the loss of the others costs; noeviction is better"
+        )
+        yield Finding("eviction", "note", words)
+    else:
+        allowed = settings.redis.allow_eviction
+        advice = "redis.allow_eviction allows it" if allowed else "set it to noeviction; relays do not start"
+        words = f"maxmemory-policy is {facts.policy}, which may drop timers: {advice}"
+        yield Finding("eviction", "note" if allowed else "wrong", words)
+    if facts.memory_limit and facts.memory_used > NEARLY_FULL * facts.memory_limit:
+        share = facts.memory_used / facts.memory_limit
+        yield Finding("memory", "note", f"{share:.0%} of maxmemory is used; a full Redis refuses new timers")
+    yield _persistence(facts)
+    if facts.is_cluster and not settings.redis.hash_tags:
+        yield Finding(
+            "cluster",
+            "wrong",
+            "the server is in cluster mode, where all keys of a topic must share a slot: set "
+            "redis.hash_tags to true",
+        )
+
+
+def _persistence(facts: Facts) -> Finding:
+    if facts.writes_fail:
+        return Finding(
+            "persistence", "wrong", "the server's last write to disk failed: see its log, and its disk"
+        )
+    if facts.aof:
+        return Finding(
+            "persistence", "ok", "AOF: a crash of Redis loses what appendfsync allows, about a second"
+        )
+    if facts.snapshots is None:
+        words = (
+            "no AOF: a crash of Redis loses at least all since its last snapshot, and all if it makes none"
+        )
+    elif facts.snapshots:
+        words = "snapshots only: a crash of Redis loses all since the last one, usually minutes"
+    else:
+        words = "neither AOF nor snapshots: a crash of Redis loses every timer"
+    return Finding("persistence", "note", f"{words}; appendonly yes makes that a second")
+
+
+def clock(ahead: float) -> Finding:
+    """`ahead` is by how many seconds this machine's clock is before that of Redis."""
+    if abs(ahead) > CLOCK_APART:
+        way = "ahead of" if ahead > 0 else "behind"
+        words = f"this machine's clock is {abs(ahead):.1f} s {way} that of Redis, by which timers are due"
+        return Finding(
+            "clock", "note", f"{words}; instants that are reckoned here are off by that: see to NTP"
+        )
+    return Finding("clock", "ok", f"this machine's and that of Redis are {abs(ahead) * 1000:.0f} ms apart")
+
+
+def latency(trip: float) -> Finding:
+    """`trip` is a round trip, in seconds."""
+    slow = trip > SLOW
+    words = f"a round trip takes {trip * 1000:.1f} ms (median of {ROUND_TRIPS})"
+    return Finding(
+        "latency", "note" if slow else "ok", words + ("; timers are late by two or so" if slow else "")
+    )
+
+
+def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
+    """What is wrong with them; Relay works without."""
+    for problem in problems:
+        words = "a timer that another relay stores may be late by max_polling_interval"
+        yield Finding("wake hints", "note", f"{problem}; {words}")
+    if not problems:
+        yield Finding("wake hints", "ok", "are heard")
+
+
+def standing(stats: TopicStats) -> Iterator[Finding]:
+    """How a topic stands, where it is worth a word."""
+    if stats.dead:
+        words = f"{stats.topic!r} has {stats.dead} dead letters"
+        yield Finding(
+            "dead", "note", f"{words}: relay dead list shows them, relay dead redrive brings them back"
+        )
+    if stats.paused_until is not None:
+        yield Finding("paused", "note", f"{stats.topic!r} is paused, {stats.due} due: relay resume ends that")
+        return
+    age = (stats.now - stats.first) / SECOND if stats.first is not None and stats.due else 0.0
+    if age > OVERDUE:
+        yield Finding(
+            "overdue",
+            "wrong",
+            f"{stats.topic!r} has {stats.due} timers due, the first for {age:,.0f} s: no application "
+            "takes them, or too slowly; see that one has opened a stream for the topic, and its relay's log",
+        )
+
+
+def behind(topic: str, standing: Standing) -> Iterator[Finding]:
+    """How it stands behind the timeline of a topic, where it is worth a word."""
+    for group in standing.groups:
+        work = group.pending + (group.unread or 0)
+        if work and not group.consumers:
+            yield Finding(
+                "groups",
+                "wrong",
+                f"the group {group.group!r} of {topic!r} has no consumer and {work} entries to take, and the "
+                "stream keeps them: start its application, remove the group (XGROUP DESTROY), or bound the "
+                "stream (stream.max_length)",
+            )
+        if group.overdue > OVERDUE:
+            yield Finding(
+                "groups",
+                "wrong",
+                f"the group {group.group!r} of {topic!r} has {group.waiting} timers waiting for another try, "
+                f"the first due for {group.overdue:,.0f} s: no relay of the group takes them, or too slowly",
+            )
+    if standing.ready:
+        yield Finding(
+            "lists",
+            "note",
+            f"{topic!r} has {standing.ready} entries in its ready list: do its workers keep up?",
+        )

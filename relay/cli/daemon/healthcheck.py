@@ -1,0 +1,56 @@
+"""`healthcheck`: one call of grpc.health.v1."""
+
+from __future__ import annotations
+
+import grpc
+import typer
+from grpc_health.v1 import health_pb2
+
+from relay.cli.terminal.exits import FAILURE, fail
+from relay.client.arguments import check_target
+from relay.client.errors import InvalidArgument
+
+
+def check(target: str, timeout: float) -> None:
+    """Print the status; fails unless it is SERVING. `timeout` in seconds."""
+    try:
+        check_target(target)
+        status, reason = ask(target, timeout, wait=True)
+    except InvalidArgument as error:
+        fail(f"--target: {error.message}", FAILURE)
+    except ValueError as error:
+        fail(f"--target: {error}", FAILURE)
+    if not status or status == "UNIMPLEMENTED":
+        fail(f"the relay at {target} does not answer: {reason}", FAILURE)
+    if status != "SERVING":
+        fail(f"the relay at {target} is {status}", FAILURE)
+    typer.echo(status)
+
+
+def ask(target: str, timeout: float, *, wait: bool) -> tuple[str, str]:
+    """What the server's health is, or nothing and why there is no answer; `wait` for one that is away.
+
+    UNIMPLEMENTED is a server's that answers and knows no grpc.health.v1. Raises `ValueError` for what is
+    no target.
+    """
+    with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            answer = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+            )(health_pb2.HealthCheckRequest(), timeout=timeout, wait_for_ready=wait)
+        except grpc.RpcError as error:
+            return _status(error), _reason(error)
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), ""
+
+
+def _status(error: grpc.RpcError) -> str:
+    known = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+    return "UNIMPLEMENTED" if known else ""
+
+
+def _reason(error: grpc.RpcError) -> str:
+    if not isinstance(error, grpc.Call):
+        return str(error)
+    return error.details() or error.code().name

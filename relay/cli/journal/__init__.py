@@ -1,0 +1,1 @@
+"""The commands about journals: `journal tail`, `journal export`, `audit`."""

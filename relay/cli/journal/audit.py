@@ -1,0 +1,171 @@
+"""`relay audit` and `relay journal export`: a journal from Redis and from files, judged or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+import typer
+
+from relay.cli.journal import audit_report
+from relay.cli.terminal import output
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, UNAVAILABLE, fail
+from relay.cli.terminal.redis_connection import advice, load_settings
+from relay.core import validate
+from relay.core.audit import Audit, Verdict
+from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
+from relay.core.journal import Batch
+from relay.settings.keys import key_names
+from relay.store import examine
+from relay.store.bulk.lookup import standing
+from relay.store.journal import files as journal_file
+from relay.store.journal.entries import JournalReader
+from relay.store.keys import KeyNames
+from relay.store.server.connect import Connection, connect
+
+PAGE = 100
+"""Entries that one call to Redis reads; each has at most a thousand records."""
+
+CODES = {Verdict.PROVED: OK, Verdict.REFUTED: FAILURE, Verdict.UNSAID: BAD_INPUT}
+
+Work = Callable[[Connection, KeyNames], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to judge: the files in their order, then the stream in Redis if `redis` says so."""
+
+    topic: str
+    files: Sequence[Path]
+    redis: bool
+    at_rest: bool
+    exclusive: bool
+    examples: int
+
+
+def audit(config: Path | None, asked: Asked, as_json: bool) -> None:
+    """Print the report, and exit with what it comes to."""
+    _check_topic(asked.topic)
+    judge = Audit(exclusive=asked.exclusive, examples=asked.examples)
+    for file in asked.files:
+        for batch in _read(file, asked.topic):
+            judge.add(batch)
+    if asked.redis:
+        _with_redis(config, lambda redis, keys: replay(redis, keys, asked.topic, judge))
+    report = judge.report(at_rest=asked.at_rest, reconciled=asked.redis)
+    if as_json:
+        output.document(audit_report.document(asked.topic, report))
+    else:
+        audit_report.show(asked.topic, report)
+    raise typer.Exit(CODES[report.verdict])
+
+
+async def replay(redis: Connection, keys: KeyNames, topic: str, judge: Audit) -> None:
+    """Add the stream behind what was added, ask Redis of what lives, and add what was written meanwhile.
+
+    A timer that ends between the two has a record of that, since both are one step: so one that was gone when
+    it was asked for, and has no further record, is gone without one.
+    """
+    reader = JournalReader(redis, keys)
+    await _catch_up(reader, topic, judge)
+    living = list(judge.unreconciled())
+    judge.reconcile(living, await standing(redis, keys, topic, living))
+    await _catch_up(reader, topic, judge)
+
+
+async def _catch_up(reader: JournalReader, topic: str, judge: Audit) -> None:
+    """To what is the end by now: relays may write faster than we read."""
+    ends = {batch.entry for batch in await reader.newest(topic)}
+    while batches := await reader.read(topic, judge.last_entry, count=PAGE):
+        for batch in batches:
+            judge.add(batch)
+            if batch.entry in ends:
+                return
+
+
+def export(config: Path | None, topic: str, path: Path) -> None:
+    """Write the stream to a file; go on behind the last entry of one that is there."""
+    _check_topic(topic)
+    after, end = _last_entry(path, topic)
+    count = 0
+
+    async def copy(redis: Connection, keys: KeyNames) -> None:
+        nonlocal count
+        with ExitStack() as stack:
+            file: BinaryIO | None = None
+            async for raw in journal_file.in_redis(redis, keys, topic, after):
+                if file is None:  # and so nothing is written where Redis has nothing, or is away
+                    file = stack.enter_context(path.open("r+b" if end else "wb"))
+                    file.seek(end)
+                    file.truncate()  # what a run that was killed has written of an entry
+                file.write(journal_file.delimited(raw if end or count else raw.named(topic)))
+                count += 1
+
+    try:
+        _with_redis(config, copy)
+    except OSError as failure:
+        fail(f"{path} can't be written: {failure.strerror}", FAILURE)
+    if not (count or end):
+        fail(f"the journal of {output.safe(topic)} is empty, or the topic has none", NOT_FOUND)
+    typer.echo(f"{count} entries written to {path}", err=True)
+
+
+def _last_entry(path: Path, topic: str) -> tuple[str, int]:
+    """The id of a file's last whole entry and where it ends; nothing and 0 where there is none."""
+    after, end = "", 0
+    try:
+        with path.open("rb") as file:
+            for raw in journal_file.entries(file, str(path)):
+                if not end and raw.topic != topic:
+                    fail(
+                        f"{path} is of the topic {raw.topic!r}, not of {topic!r}: name another file",
+                        BAD_INPUT,
+                    )
+                after, end = raw.id, raw.end
+    except (FileNotFoundError, journal_file.CutShort):
+        pass  # what is whole stands
+    except InvalidField as error:
+        fail(f"{error.problem}; name another file", BAD_INPUT)
+    except OSError as failure:
+        fail(f"{path} can't be read: {failure.strerror}", BAD_INPUT)
+    return after, end
+
+
+def _read(path: Path, topic: str) -> Iterator[Batch]:
+    """A file's batches; what is wrong with it ends the command."""
+    try:
+        yield from journal_file.batches(path, topic)
+    except InvalidField as error:
+        fail(f"--{error}", BAD_INPUT)
+    except OSError as failure:
+        fail(f"--file: {path} can't be read: {failure.strerror}", BAD_INPUT)
+
+
+def _check_topic(topic: str) -> None:
+    try:
+        validate.name("topic", topic)
+    except InvalidField as error:
+        fail(str(error), BAD_INPUT)
+
+
+def _with_redis(config: Path | None, work: Work) -> None:
+    """Do something with the Redis that the settings name; what goes wrong with that ends the command."""
+    settings = load_settings(config)
+    url, timeout = settings.redis.location, settings.redis.start_timeout
+
+    async def run() -> None:
+        async with connect(url, connections=1, timeout=timeout) as redis, examine.explained():
+            await work(redis, key_names(settings.redis))
+
+    try:
+        anyio.run(run)
+    except StoreUnavailable as failure:
+        fail(f"{settings.redis.url} can't be used: {failure}{advice(settings)}", UNAVAILABLE)
+    except (StoreError, UnfitServer, ValueError) as failure:
+        fail(str(failure), FAILURE)
+    except KeyboardInterrupt:
+        raise typer.Exit(FAILURE) from None

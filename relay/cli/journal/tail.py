@@ -1,0 +1,156 @@
+"""`relay journal tail`: reads a topic's journal from Redis, and prints a line for each record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import typer
+
+from relay.cli.terminal import output, parse
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, UNAVAILABLE, fail
+from relay.cli.terminal.redis_connection import advice, load_settings
+from relay.core import validate
+from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
+from relay.core.instants import SECOND
+from relay.core.journal import Batch, Record
+from relay.settings import Settings
+from relay.settings.keys import key_names
+from relay.store import examine
+from relay.store.journal.entries import JournalReader
+from relay.store.server.connect import connect
+
+PAGE = 100
+"""Entries that one call to Redis reads; each has at most a thousand records."""
+
+INSTANTS = ("due", "score", "expires", "previous_due")
+NONCES = ("nonce", "occurrence")
+WORDS = {"score": "until", "previous_due": "was_due", "dead_id": "letter"}
+"""How a field is called in a line, if not by its name."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def tail(
+    config: Path | None, topic: str, after: str | None, limit: int, interval: str | None, as_json: bool
+) -> None:
+    """Print; `interval` is how often to look for more, None: not again."""
+    pause = parse.length(interval, "--interval").total_seconds() if interval is not None else None
+    settings = load_settings(config)
+    try:
+        validate.name("topic", topic)
+        anyio.run(_tail, settings, topic, after, limit, pause, as_json)
+    except InvalidField as error:
+        fail(f"{'--' if error.field == 'from' else ''}{error}", BAD_INPUT)
+    except StoreUnavailable as failure:
+        fail(f"{settings.redis.url} can't be used: {failure}{advice(settings)}", UNAVAILABLE)
+    except (StoreError, UnfitServer) as failure:
+        fail(str(failure), FAILURE)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+async def _tail(
+    settings: Settings, topic: str, after: str | None, limit: int, pause: float | None, as_json: bool
+) -> None:
+    lines = Lines(as_json)
+    url, timeout = settings.redis.location, settings.redis.start_timeout
+    async with connect(url, connections=1, timeout=timeout) as redis:
+        reader = JournalReader(redis, key_names(settings.redis))
+        async with examine.explained():
+            if after is None:
+                for batch in await reader.newest(topic, count=limit):
+                    lines.add(batch)
+                lines.end(limit)
+            else:
+                async for batch in _behind(reader, topic, after):
+                    lines.add(batch)
+                    if lines.count >= limit:
+                        break
+                lines.end()
+            if lines.last is None and pause is None:
+                words = f"nothing behind {after}" if after else "empty, or the topic has no journal"
+                fail(f"the journal of {output.safe(topic)} is {words}", NOT_FOUND)
+            while pause is not None:
+                start = lines.last.entry if lines.last else after or "0-0"
+                async for batch in _behind(reader, topic, start):
+                    lines.add(batch)
+                    lines.end()
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    # By Ctrl-C: redis-py waits by `wait_for`, which in Python 3.11 may swallow that.
+                    raise asyncio.CancelledError
+                await anyio.sleep(pause)
+
+
+async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterator[Batch]:
+    """All batches behind an entry that there are now."""
+    while batches := await reader.read(topic, after, count=PAGE):
+        for batch in batches:
+            yield batch
+        after = batches[-1].entry
+
+
+class Lines:
+    """What is printed: a line for each record, and one wherever records are missing."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.count = 0
+        self.last: Batch | None = None
+        self._as_json = as_json
+        self._waiting: list[dict[str, Any]] = []
+
+    def add(self, batch: Batch) -> None:
+        """One batch, behind the one before."""
+        if self.last is not None and (missing := batch.lost_since(self.last.last)):
+            self._waiting.append({"missing": missing})
+        self.last = batch
+        self.count += len(batch.records)
+        for number, record in enumerate(batch.records, batch.first):
+            place = {"entry": batch.entry, "number": number, "time": _iso(batch.time)}
+            self._waiting.append({**place, **fields(record)})
+
+    def end(self, limit: int = 0) -> None:
+        """Print what was added, or the last so many lines of it."""
+        chosen, self._waiting = self._waiting[-limit:], []
+        for line in chosen:
+            if self._as_json:
+                output.document(line)
+            else:
+                typer.echo(_text(line))
+
+
+def fields(record: Record) -> dict[str, Any]:
+    """What a record has, by the names of docs/journal.md; instants in ISO 8601, nonces in hex."""
+    found: dict[str, Any] = {"kind": record.kind.name}
+    for name in Record.__slots__[1:]:
+        value = getattr(record, name)
+        if name in INSTANTS and value:
+            found[name] = _iso(value)
+        elif name in NONCES and value:
+            found[name] = value.hex()
+        elif name in ("refused", "adopted") and value is not None:
+            found[name] = value.name
+        elif value:
+            found[name] = value
+    return found
+
+
+def _text(line: dict[str, Any]) -> str:
+    if "missing" in line:
+        missing = line["missing"]
+        went = f"{missing} records are missing" if missing > 0 else "the journal begins anew"
+        return f"-- {went} --"
+    rest = dict(line)
+    head = f"{rest.pop('time')}  {rest.pop('kind'):11}  {output.safe(rest.pop('timer_id', ''))}"
+    del rest["entry"], rest["number"]
+    words = (f"{WORDS.get(name, name)}={output.safe(str(value))}" for name, value in rest.items())
+    return f"{head}  {' '.join(words).replace('=True', '')}".rstrip()
+
+
+def _iso(instant: int) -> str:
+    return output.iso(EPOCH + timedelta(seconds=instant // SECOND, microseconds=instant % SECOND))

@@ -1,0 +1,8 @@
+"""`relay pipeline …`, with the commands of all jobs: each job's file adds its own to `group`."""
+
+from __future__ import annotations
+
+from relay.cli.pipeline import audit, journal, schedule, snapshot, sweep
+from relay.cli.pipeline.shared import PIPELINE, group
+
+__all__ = ["PIPELINE", "audit", "group", "journal", "schedule", "snapshot", "sweep"]

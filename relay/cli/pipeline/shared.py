@@ -1,0 +1,158 @@
+"""`relay pipeline …`: what all its commands share. Each job's own file adds its command to `group`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail
+from relay.cli.terminal.parse import length
+
+if TYPE_CHECKING:
+    from relay.settings import Settings
+
+PIPELINE = "Timers in bulk"
+
+NEEDS_PIPELINE = "this needs Spark; install it with: pip install 'relay-timers[pipeline]'"
+
+group = typer.Typer(help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True)
+
+Master = Annotated[
+    Optional[str],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--master", help="Spark's master. Default: that of spark-submit, else local[*]."),
+]
+Conf = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's configuration; may be repeated."),
+]
+TimeZone = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--time-zone", help="Of times without one, such as Europe/Berlin. Default: the machine's."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")]
+MaxRate = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--max-rate", min=0.001, help="Timers a second at most, of all loads that name a rate."),
+]
+Rejects = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--rejects", metavar="PATH", help="Where invalid rows go, with the reason, as Parquet."),
+]
+
+
+@contextmanager
+def spark_installed() -> Generator[None, None, None]:
+    """Around the import of `relay.pipeline`: a missing Spark ends the command with a sentence."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "relay":
+            raise
+        fail(NEEDS_PIPELINE, FAILURE)
+
+
+def settings(config: Path | None) -> Settings:
+    """As the daemon would see them. What is odd about them is told on standard error; wrong ones end the
+    command."""
+    from relay.cli.terminal.redis_connection import load_settings
+
+    return load_settings(config)
+
+
+def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` options by name; anything else ends the command."""
+    found: dict[str, str] = {}
+    for each in given or ():
+        name, separator, value = each.partition("=")
+        if not separator or not name or name in found:
+            fail(f"{option} {each}: give NAME=VALUE, each name once", BAD_INPUT)
+        found[name] = value
+    return found
+
+
+def micros(text: str, option: str) -> int:
+    """A length of time, such as 2h, in microseconds; anything else ends the command."""
+    return length(text, option) // timedelta(microseconds=1)
+
+
+def run_job(
+    name: str,
+    work: Callable[..., Any],
+    *,
+    as_json: bool,
+    master: str | None = None,
+    conf: list[str] | None = None,
+    time_zone: str | None = None,
+    read: Mapping[str, str | None] | None = None,
+    written: Mapping[str, str | None] | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to.
+
+    `read` and `written` are paths by the names of their options, which a cluster's workers must see too.
+    """
+    with spark_installed():
+        from relay.pipeline.jobs import job
+        from relay.pipeline.jobs.cluster import Paths
+    paths = Paths.of(read=read or {}, written=written or {}, dry_run=dry_run)
+    running = job.Running(master, pairs("--conf", conf), time_zone, paths=paths)
+    with job_errors():
+        summary = job.run(name, work, running)
+    show(summary.document(), as_json)
+    for warning in summary.warnings:
+        typer.echo(f"relay: {warning}", err=True)
+    raise typer.Exit(FAILURE if summary.problems else 0)
+
+
+@contextmanager
+def job_errors() -> Generator[None, None, None]:
+    """What a job raises ends the command with a sentence and a code."""
+    from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+
+    with spark_installed():
+        from relay.pipeline.inputs.run_ids import TooManyRejects
+        from relay.pipeline.jobs.job import JobFailed
+        from relay.pipeline.spark.java import NoJava
+    try:
+        yield
+    except JobFailed as failure:
+        wrong = failure.kind is InvalidField
+        fail(str(failure), UNAVAILABLE if failure.unavailable else BAD_INPUT if wrong else FAILURE)
+    except InvalidField as problem:
+        fail(str(problem), BAD_INPUT)
+    except TooManyRejects as problem:
+        fail(str(problem), TOO_MANY_REJECTS)
+    except StoreUnavailable as failure:
+        fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
+    except (RelayError, NoJava) as failure:
+        fail(str(failure), FAILURE)
+
+
+def show(document: dict[str, Any], as_json: bool) -> None:
+    """A job's summary: JSON on one line, or a line for each thing."""
+    from relay.cli.terminal import output
+
+    if as_json:
+        output.document(document)
+        return
+    left_out = ("ok", "problems", "job", "dry_run", "first")
+    rows = [
+        (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+        for key, value in document.items()
+        if key not in left_out
+    ]
+    done = "would do" if document["dry_run"] else "done" if document["ok"] else "failed"
+    typer.echo(output.block([(document["job"], done), *rows]))
+    if "first" in document:
+        from relay.pipeline.inputs.preview import sentence
+
+        typer.echo("first rows:")
+        for found in document["first"]:
+            typer.echo(f"  {sentence(found)}")
+    for problem in document["problems"]:
+        typer.echo(f"relay: {output.safe(problem)}", err=True)

@@ -1,0 +1,134 @@
+"""What commands print: for people, or as JSON with field names that stay."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from relay.client import ChangeResult, ScheduledTimer, Timer, TimerInfo
+
+
+def document(value: dict[str, Any]) -> None:
+    """One JSON document on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+
+
+def iso(moment: datetime) -> str:
+    """ISO 8601, UTC, microseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def safe(text: str) -> str:
+    """Text that can't steer a terminal: what is not printable, escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def block(rows: Sequence[tuple[str, str]]) -> str:
+    """Labels and values, a line each."""
+    width = max(len(safe(label)) for label, _ in rows)
+    return "\n".join(f"{safe(label):{width}}  {safe(value)}".rstrip() for label, value in rows)
+
+
+def name(topic: str, timer_id: str) -> str:
+    """How a timer is called in sentences."""
+    return f"{safe(topic)}/{safe(timer_id)}"
+
+
+def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
+    """What `schedule` answers."""
+    if as_json:
+        document({**fields(timer), "replaced": timer.replaced, "result": timer.result.value})
+        return
+    called, due = name(timer.topic, timer.timer_id), iso(timer.due_time)
+    if timer.result in (ChangeResult.UNCHANGED, ChangeResult.IN_FLIGHT):
+        typer.echo(f"left {called} as it is: it lives, due {due}")
+    else:
+        typer.echo(f"{'rescheduled' if timer.replaced else 'scheduled'} {called} for {due}")
+
+
+def timer(found: Timer, as_json: bool) -> None:
+    """What `get` answers."""
+    text = _text(found.payload)
+    if as_json:
+        content = text if text is not None else base64.b64encode(found.payload).decode()
+        document(
+            {
+                **fields(found),
+                "payload": content,
+                "payload_encoding": "base64" if text is None else "utf-8",
+                "headers": dict(found.headers),
+                "content_type": found.content_type,
+            }
+        )
+        return
+    shown = f"{len(found.payload)} bytes, not text (--json has them)" if text is None else safe(text)
+    rows = [
+        *((label.replace("_", " "), str(value)) for label, value in fields(found).items()),
+        ("content type", found.content_type),
+        *((f"header {key}", value) for key, value in sorted(found.headers.items())),
+        ("payload", shown),
+    ]
+    typer.echo(block(rows))
+
+
+def fields(found: TimerInfo) -> dict[str, Any]:
+    """The fields that every answer about a timer has."""
+    return {
+        "topic": found.topic,
+        "timer_id": found.timer_id,
+        "state": found.state.value,
+        "due_time": iso(found.due_time),
+        "next_claim_time": iso(found.next_claim_time),
+        "attempts": found.attempts,
+    }
+
+
+def _text(payload: bytes) -> str | None:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class Listing:
+    """What `list` answers: JSON lines as they come, or a table at the end."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.count = 0
+        self.has_more = False
+        self._as_json = as_json
+        self._rows: list[TimerInfo] = []
+
+    def add(self, found: TimerInfo) -> None:
+        """One timer."""
+        self.count += 1
+        if self._as_json:
+            document(fields(found))
+        else:
+            self._rows.append(found)
+
+    def end(self, topic: str) -> None:
+        """All timers were there, or as many as were asked for."""
+        if self._as_json:
+            return
+        if self._rows:
+            from relay.cli.terminal import tables
+
+            tables.show(tables.table(TITLES, [_row(row) for row in self._rows]))
+        else:
+            typer.echo(f"no timers in {safe(topic)}", err=True)
+        if self.has_more:
+            typer.echo(f"there are more: these are the first {self.count} (--limit)", err=True)
+
+
+TITLES = ("timer id", "state", "due", "next claim", "attempts>")
+
+
+def _row(found: TimerInfo) -> tuple[str, ...]:
+    due, claim = iso(found.due_time), iso(found.next_claim_time)
+    return found.timer_id, found.state.value, due, claim, str(found.attempts)

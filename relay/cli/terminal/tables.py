@@ -1,0 +1,70 @@
+"""Tables for people, and what is shown again and again: on a terminal, and into a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import typer
+
+from relay.cli.terminal.output import safe
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Rows: TypeAlias = Sequence[Sequence[str]]
+
+PIPE_WIDTH = 1000
+"""Into a pipe, a row stays a line, however long."""
+
+
+def console(*, err: bool = False) -> Console:
+    """Where rich prints: standard output or standard error."""
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    return Console(stderr=err, width=None if stream.isatty() else PIPE_WIDTH)
+
+
+def table(titles: Sequence[str], rows: Rows) -> RenderableType:
+    """Titles that end with `>` stand above numbers. Cells are escaped; none is ever cut."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in titles:
+        made.add_column(
+            title.removesuffix(">"), overflow="fold", justify="right" if title.endswith(">") else "left"
+        )
+    for row in rows:
+        made.add_row(*(Text(safe(cell)) for cell in row))
+    return made
+
+
+def show(what: RenderableType) -> None:
+    """Print it once."""
+    if isinstance(what, str):
+        typer.echo(what)
+    else:
+        console().print(what)
+
+
+async def watch(every: float, look: Callable[[], Awaitable[RenderableType]]) -> None:
+    """Show what `look` answers every so many seconds, for ever: on a terminal always in one place."""
+    where = console()
+    if not where.is_terminal:
+        while True:
+            show(await look())
+            sys.stdout.flush()
+            await asyncio.sleep(every)
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=where, auto_refresh=False, screen=False) as live:
+        while True:
+            seen = await look()
+            live.update(Text(seen) if isinstance(seen, str) else seen, refresh=True)
+            await asyncio.sleep(every)

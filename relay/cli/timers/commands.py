@@ -1,0 +1,153 @@
+"""The commands about timers, and their options."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from relay.cli.terminal.options import DEFAULT_TARGET, TIMERS, Json, Target, Timeout, TimerId, TopicName
+
+app = typer.Typer()
+
+
+class State(StrEnum):
+    """The states that `relay list` can ask for."""
+
+    pending = "pending"
+    leased = "leased"
+
+
+@app.command(rich_help_panel=TIMERS)
+def schedule(
+    topic: TopicName,
+    timer_id: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--id", help="The timer's name; one that lives already is replaced. Default: a random one."
+        ),
+    ] = None,
+    delay: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--in", metavar="DELAY", help="Due so long from now: 5s, 1.5, 2m, 1h30m, 250ms, 1d."),
+    ] = None,
+    at: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--at", metavar="TIME", help="Due then: ISO 8601 with offset, 2030-01-31T09:00:00Z."),
+    ] = None,
+    payload: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--payload", metavar="TEXT", help="The content. Default: none."),
+    ] = None,
+    payload_file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--payload-file", metavar="FILE", help="The content from a file, or - for standard input."
+        ),
+    ] = None,
+    header: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="What travels beside it; may be repeated."),
+    ] = None,
+    content_type: Annotated[
+        str, typer.Option("--content-type", help="The payload's media type, such as application/json.")
+    ] = "",
+    create_only: Annotated[
+        bool, typer.Option("--create-only", help="Leave a timer of the id as it is, where one lives.")
+    ] = False,
+    expire_after: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--expire-after", metavar="LENGTH", help="Never deliver it so long after its due time, or later."
+        ),
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Schedule a timer.
+
+    Give --in or --at. With --id, running the command again replaces the timer instead of adding one.
+    """
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.timers import timer_calls
+
+    asked = timer_calls.Asked(
+        topic=topic,
+        timer_id=timer_id,
+        delay=delay,
+        at=at,
+        payload=payload,
+        payload_file=payload_file,
+        headers=tuple(header or ()),
+        content_type=content_type,
+        create_only=create_only,
+        expire_after=expire_after,
+    )
+    timer_calls.schedule(asked, Door(target, timeout), as_json)
+
+
+@app.command(rich_help_panel=TIMERS)
+def cancel(
+    topic: TopicName,
+    timer_id: TimerId,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a timer, also while it is being delivered; exit 3 if there is none."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.timers import timer_calls
+
+    timer_calls.cancel(topic, timer_id, Door(target, timeout), as_json)
+
+
+@app.command(rich_help_panel=TIMERS)
+def get(
+    topic: TopicName,
+    timer_id: TimerId,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show a timer with its payload; exit 3 if there is none."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.timers import timer_calls
+
+    timer_calls.get(topic, timer_id, Door(target, timeout), as_json)
+
+
+@app.command(name="list", rich_help_panel=TIMERS)
+def list_(
+    topic: TopicName,
+    state: Annotated[
+        Optional[State],  # noqa: UP045
+        typer.Option("--state", help="Only timers in this state."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """List a topic's timers, the next one first. With --json: one document a line."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.timers import timer_calls
+
+    timer_calls.list_(topic, state.value if state else None, limit, Door(target, timeout), as_json)
+
+
+@app.command(rich_help_panel=TIMERS)
+def run(
+    topic: TopicName,
+    timer_id: TimerId,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Make a waiting timer due now, with the attempts that it had; exit 3 if there is none."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.timers import timer_calls
+
+    timer_calls.run(topic, timer_id, Door(target, timeout), as_json)

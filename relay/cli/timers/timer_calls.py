@@ -1,0 +1,144 @@
+"""`schedule`, `cancel`, `get` and `list`, by way of `relay.client`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from relay.cli.terminal import known_topics, output, parse
+from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
+from relay.cli.terminal.relay_connection import Door
+from relay.cli.topics.topic_calls import pause_of
+from relay.client import ChangeResult, RelayClient, TimerState
+from relay.client.calls.topics import TopicInfo, Topics
+from relay.client.errors import CallError
+
+MAX_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `schedule`, as they were typed."""
+
+    topic: str
+    timer_id: str | None
+    delay: str | None
+    at: str | None
+    payload: str | None
+    payload_file: Path | None
+    headers: tuple[str, ...]
+    content_type: str
+    create_only: bool
+    expire_after: str | None
+
+
+def schedule(asked: Asked, door: Door, as_json: bool) -> None:
+    """Store a timer and show it."""
+    if (asked.delay is None) == (asked.at is None):
+        fail("give --in or --at, and not both", BAD_INPUT)
+    delay = parse.length(asked.delay, "--in") if asked.delay is not None else None
+    due_time = parse.instant(asked.at, "--at") if asked.at is not None else None
+    expire_after = (
+        parse.length(asked.expire_after, "--expire-after") if asked.expire_after is not None else None
+    )
+    headers = parse.headers(asked.headers)
+    payload = parse.payload(asked.payload, asked.payload_file)
+    timer = door.ask(
+        lambda client: client.schedule(
+            asked.topic,
+            payload,
+            delay=delay,
+            due_time=due_time,
+            timer_id=asked.timer_id,
+            headers=headers,
+            content_type=asked.content_type,
+            create_only=asked.create_only,
+            expire_after=expire_after,
+        ),
+    )
+    output.scheduled(timer, as_json)
+
+
+def cancel(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
+    """Remove a timer."""
+    cancelled = bool(door.ask(lambda client: client.cancel(topic, timer_id)))
+    if as_json:
+        output.document({"topic": topic, "timer_id": timer_id, "cancelled": cancelled})
+    elif cancelled:
+        typer.echo(f"cancelled {output.name(topic, timer_id)}")
+    if not cancelled:
+        _fail_missing(topic, timer_id, door)
+
+
+def get(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
+    """Show a timer."""
+    timer = door.ask(lambda client: client.get(topic, timer_id))
+    if timer is None:
+        _fail_missing(topic, timer_id, door)
+    else:
+        output.timer(timer, as_json)
+
+
+def run(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
+    """Make a timer due now."""
+
+    async def run(client: RelayClient) -> tuple[ChangeResult, TopicInfo | None]:
+        result = await client.run_timer(topic, timer_id)
+        if result is not ChangeResult.RUN:
+            return result, None
+        with suppress(CallError):  # the timer is due, whether or not the relay tells how its topic stands
+            return result, await client.topics.get(topic)
+        return result, None
+
+    result, info = door.ask(run)
+    if as_json:
+        paused = {} if info is None else {"paused": info.paused}
+        output.document({"topic": topic, "timer_id": timer_id, "result": result.value, **paused})
+    elif result is ChangeResult.IN_FLIGHT:
+        typer.echo(f"{output.name(topic, timer_id)} is being delivered right now, and was left alone")
+    elif result is ChangeResult.RUN:
+        typer.echo(f"{output.name(topic, timer_id)} is due now")
+    if info is not None and info.paused:
+        typer.echo(pause_of(info), err=True)
+    if result is ChangeResult.NOT_FOUND:
+        _fail_missing(topic, timer_id, door)
+
+
+def list_(topic: str, state: str | None, limit: int, door: Door, as_json: bool) -> None:
+    """Show up to `limit` timers, JSON lines as they come."""
+
+    async def listed(client: RelayClient) -> None:
+        listing = output.Listing(as_json)
+        wanted = TimerState(state) if state else None
+        timers = client.list(topic, state=wanted, page_size=min(limit + 1, MAX_PAGE))
+        async for timer in timers:
+            if listing.count == limit:
+                listing.has_more = True
+                break
+            listing.add(timer)
+        if not listing.count:
+            await known_topics.require(client.topics, topic)
+        listing.end(topic)
+
+    door.ask(listed)
+
+
+def _fail_missing(topic: str, timer_id: str, door: Door) -> None:
+    fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, door)}", NOT_FOUND)
+
+
+def _promoted(topic: str, door: Door) -> str:
+    """What else may have become of a timer that isn't there: where due timers go, if the relay tells."""
+
+    async def ask(topics: Topics) -> str:
+        try:
+            return (await topics.get(topic)).dispatch
+        except CallError:
+            return "lease"
+
+    dispatch = door.call(ask)
+    told = "due timers of this topic go to its {} at once, and one that has can't be cancelled any more"
+    return "" if dispatch == "lease" else f"; {told.format(dispatch)}"

@@ -1,0 +1,1 @@
+"""The commands about topics and dead letters."""

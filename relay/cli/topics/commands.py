@@ -1,0 +1,85 @@
+"""The commands about topics, and their options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from relay.cli.terminal.options import (
+    DEFAULT_TARGET,
+    TOPICS,
+    Interval,
+    Json,
+    Target,
+    Timeout,
+    TopicName,
+    Watch,
+)
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=TOPICS)
+def topics(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    watch: Watch = False,
+    interval: Interval = "2s",
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show how all topics stand: timers, what is due, dead letters, pauses."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import topic_calls as implementation
+
+    implementation.list_(Door(target, timeout), limit, interval if watch else None, as_json)
+
+
+@app.command(rich_help_panel=TOPICS)
+def stats(
+    topic: TopicName,
+    watch: Watch = False,
+    interval: Interval = "2s",
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show how one topic stands."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import topic_calls as implementation
+
+    implementation.stats(Door(target, timeout), topic, interval if watch else None, as_json)
+
+
+@app.command(rich_help_panel=TOPICS)
+def pause(
+    topic: TopicName,
+    until: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
+        typer.Option("--until", metavar="TIME", help="ISO 8601 with offset. Default: until relay resume."),
+    ] = None,
+    length: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--for", metavar="DURATION", help="For so long: 30s, 10m, 1h30m."),
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Deliver nothing more of a topic, on any relay; what is in flight goes on. Scheduling goes on, too."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import topic_calls as implementation
+
+    implementation.pause(Door(target, timeout), topic, until, length, as_json)
+
+
+@app.command(rich_help_panel=TOPICS)
+def resume(
+    topic: TopicName, target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Json = False
+) -> None:
+    """End a pause."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import topic_calls as implementation
+
+    implementation.resume(Door(target, timeout), topic, as_json)

@@ -1,0 +1,231 @@
+"""`dead redrive` and `dead purge`: many dead letters at a bearable rate, and what became of each.
+
+Both may be cut off at any moment: what is done is done, and the same command again goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer
+
+from relay.cli.terminal import known_topics, output, tables
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, fail
+from relay.cli.terminal.relay_connection import Door
+from relay.cli.topics.dead_letter_selection import Selection
+from relay.cli.topics.dead_letters import document
+from relay.cli.topics.topic_calls import tell_pause
+from relay.client.calls.topics import DeadLetterInfo, RedriveResult, Topics
+
+BATCH = 500
+"""The most that one call takes."""
+
+STEP = 0.2
+"""Seconds between two calls at a rate, where that is more than one letter."""
+
+NAMED = 10
+"""Conflicts that are told one by one; --json has all."""
+
+Advance = Callable[[int], None]
+"""Moves the progress bar by so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """Options that both have. `rate` is letters a second, 0: as fast as it goes."""
+
+    rate: float
+    dry_run: bool
+    as_json: bool
+
+    @property
+    def batch(self) -> int:
+        """How many letters go into a call."""
+        return min(max(int(self.rate * STEP), 1), BATCH) if self.rate else BATCH
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of them so far."""
+
+    counts: dict[RedriveResult, int] = field(default_factory=dict)
+    purged: int = 0
+    matched: int = 0
+
+    def of(self, result: RedriveResult) -> int:
+        """How many had this result."""
+        return self.counts.get(result, 0)
+
+
+def redrive(door: Door, topic: str, selection: Selection, how: How) -> None:
+    """Bring them back to life; exits with 1 if some are in conflict, 3 if some that were named are gone."""
+    tally = Tally()
+
+    async def work(topics: Topics, names: list[str], letters: list[DeadLetterInfo]) -> None:
+        results = await topics.redrive(topic, names)
+        timer_ids = {letter.dead_id: letter.timer_id for letter in letters}
+        for dead_id, result in zip(names, results, strict=True):
+            tally.counts[result] = tally.counts.get(result, 0) + 1
+            _tell(topic, dead_id, timer_ids.get(dead_id), result, tally, how.as_json)
+
+    def done() -> str:
+        return f"redrove {letters_of(topic, tally.of(RedriveResult.REDRIVEN))}"
+
+    _run(door, topic, selection, how, work, done, tally)
+    if tally.of(RedriveResult.REDRIVEN):
+        tell_pause(topic, door)
+    conflicts = tally.of(RedriveResult.CONFLICT) + tally.of(RedriveResult.UNKNOWN)
+    missing = tally.of(RedriveResult.NOT_FOUND)
+    if conflicts > NAMED and not how.as_json:
+        typer.echo(f"relay: and {conflicts - NAMED} more conflicts; --json names all", err=True)
+    _tell_missing(missing)
+    code = FAILURE if conflicts else NOT_FOUND if missing and selection.names else OK
+    raise typer.Exit(code)
+
+
+def _tell(
+    topic: str, dead_id: str, timer_id: str | None, result: RedriveResult, tally: Tally, as_json: bool
+) -> None:
+    if as_json:
+        named = {} if timer_id is None else {"timer_id": timer_id}
+        output.document({"topic": topic, "dead_id": dead_id, **named, "result": result.value})
+    elif result is RedriveResult.CONFLICT and tally.of(result) <= NAMED:
+        whose = "its timer" if timer_id is None else f"timer {output.name(topic, timer_id)}"
+        typer.echo(
+            f"relay: {dead_id} is left alone: {whose} lives again; cancel that first, or purge this", err=True
+        )
+
+
+def purge(door: Door, topic: str, selection: Selection, how: How, sure: bool) -> None:
+    """Remove them for good, once somebody has said so."""
+    if not sure and not how.dry_run:
+        _ask(door, topic, selection)
+    tally = Tally()
+
+    async def work(topics: Topics, names: list[str], _: list[DeadLetterInfo]) -> None:
+        tally.purged += await topics.purge(topic, names)
+
+    def done() -> str:
+        return f"purged {letters_of(topic, tally.purged)}"
+
+    _run(door, topic, selection, how, work, done, tally)
+    missing = tally.matched - tally.purged
+    if how.as_json and not how.dry_run:
+        output.document({"topic": topic, "purged": tally.purged, "not_found": missing})
+    if not how.dry_run:
+        _tell_missing(missing)
+        raise typer.Exit(NOT_FOUND if missing and selection.names else OK)
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal."""
+    return sys.stdin.isatty()
+
+
+def letters_of(topic: str, count: int) -> str:
+    """So many dead letters, in a sentence."""
+    return f"{count} dead letter{'' if count == 1 else 's'} of {output.safe(topic)}"
+
+
+def _tell_missing(count: int) -> None:
+    if count:
+        typer.echo(f"relay: {count} {'was' if count == 1 else 'were'} not there (any more)", err=True)
+
+
+def _ask(door: Door, topic: str, selection: Selection) -> None:
+    if not can_ask():
+        fail("--yes: is needed where nobody can be asked; what is purged is gone for good", BAD_INPUT)
+    total = door.call(lambda topics: selection.total(topics, topic))
+    many = "" if selection.names else f" (it has {total} in all)"
+    if not typer.confirm(f"Remove {selection} of {output.safe(topic)}{many} for good?", err=True):
+        fail("nothing was removed", FAILURE)
+
+
+def _run(
+    door: Door,
+    topic: str,
+    selection: Selection,
+    how: How,
+    work: Callable[[Topics, list[str], list[DeadLetterInfo]], Coroutine[Any, Any, None]],
+    done: Callable[[], str],
+    tally: Tally,
+) -> None:
+    """Take all batches to `work`, at the rate; say what is done, also where it is cut off."""
+
+    async def run(topics: Topics) -> None:
+        total = await selection.total(topics, topic)
+        if not total:
+            await known_topics.require(topics, topic)
+        with _progress(total, quiet=how.as_json or how.dry_run) as advance:
+            batches = selection.batches(topics, topic, total, how.batch)
+            async for looked, names, letters in _paced(batches, how.rate):
+                tally.matched += len(names)
+                if how.dry_run:
+                    _list(topic, names, letters, how.as_json)
+                elif names:
+                    await work(topics, names, letters)
+                advance(looked)
+
+    try:
+        door.call(run)
+    except (KeyboardInterrupt, typer.Exit) as cut:
+        code = cut.exit_code if isinstance(cut, typer.Exit) else FAILURE
+        if not how.dry_run:
+            _tell_cut(done(), tally, code)
+        raise typer.Exit(code) from None
+    if how.dry_run and not how.as_json:
+        typer.echo(f"{letters_of(topic, tally.matched)} match; nothing was changed", err=True)
+    elif not how.as_json:
+        typer.echo(done())
+
+
+def _tell_cut(done: str, tally: Tally, code: int) -> None:
+    """How far it came, and whether it helps to repeat the command: that would end at the same bad input."""
+    if code != BAD_INPUT and tally.matched:
+        typer.echo(f"relay: cut off: {done} so far; the same command again goes on", err=True)
+    elif tally.purged or tally.counts:
+        typer.echo(f"relay: {done} before that", err=True)
+
+
+Batch = tuple[int, list[str], list[DeadLetterInfo]]
+
+
+async def _paced(batches: AsyncIterator[Batch], rate: float) -> AsyncIterator[Batch]:
+    """Hold each batch back until those before it have had their time. `rate` is a second's; 0: no limit."""
+    start, taken = time.monotonic(), 0
+    async for batch in batches:
+        if rate and batch[1]:
+            await asyncio.sleep(max(start + taken / rate - time.monotonic(), 0.0))
+            taken += len(batch[1])
+        yield batch
+
+
+def _list(topic: str, names: list[str], letters: list[DeadLetterInfo], as_json: bool) -> None:
+    """What a dry run shows: the letters that would be taken."""
+    known = {letter.dead_id: letter for letter in letters}
+    for dead_id in names:
+        letter = known.get(dead_id)
+        if as_json:
+            output.document(document(letter) if letter else {"topic": topic, "dead_id": dead_id})
+        else:
+            typer.echo(f"{dead_id}  {output.safe(letter.timer_id)}  {letter.reason}" if letter else dead_id)
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Advance]:
+    """A bar on standard error, if that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("looked at"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=tables.console(err=True)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,142 @@
+"""`relay dead …` and its options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from relay.cli.terminal.options import DEFAULT_TARGET, TOPICS, Json, Target, Timeout, TopicName
+
+app = typer.Typer(no_args_is_help=True)
+group = typer.Typer()
+group.add_typer(app, name="dead", help="Look at dead letters, redrive or purge them.", rich_help_panel=TOPICS)
+
+OfTimer = Annotated[
+    Optional[str],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--timer-id", metavar="ID", help="Only of this timer."),
+]
+Reason = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--reason", help="Only for this: attempts, claims, age, expired, rejected, failed, unreadable."
+    ),
+]
+Since = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--since", metavar="TIME", help="Died then or later: ISO 8601, or so long ago, as 1h."),
+]
+Before = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--before", metavar="TIME", help="Died earlier than that."),
+]
+DeadIds = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(metavar="DEAD_ID", help="As `relay dead list` shows them."),
+]
+Everything = Annotated[bool, typer.Option("--all", help="All that the topic has now.")]
+Rate = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--rate", metavar="N/s", help="At most so many a second. Default: no limit."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
+
+
+@app.command(name="list")
+def list_(
+    topic: TopicName,
+    timer_id: OfTimer = None,
+    reason: Reason = None,
+    since: Since = None,
+    before: Before = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Look at all of them for what matches, not just at the first 20 pages."),
+    ] = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """List a topic's dead letters, the oldest death first. With --json: one document a line."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import dead_letters
+    from relay.cli.topics.dead_letter_selection import Asked
+
+    asked = Asked(timer_id, reason, since, before)
+    dead_letters.list_(Door(target, timeout), topic, asked, limit, everything, as_json)
+
+
+@app.command()
+def get(
+    topic: TopicName,
+    dead_id: Annotated[str, typer.Argument(metavar="DEAD_ID", help="As `relay dead list` shows it.")],
+    most: Annotated[
+        int, typer.Option("--bytes", min=0, help="Show at most so many bytes of the payload.")
+    ] = 1024,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show a dead letter with its payload; exit 3 if there is none."""
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import dead_letters
+
+    dead_letters.get(Door(target, timeout), topic, dead_id, most, as_json)
+
+
+@app.command()
+def redrive(
+    topic: TopicName,
+    dead_ids: DeadIds = None,
+    timer_id: OfTimer = None,
+    reason: Reason = None,
+    since: Since = None,
+    before: Before = None,
+    everything: Everything = False,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Bring dead letters back to life, due now and with attempts from 1.
+
+    One whose timer lives again is left alone, and told: exit 1. The same command again goes on where one
+    was cut off. With --json: a document a line for each.
+    """
+    from relay.cli.terminal import parse
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import dead_letter_batches
+    from relay.cli.topics.dead_letter_selection import Asked, Selection
+
+    selection = Selection.of(dead_ids or (), Asked(timer_id, reason, since, before), everything)
+    how = dead_letter_batches.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
+    dead_letter_batches.redrive(Door(target, timeout), topic, selection, how)
+
+
+@app.command()
+def purge(
+    topic: TopicName,
+    dead_ids: DeadIds = None,
+    timer_id: OfTimer = None,
+    reason: Reason = None,
+    since: Since = None,
+    before: Before = None,
+    everything: Everything = False,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Remove dead letters for good."""
+    from relay.cli.terminal import parse
+    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.topics import dead_letter_batches
+    from relay.cli.topics.dead_letter_selection import Asked, Selection
+
+    selection = Selection.of(dead_ids or (), Asked(timer_id, reason, since, before), everything)
+    how = dead_letter_batches.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
+    dead_letter_batches.purge(Door(target, timeout), topic, selection, how, yes)

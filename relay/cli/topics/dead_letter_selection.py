@@ -1,0 +1,90 @@
+"""Which dead letters a command means: some by name, those that a filter lets through, or all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from relay.cli.terminal import parse
+from relay.cli.terminal.exits import BAD_INPUT, fail
+from relay.client.calls.topics import ALL_DEAD, DeadLetterFilter, DeadLetterInfo, Topics
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options that filter, as they were typed."""
+
+    timer_id: str | None
+    reason: str | None
+    since: str | None
+    before: str | None
+
+    def filter(self) -> DeadLetterFilter:
+        """The same for the relay."""
+        for option, text in (("--timer-id", self.timer_id), ("--reason", self.reason)):
+            if text == "":
+                fail(f"{option}: is empty; leave it out to mean any", BAD_INPUT)
+        return DeadLetterFilter(
+            timer_id=self.timer_id or "",
+            reason=self.reason or "",
+            died_since=parse.past(self.since, "--since") if self.since is not None else None,
+            died_before=parse.past(self.before, "--before") if self.before is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a bulk command is to work on; `names` or else what `wanted` lets through."""
+
+    names: tuple[str, ...]
+    wanted: DeadLetterFilter
+
+    @classmethod
+    def of(cls, names: Sequence[str], asked: Asked, everything: bool) -> Selection:
+        """Exactly one of the three ways must have been used."""
+        wanted = asked.filter()
+        ways = [bool(names), wanted != ALL_DEAD, everything]
+        if sum(ways) != 1:
+            fail(
+                "say which dead letters: give DEAD_IDs, or filters (--timer-id, --reason, --since, "
+                "--before), or --all, and only one of these",
+                BAD_INPUT,
+            )
+        return cls(tuple(dict.fromkeys(names)), wanted)
+
+    def __str__(self) -> str:
+        """How it is called in sentences."""
+        if self.names:
+            return f"{len(self.names)} dead letters"
+        return "all dead letters" if self.wanted == ALL_DEAD else "the dead letters that match"
+
+    async def total(self, topics: Topics, topic: str) -> int:
+        """How many have to be looked at."""
+        return len(self.names) or (await topics.get(topic)).dead
+
+    async def batches(
+        self, topics: Topics, topic: str, total: int, size: int
+    ) -> AsyncIterator[tuple[int, list[str], list[DeadLetterInfo]]]:
+        """How many more were looked at, and at most `size` that are meant: their names, and what is known.
+
+        No more than `total` are looked at. The oldest come first, so what dies meanwhile, a timer
+        that was redriven for instance, is not taken up again. (The filter is applied here, since a
+        page that the relay has filtered does not tell how many it looked at.)
+        """
+        for start in range(0, len(self.names), size):
+            names = list(self.names[start : start + size])
+            yield len(names), names, []
+        if self.names:
+            return
+        left, token = total, ""
+        while left > 0:
+            letters, token = await topics.dead_page(topic, page_size=min(PAGE, left), token=token)
+            left -= len(letters)
+            for start in range(0, len(letters), size):
+                looked = letters[start : start + size]
+                meant = [letter for letter in looked if self.wanted(letter)]
+                yield len(looked), [letter.dead_id for letter in meant], meant
+            if not token:
+                return

@@ -1,0 +1,156 @@
+"""`dead list` and `dead get`."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from relay.cli.terminal import known_topics, output, tables
+from relay.cli.terminal.exits import NOT_FOUND, fail
+from relay.cli.terminal.relay_connection import Door
+from relay.cli.topics.dead_letter_selection import PAGE, Asked
+from relay.client.calls.topics import ALL_DEAD, DeadLetter, DeadLetterInfo, Topics
+
+MOST_PAGES = 20
+"""Pages that `dead list` looks through with a filter, unless told to look at all."""
+
+ERROR_WIDTH = 60
+"""Characters of an error in a table; `dead get` and --json have all."""
+
+HEADER_WIDTH = 200
+"""Characters of a header's value that are shown to people."""
+
+TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
+
+
+def list_(door: Door, topic: str, asked: Asked, limit: int, everything: bool, as_json: bool) -> None:
+    """Show up to `limit` that match, JSON lines as they come."""
+    wanted = asked.filter()
+    is_filtered = wanted != ALL_DEAD
+    page_size = PAGE if is_filtered else min(limit + 1, PAGE)
+    found = _Found(limit, as_json)
+
+    async def listed(topics: Topics) -> str:
+        token = ""
+        for page in itertools.count(1):
+            letters, token = await topics.dead_page(topic, wanted, page_size=page_size, token=token)
+            if found.add(letters):
+                return f"there are more: these are the first {limit} (--limit)"
+            if not token:
+                if not found.letters:
+                    await known_topics.require(topics, topic)
+                return ""
+            if page == MOST_PAGES and is_filtered and not everything:
+                return f"stopped after {page} pages of at most {page_size}; --all looks at all"
+        raise AssertionError("unreachable")
+
+    note = door.call(listed)
+    if not as_json:
+        _show(topic, found.letters, is_filtered=is_filtered)
+    if note:
+        typer.echo(note, err=True)
+
+
+class _Found:
+    """As many as are wanted; printed as they come, as JSON."""
+
+    def __init__(self, limit: int, as_json: bool) -> None:
+        self.letters: list[DeadLetterInfo] = []
+        self._limit = limit
+        self._as_json = as_json
+
+    def add(self, letters: Sequence[DeadLetterInfo]) -> bool:
+        """Take what there is room for; answers whether there were more."""
+        room = self._limit - len(self.letters)
+        self.letters.extend(letters[:room])
+        for letter in letters[:room] if self._as_json else ():
+            output.document(document(letter))
+        return len(letters) > room
+
+
+def _show(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> None:
+    if found:
+        tables.show(tables.table(TITLES, [_row(letter) for letter in found]))
+    else:
+        match = " that match" if is_filtered else ""
+        typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
+
+
+def get(door: Door, topic: str, dead_id: str, most: int, as_json: bool) -> None:
+    """Show one, with at most `most` bytes of its payload; all of it with --json."""
+    letter = door.call(lambda topics: topics.dead_letter(topic, dead_id))
+    if letter is None:
+        fail(f"there is no dead letter {output.name(topic, dead_id)}", NOT_FOUND)
+    if as_json:
+        output.document({**document(letter), **_content(letter)})
+        return
+    rows = [
+        *((label.replace("_", " "), str(value)) for label, value in document(letter).items()),
+        ("content type", letter.content_type),
+        *((f"header {key}", _cut(value, HEADER_WIDTH)) for key, value in sorted(letter.headers.items())),
+        ("payload", shown(letter.payload, most)),
+    ]
+    typer.echo(output.block(rows))
+
+
+def document(letter: DeadLetterInfo) -> dict[str, Any]:
+    """What every answer about a dead letter has."""
+    return {
+        "topic": letter.topic,
+        "dead_id": letter.dead_id,
+        "timer_id": letter.timer_id,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "due_time": output.iso(letter.due_time),
+        "death_time": output.iso(letter.death_time),
+        "occurrence_id": letter.occurrence_id,
+    }
+
+
+def shown(payload: bytes, most: int) -> str:
+    """The beginning of a payload as text, or as hexadecimal digits where it is none; and how much is left."""
+    part, is_cut = payload[:most], len(payload) > most
+    # The last character of a cut text may have been cut through: it has up to four bytes.
+    texts = (_decoded(part[: len(part) - n]) for n in range(min(4, len(part)) if is_cut and part else 1))
+    text = next((text for text in texts if text is not None), None)
+    words = part.hex(" ") if text is None else text
+    if is_cut:
+        return f"{words} … (the first {most} of {len(payload)} bytes; --json has all)"
+    return words if text is not None else f"{words} ({len(payload)} bytes, not text)"
+
+
+def _decoded(part: bytes) -> str | None:
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _content(letter: DeadLetter) -> dict[str, Any]:
+    text = _decoded(letter.payload)
+    return {
+        "payload": base64.b64encode(letter.payload).decode() if text is None else text,
+        "payload_encoding": "base64" if text is None else "utf-8",
+        "headers": dict(letter.headers),
+        "content_type": letter.content_type,
+    }
+
+
+def _row(letter: DeadLetterInfo) -> tuple[str, ...]:
+    return (
+        letter.dead_id,
+        letter.timer_id,
+        letter.reason,
+        str(letter.attempts),
+        output.iso(letter.death_time),
+        _cut(letter.last_error, ERROR_WIDTH),
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,1 @@
+"""What an application asks of a relay: timers and topics."""

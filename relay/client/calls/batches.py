@@ -1,0 +1,134 @@
+"""Many timers in few calls: by columns where they are alike, else one by one.
+
+A topic's timers without headers, or all with the same, and with no expiry, are sent by `ScheduleColumns`,
+which takes less of both sides; all others by `ScheduleBatch`. A relay that doesn't know columns says so once
+in a batch, and gets the rest one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import grpc
+
+from relay.client import arguments, errors
+from relay.client.calls.channel import SCHEDULE_BATCH, SCHEDULE_COLUMNS
+from relay.client.calls.timer_calls import Steps, Together, call, mode_of
+from relay.client.calls.timers import NewTimer, ScheduleResult
+from relay.v1 import timer_service_pb2 as pb
+
+AT_ONCE = 4
+"""So many calls of one `schedule_batch` are under way together, where the event loop allows."""
+
+MAX_TIMERS = 1_000
+MAX_BYTES = 2 * 1024 * 1024
+"""A call of `schedule_batch` holds at most this many bytes, or one timer: servers refuse big
+messages (gRPC's default is 4 MiB)."""
+
+BESIDE = 2 * arguments.MAX_NAME_BYTES + 128
+"""So much at most a bare timer takes beside its payload: two names, two times, and what tells them apart."""
+
+
+def schedule_batch(
+    timers: Iterable[NewTimer], *, create_only: bool, timeout: float
+) -> Steps[list[ScheduleResult]]:
+    """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
+    timers = list(timers)
+    # Of two timers of one name the later one stands, and those must not overtake each other. The same name in
+    # two topics is rare, and only slower.
+    distinct = len({new.timer_id for new in timers}) == len(timers)
+    batch = _Batch(mode_of(create_only), timeout)
+    parts: list[list[ScheduleResult]] = yield Together(
+        (batch.store(chunk) for chunk in _chunks(timers)), AT_ONCE if distinct else 1
+    )
+    return [result for part in parts for result in part]
+
+
+class _Batch:
+    """The calls of one `schedule_batch`. The answer to one is read while the relay is at the next one."""
+
+    def __init__(self, mode: pb.ScheduleMode, timeout: float) -> None:
+        self._mode = mode
+        self._timeout = timeout
+        self._knows_columns = True
+
+    def store(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
+        """One call; or two, where the relay doesn't know the first, or refuses what the timers share: then
+        each of them has an answer of its own all the same, and hinders no other chunk."""
+        if self._knows_columns and _alike(timers):
+            try:
+                return (yield from self._by_columns(timers))
+            except errors.InvalidArgument:
+                pass  # nothing is stored
+            except errors.CallError as failure:
+                if failure.code is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+                self._knows_columns = False
+        return (yield from self._one_by_one(timers))
+
+    def _by_columns(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
+        specs = [new.to_proto() for new in timers]
+        first = specs[0]
+        request = pb.ScheduleColumnsRequest(
+            topic=first.topic,
+            timer_ids=[new.timer_id for new in timers],
+            payloads=[new.payload for new in timers],
+            headers=first.headers,
+            content_type=first.content_type,
+            mode=self._mode,
+        )
+        if first.HasField("delay"):
+            request.delays_us.extend([arguments.micros(spec.delay) for spec in specs])
+        else:
+            request.due_times_us.extend([arguments.micros(spec.due_time) for spec in specs])
+        response = yield from call(SCHEDULE_COLUMNS, request, self._timeout)
+        columns = zip(timers, response.due_times_us, response.results, strict=True)
+        topic = first.topic
+        results = [ScheduleResult(new.timer_id, None, (topic, due, result)) for new, due, result in columns]
+        for place, failure in response.errors.items():
+            results[place] = ScheduleResult.refused(timers[place], failure)
+        return results
+
+    def _one_by_one(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
+        request = pb.ScheduleBatchRequest(timers=[new.to_proto() for new in timers], mode=self._mode)
+        response = yield from call(SCHEDULE_BATCH, request, self._timeout)
+        return [
+            ScheduleResult.from_proto(new, told) for new, told in zip(timers, response.results, strict=True)
+        ]
+
+
+def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
+    chunk: list[NewTimer] = []
+    size = 0
+    for new in timers:
+        room = weight(new)
+        if chunk and (len(chunk) >= MAX_TIMERS or size + room > MAX_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(new)
+        size += room
+    if chunk:
+        yield chunk
+
+
+def weight(new: NewTimer) -> int:
+    """At most so many bytes it takes in a call, by columns or as a message."""
+    if new.headers or new.content_type:
+        return new.to_proto().ByteSize() + 8
+    return len(new.payload) + BESIDE  # to ask the message takes five times as long
+
+
+def _alike(timers: Sequence[NewTimer]) -> bool:
+    """Whether they differ only in what has a column."""
+    first = timers[0]
+    topic, headers, content_type = first.topic, first.headers, first.content_type
+    delayed = first.due_time is None
+    return all(
+        new.topic == topic
+        and new.headers == headers
+        and new.content_type == content_type
+        and (new.due_time is None) is delayed
+        and new.expire_time is None
+        and new.expire_after is None
+        for new in timers
+    )

@@ -1,0 +1,276 @@
+"""The one place that knows method paths and channel options."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from relay.client import arguments, errors, trace_context
+from relay.client.connection_log import Lines
+from relay.client.unreadable import readable, reader
+from relay.v1 import delivery_service_pb2 as delivery_pb
+from relay.v1 import timer_service_pb2 as timer_pb
+from relay.v1 import topic_service_pb2 as topic_pb
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+if TYPE_CHECKING:  # grpcio 1.74's classes can't be subscripted when the program runs
+    _Deliver: TypeAlias = grpc.aio.StreamStreamMultiCallable[
+        delivery_pb.DeliverRequest, delivery_pb.DeliverResponse
+    ]
+    DeliverCall: TypeAlias = grpc.aio.StreamStreamCall[
+        delivery_pb.DeliverRequest, delivery_pb.DeliverResponse
+    ]
+
+_CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    # A frame may hold hundreds of payloads of a MiB each; the relay bounds it, not gRPC's 4 MiB.
+    ("grpc.max_receive_message_length", -1),
+    # gRPC by itself stops dialling for up to two minutes: longer than a relay takes to restart.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # the relay is beside the application, never behind a proxy
+]
+DEFAULT_TARGET = "127.0.0.1:7451"
+
+
+def target_or_default(target: str | None) -> str:
+    """Where the relay is: as given, or the environment's `RELAY_TARGET`, or `127.0.0.1:7451`.
+
+    Raises `InvalidArgument` for what is no address of gRPC.
+    """
+    return arguments.check_target(target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Response]):
+    """A unary call: one request, one answer. `traced`: the caller's trace context goes along."""
+
+    name: str
+    request: type[Request]
+    response: type[Response]
+    traced: bool = False
+    service: str = "TimerService"
+
+    @property
+    def path(self) -> str:
+        """What gRPC calls it."""
+        return f"/relay.v1.{self.service}/{self.name}"
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes beside a request now."""
+        return trace_context.inject() if self.traced else ()
+
+
+SCHEDULE = Method("Schedule", timer_pb.ScheduleRequest, timer_pb.ScheduleResponse, traced=True)
+SCHEDULE_BATCH = Method(
+    "ScheduleBatch", timer_pb.ScheduleBatchRequest, timer_pb.ScheduleBatchResponse, traced=True
+)
+SCHEDULE_COLUMNS = Method(
+    "ScheduleColumns", timer_pb.ScheduleColumnsRequest, timer_pb.ScheduleColumnsResponse, traced=True
+)
+CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse)
+GET = Method("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
+LIST = Method("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
+RUN = Method("RunTimer", timer_pb.RunTimerRequest, timer_pb.RunTimerResponse)
+TIMER_METHODS: tuple[Method[Any, Any], ...] = (
+    SCHEDULE,
+    SCHEDULE_BATCH,
+    SCHEDULE_COLUMNS,
+    CANCEL,
+    GET,
+    LIST,
+    RUN,
+)
+
+LIST_TOPICS = Method(
+    "ListTopics", topic_pb.ListTopicsRequest, topic_pb.ListTopicsResponse, service="TopicService"
+)
+GET_TOPIC = Method("GetTopic", topic_pb.GetTopicRequest, topic_pb.GetTopicResponse, service="TopicService")
+PAUSE_TOPIC = Method(
+    "PauseTopic", topic_pb.PauseTopicRequest, topic_pb.PauseTopicResponse, service="TopicService"
+)
+RESUME_TOPIC = Method(
+    "ResumeTopic", topic_pb.ResumeTopicRequest, topic_pb.ResumeTopicResponse, service="TopicService"
+)
+LIST_DEAD = Method(
+    "ListDeadLetters",
+    topic_pb.ListDeadLettersRequest,
+    topic_pb.ListDeadLettersResponse,
+    service="TopicService",
+)
+GET_DEAD = Method(
+    "GetDeadLetter", topic_pb.GetDeadLetterRequest, topic_pb.GetDeadLetterResponse, service="TopicService"
+)
+REDRIVE = Method(
+    "RedriveDeadLetters",
+    topic_pb.RedriveDeadLettersRequest,
+    topic_pb.RedriveDeadLettersResponse,
+    service="TopicService",
+)
+PURGE = Method(
+    "PurgeDeadLetters",
+    topic_pb.PurgeDeadLettersRequest,
+    topic_pb.PurgeDeadLettersResponse,
+    service="TopicService",
+)
+TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
+    LIST_TOPICS,
+    GET_TOPIC,
+    PAUSE_TOPIC,
+    RESUME_TOPIC,
+    LIST_DEAD,
+    GET_DEAD,
+    REDRIVE,
+    PURGE,
+)
+METHODS = TIMER_METHODS + TOPIC_METHODS
+
+
+class Wire(Protocol):
+    """What an asyncio client's calls go over."""
+
+    async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """Make one call of at most `timeout` seconds. Raises `CallError`."""
+        ...
+
+    async def close(self) -> None:
+        """End it, and cancel what is still under way."""
+        ...
+
+
+class SyncWire(Protocol):
+    """What a blocking client's calls go over; for any number of threads at once."""
+
+    def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """Make one call of at most `timeout` seconds. Raises `CallError`."""
+        ...
+
+    def close(self) -> None:
+        """End it, and cancel what is still under way."""
+        ...
+
+
+class GrpcWire:
+    """A channel to a relay, for one event loop."""
+
+    def __init__(self, target: str) -> None:
+        self.channel = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        self._calls = {
+            method.name: self.channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=reader(method.response),
+            )
+            for method in METHODS
+        }
+        self._deliver: _Deliver = self.channel.stream_stream(
+            "/relay.v1.DeliveryService/Deliver",
+            request_serializer=delivery_pb.DeliverRequest.SerializeToString,
+            response_deserializer=reader(delivery_pb.DeliverResponse),
+        )
+
+    async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """See `Wire.call`."""
+        try:
+            answer = await self._calls[method.name](request, timeout=timeout, metadata=method.metadata)
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_rpc(error) from None
+        except grpc.aio.UsageError:  # the channel was closed before the call began
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # gRPC says it in this way when the channel closes; nobody cancelled this task.
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
+        return cast("Message", readable(answer, method.response))
+
+    def deliver(self) -> DeliverCall:
+        """Start a delivery stream."""
+        return self._deliver()
+
+    async def close(self) -> None:
+        """See `Wire.close`."""
+        await self.channel.close(None)
+
+
+_IMPORTED_IN = os.getpid()
+_FORK_GRACE = 0.5
+"""Seconds that gRPC may take to end a call in time by itself."""
+
+
+class SyncGrpcWire:
+    """A channel to a relay, for one process."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        self._forked = os.getpid() != _IMPORTED_IN
+        self._lines = Lines(target)
+        self._calls = {
+            method.name: self._channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=reader(method.response),
+            )
+            for method in METHODS
+        }
+
+    def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
+        """See `SyncWire.call`."""
+        call = self._calls[method.name]
+        try:
+            answer = (
+                self._call_after_fork(call, request, timeout, method.metadata)
+                if self._forked
+                else call(request, timeout=timeout, metadata=method.metadata)
+            )
+        except grpc.RpcError as error:
+            failure = errors.from_rpc(cast("grpc.Call", error))
+            if isinstance(failure, errors.Unavailable) and failure.retry_after is None:
+                # With a pause to wait it is the relay that answers: its Redis is away.
+                self._lines.lost(failure, "calls try again until their timeout")
+            raise failure from None
+        except ValueError as error:  # so gRPC says it once the channel is closed
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from error
+        self._lines.opened()
+        return cast("Message", readable(answer, method.response))
+
+    def close(self) -> None:
+        """See `SyncWire.close`."""
+        self._channel.close()
+
+    def _call_after_fork(
+        self,
+        call: grpc.UnaryUnaryMultiCallable[Any, Any],
+        request: Message,
+        timeout: float,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> Message:
+        """Call with a second deadline, of Python's.
+
+        gRPC's own threads, and with them its timers, may not have survived the fork: if another
+        thread of the parent was in a call, or with GRPC_ENABLE_FORK_SUPPORT=0. It costs twice
+        the CPU of a plain call, so only processes that were forked pay for it.
+        """
+        running = call.future(request, timeout=timeout, metadata=metadata)
+        try:
+            answer: Message = running.result(timeout + _FORK_GRACE)
+        except grpc.FutureTimeoutError:
+            running.cancel()
+            raise errors.DeadlineExceeded(
+                "gRPC did not answer in this process, which was forked while gRPC was in use; "
+                "make the first call after the fork"
+            ) from None
+        except grpc.FutureCancelledError:
+            raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
+        return answer

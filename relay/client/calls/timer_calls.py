@@ -1,0 +1,269 @@
+"""The calls of TimerService: what is asked, what the answer means, and when to try again.
+
+Each is a generator of steps, and knows neither event loop nor thread: `run` takes the steps on
+asyncio, `run_blocking` in a thread. So both clients do the same by construction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+
+from relay.client import arguments, errors
+from relay.client.arguments import Seconds
+from relay.client.calls.backoff import Backoff
+from relay.client.calls.changes import ChangeResult, condition, read_result
+from relay.client.calls.channel import (
+    CANCEL,
+    GET,
+    LIST,
+    RUN,
+    SCHEDULE,
+    Method,
+    Request,
+    Response,
+    SyncWire,
+    Wire,
+)
+from relay.client.calls.timers import (
+    STATES_ON_THE_WIRE,
+    NewTimer,
+    ScheduledTimer,
+    Timer,
+    TimerInfo,
+    TimerState,
+    make_timer_id,
+)
+from relay.v1 import timer_pb2
+from relay.v1 import timer_service_pb2 as pb
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Make this call; answered with the response, or by raising the `CallError`."""
+
+    method: Method[Any, Any]
+    request: Message
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Take these, begun in this order, `at_once` at a time where that is possible; answered with the list
+    of their results, or by raising the first `CallError`."""
+
+    steps: Iterable[Steps[Any]]
+    at_once: int
+
+
+Steps: TypeAlias = Generator[Attempt | Pause | Together, Any, _T]
+
+
+async def run(wire: Wire, steps: Steps[_T]) -> _T:
+    """Take the steps on the running event loop."""
+    answer: Any = None
+    failure: errors.CallError | None = None
+    while True:
+        try:
+            step = steps.send(answer) if failure is None else steps.throw(failure)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        answer, failure = None, None
+        try:
+            if isinstance(step, Attempt):
+                answer = await wire.call(step.method, step.request, step.timeout)
+            elif isinstance(step, Together):
+                answer = await _together(wire, step)
+            else:
+                await asyncio.sleep(step.seconds)
+        except errors.CallError as error:
+            failure = error
+
+
+async def _together(wire: Wire, step: Together) -> list[Any]:
+    """The results of all; the first error ends the others."""
+    numbered = enumerate(step.steps)
+    results: dict[int, Any] = {}
+
+    async def work() -> None:
+        for number, steps in numbered:
+            results[number] = await run(wire, steps)
+
+    workers = [asyncio.create_task(work()) for _ in range(step.at_once)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return [results[number] for number in range(len(results))]
+
+
+def run_blocking(wire: SyncWire, steps: Steps[_T]) -> _T:
+    """Take the steps in the calling thread."""
+    answer: Any = None
+    failure: errors.CallError | None = None
+    while True:
+        try:
+            step = steps.send(answer) if failure is None else steps.throw(failure)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        answer, failure = None, None
+        try:
+            if isinstance(step, Attempt):
+                answer = wire.call(step.method, step.request, step.timeout)
+            elif isinstance(step, Together):
+                answer = [run_blocking(wire, each) for each in step.steps]
+            else:
+                time.sleep(step.seconds)
+        except errors.CallError as error:
+            failure = error
+
+
+def schedule(
+    topic: str,
+    payload: bytes,
+    *,
+    delay: Seconds | None,
+    due_time: datetime | None,
+    timer_id: str | None,
+    headers: Mapping[str, str] | None,
+    content_type: str,
+    expire_time: datetime | None,
+    expire_after: Seconds | None,
+    create_only: bool,
+    only_if_pending: bool,
+    only_if_due_at: datetime | None,
+    timeout: float,
+) -> Steps[ScheduledTimer]:
+    """Store one timer."""
+    required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
+    if required is not None and create_only:
+        raise errors.InvalidArgument(
+            "create_only leaves no timer for only_if_pending or only_if_due_at to be about",
+            field="create_only",
+        )
+    if required is not None and timer_id is None:
+        raise errors.InvalidArgument(
+            "timer_id must be given with only_if_pending or only_if_due_at", field="timer_id"
+        )
+    new = NewTimer(
+        topic=topic,
+        payload=payload,
+        delay=delay,
+        due_time=due_time,
+        timer_id=make_timer_id() if timer_id is None else timer_id,
+        headers={} if headers is None else headers,
+        content_type=content_type,
+        expire_time=expire_time,
+        expire_after=expire_after,
+    )
+    request = pb.ScheduleRequest(timer=new.to_proto(), mode=mode_of(create_only), condition=required)
+    response = yield from call(SCHEDULE, request, timeout)
+    return ScheduledTimer.from_response(response)
+
+
+def cancel(
+    topic: str,
+    timer_id: str,
+    *,
+    only_if_pending: bool,
+    only_if_due_at: datetime | None,
+    timeout: float,
+) -> Steps[ChangeResult]:
+    """Remove a timer."""
+    _check_names(topic, timer_id)
+    required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
+    request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required)
+    response = yield from call(CANCEL, request, timeout)
+    return read_result(response.result)
+
+
+def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[ChangeResult]:
+    """Make a timer due now."""
+    _check_names(topic, timer_id)
+    try:
+        response = yield from call(RUN, pb.RunTimerRequest(topic=topic, timer_id=timer_id), timeout)
+    except errors.NotFound:
+        return ChangeResult.NOT_FOUND
+    return read_result(response.result)
+
+
+def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:
+    """Read a timer, or None."""
+    _check_names(topic, timer_id)
+    try:
+        response = yield from call(GET, pb.GetTimerRequest(topic=topic, timer_id=timer_id), timeout)
+    except errors.NotFound:
+        return None
+    return Timer.from_proto(response.timer)
+
+
+def page(
+    topic: str, state: TimerState | None, page_size: int, token: str, timeout: float
+) -> Steps[tuple[list[TimerInfo], str]]:
+    """Read one page of a topic, and the token of the next one (empty: there is none)."""
+    request = pb.ListTimersRequest(
+        topic=topic,
+        state=timer_pb2.TIMER_STATE_UNSPECIFIED if state is None else STATES_ON_THE_WIRE[state],
+        page_size=page_size,
+        page_token=token,
+    )
+    response = yield from call(LIST, request, timeout)
+    return [TimerInfo.from_proto(timer) for timer in response.timers], response.next_page_token
+
+
+def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
+    """Refuse what is plainly wrong before the first page is asked for."""
+    arguments.check_name(topic, "topic")
+    arguments.check_count(page_size, "page_size", 1, 500)
+    if state is not None and state not in STATES_ON_THE_WIRE:
+        raise errors.InvalidArgument("state must be PENDING, LEASED or None", field="state")
+
+
+def call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
+    """Call, and again while the relay is UNAVAILABLE, for `timeout` seconds in all.
+
+    All our calls may be repeated: they name the timer. Raises `CallError`.
+    """
+    deadline = time.monotonic() + timeout
+    backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+    while True:
+        try:
+            response: Response = yield Attempt(method, request, max(deadline - time.monotonic(), 0.001))
+        except errors.Unavailable as error:
+            pause = max(backoff.next(), error.retry_after or 0.0)
+            if time.monotonic() + pause >= deadline:
+                raise
+        else:
+            return response
+        yield Pause(pause)
+
+
+def mode_of(create_only: bool) -> pb.ScheduleMode:
+    """What happens where a timer of the id lives."""
+    return pb.SCHEDULE_MODE_CREATE if create_only else pb.SCHEDULE_MODE_REPLACE
+
+
+def _check_names(topic: str, timer_id: str) -> None:
+    arguments.check_name(topic, "topic")
+    arguments.check_name(timer_id, "timer_id")

@@ -1,0 +1,265 @@
+"""Timers as an application sees them: what it asks for, and what stands in Redis."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple, Self, TypeAlias, TypedDict
+
+from relay.client import arguments, errors
+from relay.client.arguments import Seconds
+from relay.client.calls.changes import ChangeResult, read_result
+from relay.v1 import timer_pb2, timer_service_pb2
+
+
+def make_timer_id() -> str:
+    """Return a fresh random timer_id: 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+class TimerState(enum.Enum):
+    """Where a timer is in its life."""
+
+    PENDING = "pending"
+    """Waiting for its due time, for capacity or for its next attempt."""
+    LEASED = "leased"
+    """Held by a relay that delivers it right now."""
+    UNKNOWN = "unknown"
+    """A state that a newer relay knows and this client doesn't; not for asking."""
+
+
+_STATES = {
+    timer_pb2.TIMER_STATE_PENDING: TimerState.PENDING,
+    timer_pb2.TIMER_STATE_LEASED: TimerState.LEASED,
+}
+STATES_ON_THE_WIRE = {state: number for number, state in _STATES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTimer:
+    """A timer to be scheduled; checked when it is made (`InvalidArgument` names the field).
+
+    Exactly one of `delay` and `due_time` is given. A `timer_id` is made here and not at the
+    call, so scheduling the same `NewTimer` again replaces the timer instead of adding one.
+
+    >>> reminder = NewTimer(topic="invoices", payload=b"42", delay=5.0)
+    """
+
+    topic: str
+    """1 to 256 bytes of UTF-8 without control characters and braces."""
+    payload: bytes = field(repr=False)
+    """The content; a str is refused."""
+    delay: Seconds | None = None
+    """The due time as a distance from now, by the clock of Redis: seconds or a timedelta."""
+    due_time: datetime | None = None
+    """The instant before which the timer is never delivered; an aware datetime."""
+    timer_id: str = field(default_factory=make_timer_id)
+    """The timer's name within its topic, under the rules of `topic`."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What travels beside the payload; names and values together at most 64 KiB."""
+    content_type: str = ""
+    """The media type of the payload, such as `application/json`."""
+    expire_time: datetime | None = None
+    """When the timer is of no use any more: no delivery begins from then on. An aware datetime."""
+    expire_after: Seconds | None = None
+    """The same as a distance from the due time; at most one of the two is given."""
+    _spec: timer_pb2.TimerSpec = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is plainly wrong."""
+        # Their own: nobody changes them behind what was checked.
+        object.__setattr__(self, "payload", arguments.check_payload(self.payload))
+        object.__setattr__(self, "headers", arguments.check_headers(self.headers))
+        object.__setattr__(self, "_spec", self._checked())
+
+    def to_proto(self) -> timer_pb2.TimerSpec:
+        """Return the message for the wire, which was made as the timer was checked; to be left as it is."""
+        return self._spec
+
+    def _checked(self) -> timer_pb2.TimerSpec:
+        arguments.check_name(self.topic, "topic")
+        arguments.check_name(self.timer_id, "timer_id")
+        arguments.check_text(self.content_type, "content_type")
+        spec = timer_pb2.TimerSpec(
+            topic=self.topic,
+            timer_id=self.timer_id,
+            payload=self.payload,
+            headers=self.headers,
+            content_type=self.content_type,
+        )
+        if (self.due_time is None) == (self.delay is None):
+            raise errors.InvalidArgument("due_time or delay must be given, and not both", field="due_time")
+        if self.delay is not None:
+            spec.delay.CopyFrom(arguments.to_duration(self.delay, "delay"))
+        elif self.due_time is not None:
+            spec.due_time.CopyFrom(arguments.to_timestamp(self.due_time, "due_time"))
+        self._add_expiry(spec)
+        return spec
+
+    def _add_expiry(self, spec: timer_pb2.TimerSpec) -> None:
+        if self.expire_time is not None:
+            if self.expire_after is not None:
+                raise errors.InvalidArgument(
+                    "expire_time or expire_after may be given, and not both", field="expire_time"
+                )
+            spec.expire_time.CopyFrom(arguments.to_timestamp(self.expire_time, "expire_time"))
+            if self.due_time is not None and self.expire_time <= self.due_time:
+                raise errors.InvalidArgument("expire_time must be after due_time", field="expire_time")
+        elif self.expire_after is not None:
+            spec.expire_after.CopyFrom(arguments.to_duration(self.expire_after, "expire_after"))
+            if not self.expire_after:
+                raise errors.InvalidArgument("expire_after must be more than 0", field="expire_after")
+
+
+class _Info(TypedDict):
+    topic: str
+    timer_id: str
+    due_time: datetime
+    state: TimerState
+    attempts: int
+    next_claim_time: datetime
+
+
+def _read_info(timer: timer_pb2.Timer) -> _Info:
+    claim = timer.next_claim_time if timer.HasField("next_claim_time") else timer.due_time
+    return {
+        "topic": timer.topic,
+        "timer_id": timer.timer_id,
+        "due_time": arguments.to_datetime(timer.due_time),
+        "state": _STATES.get(timer.state, TimerState.UNKNOWN),
+        "attempts": timer.attempts,
+        "next_claim_time": arguments.to_datetime(claim),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerInfo:
+    """A timer as it stands in Redis, without its content."""
+
+    topic: str
+    timer_id: str
+    due_time: datetime
+    """Aware, UTC; claims, retries and releases keep it."""
+    state: TimerState
+    attempts: int
+    """How many attempts have counted so far."""
+    next_claim_time: datetime
+    """When it can be claimed next: the due time, the lease's end or a back-off's end. UTC."""
+
+    @classmethod
+    def from_proto(cls, timer: timer_pb2.Timer) -> Self:
+        """Read the message from the wire."""
+        return cls(**_read_info(timer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer(TimerInfo):
+    """A timer as it stands in Redis, with its content."""
+
+    payload: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content_type: str = ""
+
+    @classmethod
+    def from_proto(cls, timer: timer_pb2.Timer) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            **_read_info(timer),
+            payload=timer.payload,
+            headers=dict(timer.headers),
+            content_type=timer.content_type,
+        )
+
+
+_Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult]
+"""What columns said of one timer, as it came over the wire: its topic, due time in microseconds, and result.
+A plain tuple, since one is made for each of a batch."""
+
+
+_STATE_AFTER = {
+    ChangeResult.CREATED: TimerState.PENDING,
+    ChangeResult.REPLACED: TimerState.PENDING,
+    ChangeResult.IN_FLIGHT: TimerState.LEASED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledTimer(TimerInfo):
+    """A timer that was just stored; or, if `result` says so, the one that was left as it is.
+
+    Of the latter only the `due_time` is known; `get` reads the rest.
+    """
+
+    result: ChangeResult
+    """CREATED, REPLACED, UNCHANGED or IN_FLIGHT; true if the timer was stored."""
+    replaced: bool = False
+    """Whether a timer of that id lived before; after a retried call it may be this one."""
+
+    @classmethod
+    def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
+        """Read the message from the wire."""
+        result = read_result(response.result)
+        return cls(**_read_info(response.timer), result=result, replaced=response.replaced)
+
+    @classmethod
+    def from_columns(cls, timer_id: str, told: _Told) -> Self:
+        """Read what columns said of it."""
+        topic, due_us, number = told
+        result, due = read_result(number), arguments.from_micros(due_us)
+        return cls(
+            topic=topic,
+            timer_id=timer_id,
+            due_time=due,
+            state=_STATE_AFTER.get(result, TimerState.UNKNOWN),
+            attempts=0,
+            next_claim_time=due,
+            result=result,
+            replaced=result is ChangeResult.REPLACED,
+        )
+
+
+class ScheduleResult(NamedTuple):
+    """The fate of one timer of a batch: `timer` is set if there is one now, else `error` is.
+
+    >>> for result in await client.schedule_batch(timers):      # doctest: +SKIP
+    ...     if result.error is not None:
+    ...         print(result.timer_id, result.error)
+
+    It is a tuple because that is quick to make. Read it by its names: what it has beside them may change.
+    """
+
+    timer_id: str
+    error: errors.CallError | None = None
+    told: timer_service_pb2.ScheduleResponse | _Told | None = None
+    """What `timer` is read from; not for others."""
+
+    def __repr__(self) -> str:
+        return f"ScheduleResult(timer_id={self.timer_id!r}, error={self.error!r})"
+
+    @property
+    def timer(self) -> ScheduledTimer | None:
+        """What was stored, or was there; read when it is asked for, which for most results nobody does."""
+        told = self.told
+        if isinstance(told, tuple):
+            return ScheduledTimer.from_columns(self.timer_id, told)
+        return None if told is None else ScheduledTimer.from_response(told)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is such a timer: it was stored or, with `create_only`, was there before."""
+        return self.error is None
+
+    @classmethod
+    def from_proto(cls, new: NewTimer, result: timer_service_pb2.ScheduleResult) -> Self:
+        """Read the message from the wire."""
+        if result.WhichOneof("result") == "scheduled":
+            return cls(new.timer_id, None, result.scheduled)
+        return cls.refused(new, result.error)
+
+    @classmethod
+    def refused(cls, new: NewTimer, failure: timer_service_pb2.ItemError) -> Self:
+        """Read why it was not stored."""
+        return cls(new.timer_id, errors.make(failure.code, failure.message, field=failure.field))

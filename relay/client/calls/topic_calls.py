@@ -1,0 +1,120 @@
+"""The calls of TopicService as steps; see `relay.client.calls.timer_calls`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from relay.client import arguments, errors
+from relay.client.arguments import Seconds
+from relay.client.calls.channel import (
+    GET_DEAD,
+    GET_TOPIC,
+    LIST_DEAD,
+    LIST_TOPICS,
+    PAUSE_TOPIC,
+    PURGE,
+    REDRIVE,
+    RESUME_TOPIC,
+)
+from relay.client.calls.timer_calls import Steps, call
+from relay.client.calls.topic_values import (
+    RESULTS,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterInfo,
+    RedriveResult,
+    TopicInfo,
+)
+from relay.v1 import topic_service_pb2 as pb
+
+MAX_TOPICS_PAGE = 1_000
+MAX_DEAD_PAGE = 500
+"""Also how many dead letters one call redrives or purges at most."""
+
+
+def page(page_size: int, token: str, timeout: float) -> Steps[tuple[list[TopicInfo], str]]:
+    """Read one page of all topics, and the token of the next one (empty: there is none)."""
+    request = pb.ListTopicsRequest(page_size=page_size, page_token=token)
+    response = yield from call(LIST_TOPICS, request, timeout)
+    return [TopicInfo.from_proto(topic) for topic in response.topics], response.next_page_token
+
+
+def stats(topic: str, timeout: float) -> Steps[TopicInfo]:
+    """Tell how a topic stands."""
+    arguments.check_name(topic, "topic")
+    response = yield from call(GET_TOPIC, pb.GetTopicRequest(topic=topic), timeout)
+    return TopicInfo.from_proto(response.topic)
+
+
+def pause(topic: str, until: datetime | None, duration: Seconds | None, timeout: float) -> Steps[TopicInfo]:
+    """Let nothing more of a topic be claimed."""
+    arguments.check_name(topic, "topic")
+    request = pb.PauseTopicRequest(topic=topic)
+    if until is not None and duration is not None:
+        raise errors.InvalidArgument("until and duration can't both be given", field="until")
+    if until is not None:
+        request.until.CopyFrom(arguments.to_timestamp(until, "until"))
+    if duration is not None:
+        request.duration.CopyFrom(arguments.to_duration(duration, "duration"))
+    response = yield from call(PAUSE_TOPIC, request, timeout)
+    return TopicInfo.from_proto(response.topic)
+
+
+def resume(topic: str, timeout: float) -> Steps[TopicInfo]:
+    """End a pause."""
+    arguments.check_name(topic, "topic")
+    response = yield from call(RESUME_TOPIC, pb.ResumeTopicRequest(topic=topic), timeout)
+    return TopicInfo.from_proto(response.topic)
+
+
+def dead_page(
+    topic: str, wanted: DeadLetterFilter, page_size: int, token: str, timeout: float
+) -> Steps[tuple[list[DeadLetterInfo], str]]:
+    """Look at `page_size` dead letters: those that are wanted, and the token of the next page."""
+    request = pb.ListDeadLettersRequest(
+        topic=topic, filter=wanted.to_proto(), page_size=page_size, page_token=token
+    )
+    response = yield from call(LIST_DEAD, request, timeout)
+    return [DeadLetterInfo.from_proto(letter) for letter in response.dead_letters], response.next_page_token
+
+
+def dead_letter(topic: str, dead_id: str, timeout: float) -> Steps[DeadLetter | None]:
+    """Read a dead letter, or None."""
+    arguments.check_name(topic, "topic")
+    try:
+        request = pb.GetDeadLetterRequest(topic=topic, dead_id=dead_id)
+        response = yield from call(GET_DEAD, request, timeout)
+    except errors.NotFound:
+        return None
+    return DeadLetter.from_proto(response.dead_letter)
+
+
+def redrive(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[list[RedriveResult]]:
+    """Bring dead letters back to life; one result each. `timeout` is for each call of 500."""
+    arguments.check_name(topic, "topic")
+    results: list[RedriveResult] = []
+    for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
+        part = dead_ids[start : start + MAX_DEAD_PAGE]
+        request = pb.RedriveDeadLettersRequest(topic=topic, dead_ids=part)
+        response = yield from call(REDRIVE, request, timeout)
+        results += [RESULTS.get(result, RedriveResult.UNKNOWN) for result in response.results]
+    return results
+
+
+def purge(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[int]:
+    """Remove dead letters for good; how many were there. `timeout` is for each call of 500."""
+    arguments.check_name(topic, "topic")
+    purged = 0
+    for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
+        part = dead_ids[start : start + MAX_DEAD_PAGE]
+        response = yield from call(PURGE, pb.PurgeDeadLettersRequest(topic=topic, dead_ids=part), timeout)
+        purged += response.purged
+    return purged
+
+
+def check_dead_list(topic: str, wanted: DeadLetterFilter, page_size: int) -> None:
+    """Refuse what is plainly wrong before the first page is asked for."""
+    arguments.check_name(topic, "topic")
+    arguments.check_count(page_size, "page_size", 1, MAX_DEAD_PAGE)
+    wanted.to_proto()

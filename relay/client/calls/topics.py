@@ -1,0 +1,170 @@
+"""Looking after topics: how they stand, pausing them, and bringing back the dead."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime
+
+from relay.client import arguments
+from relay.client.arguments import Seconds
+from relay.client.calls import topic_calls
+from relay.client.calls.channel import SyncWire, Wire
+from relay.client.calls.timer_calls import run, run_blocking
+from relay.client.calls.topic_values import (
+    ALL_DEAD,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterInfo,
+    GroupInfo,
+    RedriveResult,
+    TopicInfo,
+)
+
+__all__ = [
+    "ALL_DEAD",
+    "DeadLetter",
+    "DeadLetterFilter",
+    "DeadLetterInfo",
+    "GroupInfo",
+    "RedriveResult",
+    "SyncTopics",
+    "TopicInfo",
+    "Topics",
+]
+
+
+class Topics:
+    """What operators do, on asyncio. `timeout` (seconds) bounds each call with its retries.
+
+    Everything raises `CallError`: `InvalidArgument` names the field.
+
+    >>> async for letter in topics.dead_letters("invoices", DeadLetterFilter(reason="attempts")):
+    ...     await topics.redrive("invoices", [letter.dead_id])
+    """
+
+    def __init__(self, wire: Callable[[], Wire], timeout: float) -> None:
+        self._wire = wire
+        self._timeout = arguments.to_timeout(timeout)
+
+    async def list(self, *, page_size: int = 100) -> AsyncIterator[TopicInfo]:
+        """Go through all topics in the order of their names; pages (1 to 1,000) are fetched as needed."""
+        arguments.check_count(page_size, "page_size", 1, topic_calls.MAX_TOPICS_PAGE)
+        token = ""
+        while True:
+            found, token = await run(self._wire(), topic_calls.page(page_size, token, self._timeout))
+            for each in found:
+                yield each
+            if not token:
+                return
+
+    async def get(self, topic: str) -> TopicInfo:
+        """How a topic stands, also one that nobody has heard of."""
+        return await run(self._wire(), topic_calls.stats(topic, self._timeout))
+
+    async def pause(
+        self, topic: str, *, until: datetime | None = None, duration: Seconds | None = None
+    ) -> TopicInfo:
+        """Let nothing more of it be claimed, by any relay; what is in flight goes on.
+
+        Give `until` (an aware datetime) or `duration` (by the clock of Redis), or neither: then until
+        somebody resumes it.
+        """
+        return await run(self._wire(), topic_calls.pause(topic, until, duration, self._timeout))
+
+    async def resume(self, topic: str) -> TopicInfo:
+        """End a pause."""
+        return await run(self._wire(), topic_calls.resume(topic, self._timeout))
+
+    async def dead_letters(
+        self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
+    ) -> AsyncIterator[DeadLetterInfo]:
+        """Go through the dead letters that are wanted, the oldest death first, without payloads.
+
+        Pages of `page_size` (1 to 500) are looked at as they are needed.
+        """
+        topic_calls.check_dead_list(topic, wanted, page_size)
+        token = ""
+        while True:
+            found, token = await self.dead_page(topic, wanted, page_size=page_size, token=token)
+            for letter in found:
+                yield letter
+            if not token:
+                return
+
+    async def dead_page(
+        self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100, token: str = ""
+    ) -> tuple[Sequence[DeadLetterInfo], str]:
+        """Look at `page_size` dead letters: those that are wanted, and the next page's token (empty at the
+        end)."""
+        topic_calls.check_dead_list(topic, wanted, page_size)
+        return await run(self._wire(), topic_calls.dead_page(topic, wanted, page_size, token, self._timeout))
+
+    async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
+        """Read one with its payload; None if there is none."""
+        return await run(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
+
+    async def redrive(self, topic: str, dead_ids: Sequence[str]) -> Sequence[RedriveResult]:
+        """Bring some back to life, due now with attempts from 1; one result each, in the same order."""
+        return await run(self._wire(), topic_calls.redrive(topic, dead_ids, self._timeout))
+
+    async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
+        """Remove some for good; tells how many were there."""
+        return await run(self._wire(), topic_calls.purge(topic, dead_ids, self._timeout))
+
+
+class SyncTopics:
+    """The same in the calling thread; see `Topics`."""
+
+    def __init__(self, wire: Callable[[], SyncWire], timeout: float) -> None:
+        self._wire = wire
+        self._timeout = arguments.to_timeout(timeout)
+
+    def list(self, *, page_size: int = 100) -> Iterator[TopicInfo]:
+        """See `Topics.list`."""
+        arguments.check_count(page_size, "page_size", 1, topic_calls.MAX_TOPICS_PAGE)
+        token = ""
+        while True:
+            found, token = run_blocking(self._wire(), topic_calls.page(page_size, token, self._timeout))
+            yield from found
+            if not token:
+                return
+
+    def get(self, topic: str) -> TopicInfo:
+        """See `Topics.get`."""
+        return run_blocking(self._wire(), topic_calls.stats(topic, self._timeout))
+
+    def pause(
+        self, topic: str, *, until: datetime | None = None, duration: Seconds | None = None
+    ) -> TopicInfo:
+        """See `Topics.pause`."""
+        return run_blocking(self._wire(), topic_calls.pause(topic, until, duration, self._timeout))
+
+    def resume(self, topic: str) -> TopicInfo:
+        """See `Topics.resume`."""
+        return run_blocking(self._wire(), topic_calls.resume(topic, self._timeout))
+
+    def dead_letters(
+        self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
+    ) -> Iterator[DeadLetterInfo]:
+        """See `Topics.dead_letters`."""
+        topic_calls.check_dead_list(topic, wanted, page_size)
+        token = ""
+        while True:
+            found, token = run_blocking(
+                self._wire(), topic_calls.dead_page(topic, wanted, page_size, token, self._timeout)
+            )
+            yield from found
+            if not token:
+                return
+
+    def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
+        """See `Topics.dead_letter`."""
+        return run_blocking(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
+
+    def redrive(self, topic: str, dead_ids: Sequence[str]) -> Sequence[RedriveResult]:
+        """See `Topics.redrive`."""
+        return run_blocking(self._wire(), topic_calls.redrive(topic, dead_ids, self._timeout))
+
+    def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
+        """See `Topics.purge`."""
+        return run_blocking(self._wire(), topic_calls.purge(topic, dead_ids, self._timeout))

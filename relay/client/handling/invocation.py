@@ -1,0 +1,113 @@
+"""From a lease to its outcome: call the handler, and read its end by its policy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeAlias
+
+from relay.client import trace_context
+from relay.client.errors import AlreadySettled, DeliveryLost
+from relay.client.handling import outcomes
+from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
+from relay.client.handling.handlers import Handler, Registration
+from relay.client.handling.lease import Lease
+from relay.v1 import delivery_service_pb2 as pb
+
+_log = logging.getLogger("relay.client")
+
+
+CallPlain: TypeAlias = Callable[[Handler, Delivery], Awaitable[Any]]
+"""Calls a handler that is no coroutine function."""
+
+
+class Handling:
+    """Runs one registration's handler and turns each end into an outcome.
+
+    `call_plain` is there for handlers that are not async; without it they run in threads.
+    """
+
+    def __init__(self, registration: Registration, call_plain: CallPlain | None = None) -> None:
+        self._policy = registration.ack_policy
+        self._pool: ThreadPoolExecutor | None = None
+        self._handler: Callable[[Delivery], Awaitable[Any]]
+        if registration.is_async:
+            self._handler = registration.handler
+        else:
+            if call_plain is None:
+                self._pool = ThreadPoolExecutor(
+                    registration.concurrency, thread_name_prefix=f"relay-{registration.topic}"
+                )
+            self._handler = partial(call_plain or self._call_in_thread, registration.handler)
+        trace_context.prepare()
+
+    async def handle(self, lease: Lease) -> None:
+        """Call the handler and settle; never raises, unless the client cancels it."""
+        try:
+            context = trace_context.current(lease.message.headers)
+            if context is None:
+                await self._handler(Delivery(lease))
+            else:
+                with context:
+                    await self._handler(Delivery(lease))
+        except (Nack, Reject, Reschedule) as raised:
+            if lease.settled:
+                _log.warning("handler raised %s after settling: %s", type(raised).__name__, lease)
+            else:
+                _settle(lease, raised.settlement)
+        except DeliveryLost:
+            _log.info("handler ended without its delivery: %s", lease)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._failed(lease, error)  # the handler awaited something that was cancelled
+        except Exception as error:  # noqa: BLE001 (a handler may raise anything)
+            self._failed(lease, error)
+        else:
+            if not lease.settled and self._policy is not AckPolicy.MANUAL:
+                _settle(lease, outcomes.ACK)
+
+    def close(self) -> None:
+        """Let the threads end; one that still runs is not waited for."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _failed(self, lease: Lease, error: BaseException) -> None:
+        _log.error("handler failed: %s", lease, exc_info=error)
+        if lease.settled or self._policy is AckPolicy.MANUAL:
+            return
+        reason = type(error).__name__  # alone: an exception's words may quote the payload
+        if self._policy is AckPolicy.NACK_ON_ERROR:
+            _settle(lease, outcomes.nack(None, reason, retryable=True))
+        else:
+            _settle(lease, outcomes.reject(reason))
+
+    async def _call_in_thread(self, handler: Handler, delivery: Delivery) -> None:
+        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(
+            self._pool, context.run, called, handler, delivery
+        )
+        if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
+            await result
+
+
+def called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
+    """The handler's answer. No future can carry a StopIteration: it would never be done."""
+    try:
+        return handler(delivery)
+    except StopIteration as stop:
+        raise RuntimeError("the handler raised StopIteration") from stop
+
+
+def _settle(lease: Lease, settlement: pb.Settlement) -> None:
+    """Queue the outcome of a handler that has ended, if there is still anyone to tell."""
+    try:
+        lease.settle(settlement)
+    except (AlreadySettled, DeliveryLost):
+        _log.debug("outcome is void: %s", lease)

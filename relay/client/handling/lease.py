@@ -1,0 +1,73 @@
+"""The right to deliver one timer, as the client's own parts see it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from relay.client.errors import AlreadySettled, DeliveryLost
+from relay.client.handling import outcomes
+from relay.client.handling.delivery_columns import Row
+from relay.v1 import delivery_service_pb2 as pb
+
+
+class Sent(Protocol):
+    """A settlement on its way."""
+
+    async def wait(self) -> bool:
+        """Wait until it has left; return False if the stream broke before."""
+        ...
+
+
+class Stream(Protocol):
+    """What a lease needs of the stream, or of the call, that it came by."""
+
+    def settle(self, token: bytes, settlement: pb.Settlement) -> Sent | None:
+        """Queue a settlement and return what carries it; None if the stream is gone."""
+        ...
+
+    def finished(self, lease: Lease) -> None:
+        """Note that the handler has ended."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether outcomes are void by now."""
+        ...
+
+
+class Lease:
+    """One delivery on its way through the client: its message, its token, its end."""
+
+    __slots__ = ("_lost", "message", "settled", "stream", "token")
+
+    def __init__(self, message: pb.Delivery | Row, stream: Stream) -> None:
+        self.message = message
+        self.token = message.token
+        self.stream = stream
+        self.settled = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether an outcome would be void: the timer moved on, or the stream broke."""
+        return self._lost or (not self.settled and self.stream.closed)
+
+    def lose(self) -> None:
+        """Note that the relay said so."""
+        self._lost = True
+
+    def settle(self, settlement: pb.Settlement) -> Sent:
+        """Queue a settlement, one of `outcomes`. Raises `AlreadySettled` or `DeliveryLost`."""
+        if self.settled:
+            raise AlreadySettled(f"{self} has its outcome already")
+        if self._lost:
+            raise DeliveryLost(f"{self} was lost: its timer was rescheduled, cancelled or taken")
+        sent = self.stream.settle(self.token, settlement)
+        if sent is None:
+            raise DeliveryLost(f"{self} was lost: its stream ended")
+        self.settled = settlement is not outcomes.EXTEND
+        return sent
+
+    def __str__(self) -> str:
+        message = self.message
+        return f"topic={message.topic} timer_id={message.timer_id} attempt={message.attempt}"

@@ -1,0 +1,189 @@
+"""What the application says on a stream, or in answer to a batch, gathered into few messages and written by
+one task.
+
+gRPC allows one write at a time. While one is under way, receipts and outcomes gather in the
+next frame; so batches grow by themselves as the load does, and an idle stream adds no delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc.aio
+
+from relay.client.handling import outcomes
+from relay.client.handling.lease import Lease
+from relay.v1 import delivery_service_pb2 as pb
+
+MAX_FRAME = 500
+"""How many receipts, and how many outcomes, one message may hold."""
+
+
+class Far(Protocol):
+    """What frames are written to."""
+
+    async def write(self, message: Any) -> Any:
+        """Write one; returns when it has left."""
+        ...
+
+    async def done_writing(self) -> Any:
+        """End this side."""
+        ...
+
+
+class Frame:
+    """One message in the making, and who waits for its being written.
+
+    `said` is the part of it that takes receipts and outcomes, as `received` and `settlements`; without one
+    it takes none. `acknowledged` is the list of what is acknowledged, where the relay reads one.
+    """
+
+    __slots__ = (
+        "_acknowledged",
+        "_outcomes",
+        "_received",
+        "_settlements",
+        "_waiters",
+        "full",
+        "message",
+        "starts",
+    )
+
+    def __init__(self, message: Any, said: Any = None, acknowledged: Any = None) -> None:
+        self.message = message
+        self.full = said is None
+        self.starts: list[Lease] = []
+        self._waiters: list[asyncio.Future[bool]] = []
+        # Reading an attribute of a protobuf message costs more than all else that is done here.
+        self._received = None if said is None else said.received
+        self._settlements = None if said is None else said.settlements
+        self._acknowledged = acknowledged
+        self._outcomes = 0
+
+    def add_receipt(self, lease: Lease) -> None:
+        """Say that a handler starts; it does start once the frame is written."""
+        if self._received is None:
+            raise AssertionError("a frame of its own takes no receipts")
+        self._received.append(lease.token)
+        self.starts.append(lease)
+        self.full = len(self.starts) >= MAX_FRAME or self.full
+
+    def add_settlement(self, token: bytes, settlement: pb.Settlement) -> None:
+        """Say what became of a delivery."""
+        if self._settlements is None:
+            raise AssertionError("a frame of its own takes no outcomes")
+        if settlement is not outcomes.ACK:
+            self._settlements.add(token=token).MergeFrom(settlement)
+        elif self._acknowledged is not None:  # by far the most
+            self._acknowledged.append(token)
+        else:
+            self._settlements.add(token=token, outcome=pb.OUTCOME_ACK)
+        self._outcomes += 1
+        self.full = self._outcomes >= MAX_FRAME or self.full
+
+    async def wait(self) -> bool:
+        """Wait until the frame is written; return False if the stream broke before."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return await waiter
+
+    def release(self, *, written: bool) -> None:
+        """Tell those who wait."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(written)
+
+
+def of_a_stream(*, acknowledged: bool) -> Frame:
+    """An empty frame of a stream; `acknowledged` says whether its relay reads the list of that name."""
+    request = pb.DeliverRequest()
+    said = request.settle
+    return Frame(request, said, said.acknowledged if acknowledged else None)
+
+
+class Outbox:
+    """The frames that wait to be written; `blank` makes an empty one.
+
+    `before_write` is called whenever a frame may leave, and adds to it what can go along: so what the
+    handlers of a whole batch leave behind is looked at once. `on_started` is called with the leases whose
+    receipts were just written, and `on_unstarted` with those whose receipts never will be, so that their
+    handlers must not run.
+    """
+
+    def __init__(
+        self,
+        on_started: Callable[[list[Lease]], None],
+        on_unstarted: Callable[[list[Lease]], None],
+        blank: Callable[[], Frame],
+        before_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_started = on_started
+        self._on_unstarted = on_unstarted
+        self._blank = blank
+        self._before_write = before_write
+        self._frames: deque[Frame] = deque()
+        self._wake = asyncio.Event()
+        self.closed = False
+        """Whether nothing more is taken in; what was taken in before may still be written."""
+
+    def put(self, request: pb.DeliverRequest) -> None:
+        """Add a message of its own: Open or Drain."""
+        self._append(Frame(request))
+
+    def gather(self) -> Frame:
+        """Return the frame that takes receipts and outcomes now."""
+        if self._frames and not self._frames[-1].full:
+            return self._frames[-1]
+        return self._append(self._blank())
+
+    def wake(self) -> None:
+        """There may be something for `before_write` to add."""
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Take nothing more in; after the last frame the application's side ends."""
+        self.closed = True
+        self._wake.set()
+
+    async def run(self, call: Far) -> None:
+        """Write frames until `finish`, or until the stream breaks; its reader learns why."""
+        try:
+            while frame := await self._next():
+                try:
+                    await call.write(frame.message)
+                except BaseException:
+                    self._frames.appendleft(frame)
+                    raise
+                frame.release(written=True)
+                self._on_started(frame.starts)
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        finally:
+            self.fail()
+
+    def fail(self) -> None:
+        """Give up what was not written: the stream is gone."""
+        self.closed = True
+        while self._frames:
+            frame = self._frames.popleft()
+            frame.release(written=False)
+            self._on_unstarted(frame.starts)
+
+    async def _next(self) -> Frame | None:
+        while True:
+            self._before_write()
+            if self._frames:
+                return self._frames.popleft()
+            if self.closed:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _append(self, frame: Frame) -> Frame:
+        self._frames.append(frame)
+        self._wake.set()
+        return frame

@@ -1,0 +1,75 @@
+"""Which token was whose, so that a problem that the relay reports can be told in words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from relay.client.handling.lease import Lease
+from relay.v1 import delivery_service_pb2 as pb
+
+_log = logging.getLogger("relay.client")
+_REMEMBERED = 10_000
+_VOID = frozenset(
+    {
+        pb.PROBLEM_REASON_STALE,
+        pb.PROBLEM_REASON_GONE,
+        pb.PROBLEM_REASON_UNKNOWN_TOKEN,
+    }
+)
+
+
+class TokenBook:
+    """Running deliveries by token, and the timer_ids of the last 10,000 to 20,000 ended ones.
+
+    The relay answers only what went wrong, so there is no moment from which on a token could
+    not come back; two generations bound the memory at no cost per entry.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._running: dict[bytes, Lease] = {}
+        self._ended: dict[bytes, str] = {}
+        self._ended_before: dict[bytes, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def add(self, lease: Lease) -> None:
+        """Note that a delivery begins."""
+        self._running[lease.token] = lease
+
+    def end(self, lease: Lease) -> None:
+        """Note that its handler has ended."""
+        token = lease.token
+        if self._running.pop(token, None) is None:
+            return
+        self._ended[token] = lease.message.timer_id
+        if len(self._ended) >= _REMEMBERED:
+            self._ended_before, self._ended = self._ended, {}
+
+    def report(self, problems: Iterable[pb.Problem]) -> None:
+        """Log each problem once, and mark deliveries that are still running as lost."""
+        for problem in problems:
+            timer_id = self._note(problem)
+            reason = pb.ProblemReason.Name(problem.reason).removeprefix("PROBLEM_REASON_")
+            level = logging.DEBUG if timer_id is None else logging.WARNING
+            _log.log(
+                level,
+                "relay refused a settlement: topic=%s timer_id=%s reason=%s: %s",
+                self._topic,
+                "?" if timer_id is None else timer_id,
+                reason,
+                problem.message,
+            )
+
+    def _note(self, problem: pb.Problem) -> str | None:
+        """Return the timer_id if the token is known and no problem was reported of it before."""
+        lease = self._running.get(problem.token)
+        if lease is not None:
+            known = lease.lost
+            if problem.reason in _VOID:
+                lease.lose()
+            return None if known else lease.message.timer_id
+        ended = self._ended.pop(problem.token, None)
+        return self._ended_before.pop(problem.token, None) if ended is None else ended

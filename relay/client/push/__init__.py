@@ -1,0 +1,1 @@
+"""Deliveries that a relay pushes: the application listens."""

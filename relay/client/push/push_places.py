@@ -1,0 +1,141 @@
+"""What pushed deliveries wait for, and what they need of the call that they came by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from relay.client.errors import UsageError
+from relay.client.handling import outcomes
+from relay.client.handling.delivery import AckPolicy
+from relay.client.handling.handlers import Registration
+from relay.client.handling.invocation import Handling
+from relay.client.handling.lease import Lease, Sent
+from relay.client.handling.workers import Workers
+from relay.v1 import delivery_service_pb2 as delivery_pb
+
+_log = logging.getLogger("relay.client")
+
+
+class Place:
+    """One topic's handler, and what waits for it: as many run at a time as it may have."""
+
+    def __init__(self, registration: Registration) -> None:
+        self.topic = registration.topic
+        self.is_async = registration.is_async
+        self.is_manual = registration.ack_policy is AckPolicy.MANUAL
+        self.handling = Handling(registration)
+        self.workers = Workers(self.handling.handle, registration.concurrency, self._begin_waiting)
+        self._waiting: deque[tuple[Call, Lease]] = deque()
+        self._closed = False
+
+    def admit(self, call: Call, leases: Sequence[Lease]) -> None:
+        """Begin each as soon as there is room, in their order."""
+        if self._closed:
+            call.refuse(leases)
+            return
+        self._waiting.extend((call, lease) for lease in leases)
+        self._begin_waiting()
+
+    def dismiss(self, call: Call) -> None:
+        """Begin no more of a call."""
+        if any(entry[0] is call for entry in self._waiting):
+            self._waiting = deque(entry for entry in self._waiting if entry[0] is not call)
+
+    def give_back(self) -> None:
+        """A place that was kept for a delivery won't be used."""
+        self.workers.give_back(1)
+        self._begin_waiting()
+
+    def close(self) -> None:
+        """Refuse what waits, and all that comes."""
+        self._closed = True
+        while self._waiting:
+            call, lease = self._waiting.popleft()
+            call.refuse([lease])
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self.workers.reserve(1):
+            call, lease = self._waiting.popleft()
+            if not call.begin(lease):  # here, not by `give_back`: any number may have been cut off at once
+                self.workers.give_back(1)
+
+
+class Call:
+    """What the leases of one call have in common; see `lease.Stream`.
+
+    `over` is done once the call has ended and none of its handlers runs.
+    """
+
+    def __init__(self, place: Place, messages: Iterable[delivery_pb.Delivery]) -> None:
+        self.open = {message.token: Lease(message, self) for message in messages}
+        """Those without an outcome yet."""
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._place = place
+        self._begun: set[Lease] = set()
+        """Those that have a place: their handlers run, or are about to."""
+        self._ended = False
+
+    @property
+    def pending(self) -> int:
+        """How many handlers it waits for."""
+        return len(self._begun | set(self.open.values()))
+
+    @property
+    def closed(self) -> bool:
+        """Whether outcomes are void by now."""
+        raise NotImplementedError
+
+    def begin(self, lease: Lease) -> bool:
+        """There is a place for it: send the receipt, and only then start its handler. False if the call was
+        cut off, and the place is of no use."""
+        raise NotImplementedError
+
+    def refuse(self, leases: Sequence[Lease]) -> None:
+        """The application stops: their handlers will not start."""
+        raise NotImplementedError
+
+    def cut_off(self, lease: Lease) -> None:
+        """Its handler has no time left for an outcome: it comes again, and an attempt counts."""
+        raise NotImplementedError
+
+    def settle(self, token: bytes, settlement: delivery_pb.Settlement) -> Sent | None:
+        """Answer; None if nobody waits for it any more."""
+        if settlement is outcomes.EXTEND:
+            raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout, all of it")
+        if self.closed:
+            return None
+        del self.open[token]
+        return self._say(token, settlement)
+
+    def finished(self, lease: Lease) -> None:
+        """A handler has ended. If it gave no outcome it was cut off, or died of a BaseException; under
+        MANUAL somebody else may settle the delivery yet."""
+        self._begun.discard(lease)
+        if lease.token in self.open and not self._place.is_manual:
+            self.cut_off(lease)
+        self._look()
+
+    def _say(self, token: bytes, settlement: delivery_pb.Settlement) -> Sent:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """The call has ended. If that was by its deadline, or the connection broke, outcomes are void. A
+        thread can't be cancelled: it keeps its place, so that no receipt is sent for a handler that would
+        only queue for it."""
+        self._ended = True
+        if self.open:
+            first = next(iter(self.open.values()))
+            _log.warning("call ended before %d of its handlers; the first: %s", len(self.open), first)
+            late = self._begun & set(self.open.values())
+            self.open.clear()
+            self._place.dismiss(self)
+            if self._place.is_async:
+                self._place.workers.cut(late)
+        self._look()
+
+    def _look(self) -> None:
+        if self._ended and not self._begun and not self.over.done():
+            self.over.set_result(None)

@@ -1,0 +1,1 @@
+"""Deliveries over streams that the application opens."""

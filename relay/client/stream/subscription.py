@@ -1,0 +1,122 @@
+"""Keeps one topic's stream open for as long as the client lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc
+
+from relay.client.calls.backoff import Backoff
+from relay.client.calls.channel import GrpcWire
+from relay.client.connection_log import Lines
+from relay.client.errors import CallError
+from relay.client.handling.handlers import Registration
+from relay.client.handling.invocation import Handling
+from relay.client.handling.workers import Workers
+from relay.client.stream.session import Session
+
+_log = logging.getLogger("relay.client")
+_FATAL = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    }
+)
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_END_PATIENCE = 5.0
+"""Seconds to wait, once all is settled, for the relay to end the stream."""
+
+
+class Subscription:
+    """Opens a stream, reads it to its end, opens the next one."""
+
+    def __init__(self, registration: Registration, wire: GrpcWire, lines: Lines) -> None:
+        self._registration = registration
+        self._wire = wire
+        self._lines = lines
+        self._handling = Handling(registration)
+        self._workers = Workers(self._handling.handle, registration.concurrency, self._on_free)
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._session: Session | None = None
+        self._stopping = asyncio.Event()
+        self.opened = asyncio.Event()
+        """Set while the stream is open."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._registration.topic
+
+    async def run(self) -> None:
+        """Reconnect until `stop`; raises `CallError` if the relay refuses to open the stream."""
+        while not self._stopping.is_set():
+            session = Session(self._registration, self._wire.deliver(), self._workers, self._on_opened)
+            self._session = session
+            failure: CallError | None = None
+            try:
+                await session.run()
+            except CallError as error:
+                failure = error
+            finally:
+                self._session = None
+                self.opened.clear()
+            if failure is not None and not session.opened and failure.code in _FATAL:
+                raise failure
+            if not self._stopping.is_set():
+                pause = self._backoff.next()
+                self._lines.lost(failure, _then(pause), self.topic)
+                await self._pause(pause)
+
+    async def stop(self, timeout: float) -> None:
+        """Drain: let running handlers end within `timeout` seconds, settle, end the stream.
+
+        To be called while `run` runs in another task, which then returns.
+        """
+        self._stopping.set()
+        if self._session is not None:
+            self._session.drain(tell=True)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._workers.idle()
+        except TimeoutError:
+            cut_off = await self._workers.cancel(_END_PATIENCE)
+            _log.warning(
+                "%d handlers did not end within %g s and were cancelled: topic=%s",
+                cut_off,
+                timeout,
+                self.topic,
+            )
+        finally:
+            self._handling.close()
+
+    async def wait_end(self, running: asyncio.Task[None]) -> None:
+        """Give the relay a moment to end the stream by itself, then cut it."""
+        done, _ = await asyncio.wait([running], timeout=_END_PATIENCE)
+        if not done and self._session is not None:
+            _log.warning("relay did not end the stream in time: topic=%s", self.topic)
+            self._session.cut()
+            await asyncio.wait([running])
+
+    def _on_free(self) -> None:
+        if self._session is not None:
+            self._session.wake()
+
+    def _on_opened(self) -> None:
+        self._backoff.reset()
+        self.opened.set()
+        self._lines.opened(self.topic)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def _then(pause: float) -> str:
+    return f"trying again in {pause:.2f} s, then at longer intervals of at most {_LONGEST_PAUSE:g} s"

@@ -1,0 +1,1 @@
+"""Where listeners and Redis are, and what their callers may cost."""

@@ -1,0 +1,1 @@
+"""The loops that take due timers off the timeline."""

@@ -1,0 +1,163 @@
+"""One topic's poll loop: sleep until something is due and somebody can take it, then claim."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from random import random
+
+import anyio
+
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.pacing import Jitter
+from relay.core.policy import TopicPolicy
+from relay.core.ports import LeaseSource
+from relay.core.timers import Claim
+from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.clock import Clock
+from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.redis_health import Link
+from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.instruments import Instruments
+
+CLAIM_BYTES = 2 << 20
+"""Payload bytes that one claim call returns at most, roughly."""
+
+GATHER = 0.002
+"""Seconds between two claims at least, while there is more due than there is room for; unless there is room
+for a whole batch, or a quarter of all places are free. What becomes free meanwhile is claimed together."""
+
+log = logging.getLogger(__name__)
+
+
+class Poller:
+    """Claims a topic's due timers for as long as the dispatcher has room for them."""
+
+    def __init__(
+        self,
+        topic: str,
+        policy: TopicPolicy,
+        store: LeaseSource,
+        dispatcher: Dispatcher,
+        link: Link,
+        clock: Clock,
+        instruments: Instruments,
+        nonce: Callable[[], bytes],
+        jitter: Jitter = random,
+    ) -> None:
+        self._topic = topic
+        self._policy = policy
+        self._store = store
+        self._dispatcher = dispatcher
+        self._link = link
+        self._clock = clock
+        self._instruments = instruments
+        self._nonce = nonce
+        self._timetable = Timetable(policy, clock, jitter)
+        self._gather_until = 0.0
+        """Until then a claim waits for more room."""
+        self._refused = False
+
+    def wake(self) -> None:
+        """Capacity has changed."""
+        self._timetable.wakeup.set()
+
+    def due_at(self, instant: int) -> None:
+        """Poll at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        self._timetable.due_at(instant)
+
+    async def run(self) -> None:
+        """Poll for ever."""
+        while True:
+            await self.step()
+
+    async def step(self) -> None:
+        """Wait until it is time and there is room; claim, and hand out what was claimed."""
+        while True:
+            now = self._clock.now()
+            free, places = self._dispatcher.room(self._topic)
+            enough = free >= min(places / 4, self._policy.claim_batch)
+            ready = self._timetable.next if enough else max(self._timetable.next, self._gather_until)
+            if free and ready <= now:
+                break
+            await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
+        # Not to be cut short: the reply names timers that nobody else would know to be leased.
+        with anyio.CancelScope(shield=True):
+            failure = await self._claim()
+        if isinstance(failure, StoreUnavailable):
+            self._link.failed(failure)
+            await self._link.pause()
+        elif failure is not None:
+            self._complain(failure)
+            await self._clock.sleep(REFUSED_WAIT)
+
+    async def _claim(self) -> Exception | None:
+        nonce = self._nonce()
+        sent, began = self._timetable.begin(), time.time_ns()
+        try:
+            with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
+                claim = await self._store.claim(
+                    self._topic,
+                    limit=places,
+                    lease=micros(self._policy.lease_ttl),
+                    nonce=nonce,
+                    max_bytes=CLAIM_BYTES,
+                    limits=self._policy.limits,
+                )
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+            self._timetable.again()
+            return failure
+        self._link.worked()
+        self._refused = False
+        self._gather_until = sent + GATHER if len(claim.timers) == places else 0.0
+        self._timetable.plan(
+            now=claim.now,
+            next_due=claim.next,
+            taken=bool(claim.timers or claim.deaths),
+            paused_until=claim.paused_until,
+            look_at=claim.look_at,
+            ours_from=claim.deadline,
+        )
+        self._report(claim)
+        if claim.timers:
+            self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, began=began, policy=self._policy)
+        return None
+
+    def _report(self, claim: Claim) -> None:
+        if claim.deaths:
+            report_deaths(self._topic, claim.deaths, self._instruments)
+        if claim.promoted:
+            self._instruments.promoted(self._topic, claim.promoted)
+        if claim.missing:
+            self._instruments.orphans(self._topic, claim.missing)
+            log.error(
+                "entries are pending that are not in the stream any more: somebody has trimmed it",
+                extra={"topic": self._topic, "count": claim.missing},
+            )
+        if claim.parked or claim.orphans:
+            report_lost(self._topic, claim.parked, claim.orphans, self._instruments)
+
+    def _complain(self, failure: Exception) -> None:
+        self._instruments.store_error(type(failure).__name__)
+        if not self._refused:
+            log.error(
+                "Redis refuses to claim",
+                extra={"topic": self._topic, "reason": str(failure)},
+                exc_info=None if isinstance(failure, StoreError) else failure,
+            )
+            self._refused = True
+
+
+def report_lost(topic: str, parked: int, orphans: Sequence[str], instruments: Instruments) -> None:
+    """Say of timers that their payload is missing: some put aside, others removed after the grace period."""
+    if parked:
+        log.warning("timers without payload are put aside", extra={"topic": topic, "count": parked})
+    if orphans:
+        instruments.orphans(topic, len(orphans))
+        log.error(
+            "timers removed whose payload has been missing",
+            extra={"topic": topic, "timer_ids": [ascii(name) for name in orphans]},
+        )

@@ -1,0 +1,100 @@
+"""One topic's promotions: sleep until something is due, then move it to the topic's list or stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import random
+
+from relay.core.dispatch import Promotion
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.pacing import Jitter
+from relay.core.policy import TopicPolicy
+from relay.core.ports import MAX_PER_CALL, Promotions
+from relay.engine.claiming.poller import report_lost
+from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.clock import Clock
+from relay.engine.redis_health import Link
+from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.instruments import Instruments
+
+log = logging.getLogger(__name__)
+
+
+class Promoter:
+    """Promotes for as long as the relay runs, whether or not an application is there.
+
+    It waits as a poller does; see `Timetable`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        policy: TopicPolicy,
+        promotions: Promotions,
+        link: Link,
+        clock: Clock,
+        instruments: Instruments,
+        nonce: Callable[[], bytes],
+        jitter: Jitter = random,
+    ) -> None:
+        self._topic = topic
+        self._promotions = promotions
+        self._link = link
+        self._clock = clock
+        self._instruments = instruments
+        self._nonce = nonce
+        self._timetable = Timetable(policy, clock, jitter)
+        self._refused = False
+
+    def due_at(self, instant: int) -> None:
+        """Promote at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        self._timetable.due_at(instant)
+
+    async def run(self) -> None:
+        """Promote for ever."""
+        while True:
+            await self.step()
+
+    async def step(self) -> None:
+        """Wait until it is time, and move what is due."""
+        while (wait := self._timetable.next - self._clock.now()) > 0:
+            await self._clock.wait(self._timetable.wakeup, wait)
+        self._timetable.begin()
+        try:
+            promotion = await self._promotions.promote(self._topic, limit=MAX_PER_CALL, nonce=self._nonce())
+        except StoreUnavailable as failure:
+            self._timetable.again()
+            self._link.failed(failure)
+            await self._link.pause()
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+            self._timetable.again()
+            self._complain(failure)
+            await self._clock.sleep(REFUSED_WAIT)
+        else:
+            self._link.worked()
+            self._refused = False
+            # More is due where a batch was full: at once then.
+            self._timetable.plan(
+                now=promotion.now,
+                next_due=promotion.next,
+                taken=bool(promotion.promoted or promotion.deaths),
+                paused_until=promotion.paused_until,
+            )
+            self._report(promotion)
+
+    def _report(self, promotion: Promotion) -> None:
+        self._instruments.promoted(self._topic, promotion.promoted)
+        self._instruments.lateness(self._topic, promotion.lateness)
+        report_deaths(self._topic, promotion.deaths, self._instruments)
+        report_lost(self._topic, promotion.parked, promotion.orphans, self._instruments)
+
+    def _complain(self, failure: Exception) -> None:
+        self._instruments.store_error(type(failure).__name__)
+        if not self._refused:
+            log.error(
+                "Redis refuses to promote",
+                extra={"topic": self._topic, "reason": str(failure)},
+                exc_info=None if isinstance(failure, StoreError) else failure,
+            )
+            self._refused = True

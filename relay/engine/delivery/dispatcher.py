@@ -1,0 +1,238 @@
+"""Which application gets which timer: sessions by topic, capacity, and one poller a topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from random import random
+
+from relay.core.outcomes import Reason, Settlement, Verb
+from relay.core.pacing import Jitter
+from relay.core.policy import TopicPolicy
+from relay.core.timers import Claim
+from relay.engine.clock import Clock
+from relay.engine.delivery.leases import Lease, Leases
+from relay.engine.delivery.session import Session
+from relay.engine.delivery.settler import Settler
+from relay.telemetry.metrics.instruments import Instruments
+from relay.telemetry.traces.tracing import Tracing
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Hands claimed timers to sessions, and takes back what a session leaves behind."""
+
+    def __init__(
+        self,
+        settler: Settler,
+        policy: Callable[[str], TopicPolicy],
+        clock: Clock,
+        instruments: Instruments,
+        tracing: Tracing,
+        jitter: Jitter = random,
+    ) -> None:
+        self._settler = settler
+        self._policy = policy
+        self._jitter = jitter
+        self._clock = clock
+        self._instruments = instruments
+        self._tracing = tracing
+        self._sessions: dict[str, list[Session]] = {}
+        self._turn = 0
+        self.claiming = 0
+        """How many claims are under way."""
+        self.capacity_changed: Callable[[str], None] = lambda _: None
+
+    def attach(self, session: Session) -> list[str]:
+        """Deliver to it from now on; answers the topics that had no session before."""
+        fresh = [topic for topic in session.topics if topic not in self._sessions]
+        for topic in session.topics:
+            self._sessions.setdefault(topic, []).append(session)
+        session.changed, session.sending = self._changed, self._sending
+        self._changed(session)
+        return fresh
+
+    def detach(self, session: Session, *, broken: bool) -> list[str]:
+        """Release what it holds, at once; answers the topics that have no session any more.
+
+        `broken`: the stream ended without a word, so what was in flight may be what ended it.
+        """
+        idle = []
+        for topic in session.topics:
+            sessions = self._sessions.get(topic, [])
+            if session in sessions:
+                sessions.remove(session)
+                if not sessions:
+                    del self._sessions[topic]
+                    idle.append(topic)
+        for lease in session.close():
+            self.release(lease, suspect=broken if lease.sent else lease.timer.suspect)
+        return idle
+
+    def drain(self, session: Session, *, say: bool) -> None:
+        """Send it nothing more, and release at once what has not been sent."""
+        for lease in session.drain(say=say):
+            self.release(lease, suspect=lease.timer.suspect)
+
+    def resize(self, session: Session, capacity: int) -> None:
+        """Let it hold so many deliveries; with none, release at once what has not been sent."""
+        for lease in session.resize(capacity):
+            self.release(lease, suspect=lease.timer.suspect)
+        self._changed(session)
+
+    def sessions(self) -> set[Session]:
+        """All of them."""
+        return {session for sessions in self._sessions.values() for session in sessions}
+
+    def leases(self) -> Iterable[tuple[Session, Lease]]:
+        """All deliveries in flight."""
+        for session in self.sessions():
+            for lease in list(session.leases.values()):
+                yield session, lease
+
+    def room(self, topic: str) -> tuple[int, int]:
+        """How many deliveries of the topic its sessions can take, and how many places they have in all."""
+        free = places = 0
+        for session in self._sessions.get(topic, ()):
+            free += max(session.free, 0)
+            places += session.places
+        return free, places
+
+    @contextmanager
+    def reserved(self, topic: str, limit: int) -> Iterator[int]:
+        """Keep places for a claim while it is under way; gives how many, at most `limit`.
+
+        A session may take several topics, whose pollers would else claim for the same places.
+        """
+        kept: list[tuple[Session, int]] = []
+        for session in self._sessions.get(topic, ()):
+            places = min(session.free, limit)
+            if places > 0:
+                session.reserved += places
+                limit -= places
+                kept.append((session, places))
+        self.claiming += 1
+        try:
+            yield sum(places for _, places in kept)
+        finally:
+            self.claiming -= 1
+            for session, places in kept:
+                session.reserved -= places
+                # It was this topic's turn. The pollers of the others may wait for these places.
+                session.turns.remove(topic)
+                session.turns.append(topic)
+                self._changed(session)
+
+    def deliver(
+        self, topic: str, claim: Claim, nonce: bytes, *, sent: float, began: int, policy: TopicPolicy
+    ) -> None:
+        """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock),
+        which is `began` (`time.time_ns`).
+
+        Leases are counted from then, so that the relay never believes in one for longer than the
+        server does.
+
+        Sessions may have gone or filled up while the claim was under way: what finds no place is
+        released without an attempt.
+        """
+        here = self._clock.now()
+        # The server read its clock somewhere between; the middle halves the error.
+        epoch = (sent + here) / 2 - claim.now / 1e6
+        leases = Leases.of(
+            topic,
+            claim.timers,
+            nonce,
+            deadline_time=claim.deadline,
+            deadline=sent + policy.lease_ttl,
+            silent_until=here + policy.lifetime,
+            epoch=epoch,
+        )
+        leases.traces = self._tracing.claimed(topic, claim, began)
+        unreadable = [place for place, readable in enumerate(claim.timers.readable) if not readable]
+        for place in unreadable:
+            self._bury(leases[place])
+        for part in leases.without(unreadable):
+            placed = self._place(topic, part)
+            for lease in part[placed:]:
+                self.release(lease, suspect=lease.timer.suspect)
+        self._instruments.claimed(topic, len(claim.timers))
+
+    def _sending(self, leases: Leases) -> None:
+        """These deliveries go out."""
+        topic, attempts, sent_at = leases.topic, leases.timers.attempts, leases.sent_at
+        self._instruments.delivered(topic, len(leases))
+        self._instruments.retried(topic, len(leases) - attempts.count(1))
+        self._instruments.lateness(
+            topic,
+            [
+                sent_at - due
+                for due, attempt, approximate in zip(
+                    leases.dues, attempts, leases.timers.approximate, strict=True
+                )
+                if attempt == 1 and not approximate
+            ],
+        )
+
+    def _place(self, topic: str, leases: Leases) -> int:
+        """Spread leases over the sessions with room, in even shares; answers how many found one."""
+        open_sessions: list[Session] = []
+        placed = 0
+        while placed < len(leases):
+            # A second round, if the first one came to a session with little room too late.
+            open_sessions = open_sessions or [s for s in self._sessions.get(topic, ()) if s.free > 0]
+            if not open_sessions:
+                break
+            self._turn += 1
+            share = -(-(len(leases) - placed) // len(open_sessions))
+            session = open_sessions.pop(self._turn % len(open_sessions))
+            count = min(share, session.free)  # which may have gone since: places are lost by time, too
+            if count > 0:
+                session.offer(leases[placed : placed + count])
+                placed += count
+        return placed
+
+    def release(self, lease: Lease, *, suspect: bool, began: bool = True) -> None:
+        """Give a lease back: its timer is due again at once, or after a wait if that was an attempt.
+
+        `began` is false where the application could not even be called.
+        """
+        self._settler.settle(
+            lease,
+            Settlement(
+                lease.timer.timer_id,
+                lease.nonce,
+                Verb.RELEASE,
+                retry_after=self.wait(lease) if lease.received else None,
+                received=lease.received,
+                suspect=suspect,
+                unsent=not (lease.sent and began),
+            ),
+        )
+
+    def wait(self, lease: Lease) -> int:
+        """Microseconds until a timer whose delivery has failed is delivered again."""
+        return self._policy(lease.topic).retry.delay(lease.timer.attempt, self._jitter())
+
+    def _bury(self, lease: Lease) -> None:
+        """A timer whose id is not UTF-8 can't be named to an application: it is dead."""
+        log.error(
+            "timer can't be delivered: its id is not UTF-8; schedule it under another id",
+            extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},
+        )
+        self._instruments.undeliverable(lease.topic, 1)
+        self._settler.settle(
+            lease,
+            Settlement(
+                lease.timer.timer_id,
+                lease.nonce,
+                Verb.REJECT,
+                reason=Reason.UNREADABLE,
+                error="the id is not UTF-8",
+            ),
+        )
+
+    def _changed(self, session: Session) -> None:
+        for topic in session.turns:
+            self.capacity_changed(topic)

@@ -1,0 +1,156 @@
+"""Keeps leases alive while their deliveries are, and gives up those that fell silent."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.outcomes import Extension, Verdict
+from relay.core.policy import TopicPolicy
+from relay.core.ports import MAX_PER_CALL, LeaseSource
+from relay.core.wakeup import Wakeup
+from relay.engine.clock import Clock
+from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.delivery.leases import Lease
+from relay.engine.delivery.session import Session
+from relay.engine.delivery.settler import PROBLEMS
+from relay.engine.redis_health import Link
+from relay.telemetry.metrics.instruments import Instruments
+
+log = logging.getLogger(__name__)
+
+LONGEST_TICK = 1.0
+
+
+class LeaseKeeper:
+    """Renews each lease when a third of it is over, as long as its delivery is not silent.
+
+    A delivery is silent when neither settlement nor EXTEND came within `delivery_timeout`. Its
+    lease then runs out in Redis, and with it its place in the session.
+    """
+
+    def __init__(
+        self,
+        store: LeaseSource,
+        dispatcher: Dispatcher,
+        policy: Callable[[str], TopicPolicy],
+        link: Link,
+        clock: Clock,
+        instruments: Instruments,
+    ) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._policy = policy
+        self._link = link
+        self._clock = clock
+        self._instruments = instruments
+        self._urgent: set[bytes] = set()
+        """Tokens."""
+        self._wakeup = Wakeup()
+        self.last_tick = clock.now()
+        self.calling = False
+        """Whether a call to the store is under way, which may take as long as its timeout."""
+
+    def wake(self) -> None:
+        """The topics served have changed: their leases may be shorter than the current tick."""
+        self._wakeup.set()
+
+    def extend(self, lease: Lease) -> None:
+        """The application is still at work: renew now, and let `delivery_timeout` begin anew."""
+        lease.received = True
+        lease.silent_until = self._clock.now() + self._policy(lease.topic).lifetime
+        self._urgent.add(lease.token)
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Renew for ever."""
+        while True:
+            await self._clock.wait(self._wakeup, self._tick())
+            await self.step()
+
+    def _tick(self) -> float:
+        """A sixth of the shortest lease, so that each is renewed in time twice over."""
+        ttls = [self._policy(topic).lease_ttl for s in self._dispatcher.sessions() for topic in s.topics]
+        return min([LONGEST_TICK, *(ttl / 6 for ttl in ttls)])
+
+    async def step(self) -> None:
+        """Look at every lease once."""
+        self.last_tick = self._clock.now()
+        due: dict[str, dict[str | bytes, tuple[Session, Lease]]] = {}
+        over: dict[Session, list[Lease]] = {}
+        wanted: set[bytes] = set()
+        for session, lease in self._dispatcher.leases():
+            if lease.lost or self.last_tick >= lease.silent_until:
+                if self.last_tick >= lease.deadline:
+                    over.setdefault(session, []).append(lease)
+            elif lease.token in self._urgent or self._aged(lease):
+                wanted.add(lease.token)
+                # One operation per timer and call; a second lease on it waits for the next step. A stream may
+                # hold an id more than once, and each entry has a proof of its own.
+                due.setdefault(lease.topic, {}).setdefault(lease.proof or lease.timer_id, (session, lease))
+        self._urgent &= wanted
+        for session, leases in over.items():
+            self._give_up(session, leases)
+        for session in self._dispatcher.sessions():
+            session.tidy()
+        try:
+            for topic, renewals in due.items():
+                await self._renew(topic, list(renewals.values()))
+        except StoreUnavailable as failure:
+            self._link.failed(failure)  # the next step tries again
+
+    def _give_up(self, session: Session, leases: list[Lease]) -> None:
+        silent: Counter[str] = Counter()
+        for lease in leases:
+            if lease.trace is not None:
+                lease.trace.end("lost" if lease.lost else "silent")
+            if not lease.lost:
+                silent[lease.topic] += 1
+        session.give_up([lease.token for lease in leases])
+        for topic, count in silent.items():
+            self._instruments.silent(topic, count)
+            log.warning(
+                "deliveries given up: no outcome within delivery_timeout",
+                extra={"topic": topic, "count": count},
+            )
+
+    def _aged(self, lease: Lease) -> bool:
+        policy = self._policy(lease.topic)
+        return policy.renew and lease.deadline - self.last_tick < policy.lease_ttl * 2 / 3
+
+    async def _renew(self, topic: str, leases: list[tuple[Session, Lease]]) -> None:
+        ttl = self._policy(topic).lease_ttl
+        for start in range(0, len(leases), MAX_PER_CALL):
+            part = leases[start : start + MAX_PER_CALL]
+            extensions = [Extension(lease.timer_id, lease.nonce, lease.received) for _, lease in part]
+            asked = {lease.token for _, lease in part} & self._urgent
+            self._urgent -= asked
+            sent = self._clock.now()
+            self.calling = True
+            try:
+                verdicts = await self._store.extend(topic, extensions, lease=micros(ttl))
+            except StoreUnavailable:
+                self._urgent |= asked
+                raise
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self._complain(topic, failure)
+                return
+            finally:
+                self.calling = False
+            self._link.worked()
+            for (session, lease), verdict in zip(part, verdicts, strict=True):
+                if verdict is not Verdict.OK:
+                    session.lose(lease.token, PROBLEMS[verdict])
+                elif (now := session.leases.get(lease.token)) is not None:  # else it ended during the call
+                    now.deadline = max(now.deadline, sent + ttl)
+
+    def _complain(self, topic: str, failure: Exception) -> None:
+        self._instruments.store_error(type(failure).__name__)
+        log.error(
+            "Redis refuses to renew",
+            extra={"topic": topic, "reason": str(failure)},
+            exc_info=None if isinstance(failure, StoreError) else failure,
+        )

@@ -1,0 +1,230 @@
+"""Leases as objects: the deliveries of one claim, by columns, and one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
+
+from relay.core.timers import ClaimedTimer, ClaimedTimers, at, content_size
+
+if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry with them
+    from relay.telemetry.traces.spans import DeliveryTrace
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Leases(Sequence["Lease"]):
+    """The exclusive right to deliver some timers of a topic, all from one claim; each is a `Lease`.
+
+    Most of what happens to them happens to all of them at once: they are claimed together, go to one session,
+    and out in one message. So what is known of each is a list with a place for each, and `sent` and `sent_at`
+    are one for all.
+
+    `deadlines` and `silent_until` are instants of the engine's clock (seconds): the end of a lease as far as
+    the relay knows, and when a delivery without a sign of life is given up. `deadline_time` is the first
+    deadline as the server told it (microseconds). `dues` are the timers' due times by the engine's clock, as
+    well as the claim's round trip tells. `lost` says that the store called the token stale or the timer gone
+    while the delivery was under way. `traces` are the spans of those that have one, by their places.
+    `sent_at` is the instant of the engine's clock at which they went out, 0.0 until then. `sizes` say about
+    how many bytes the content of each has; the payloads themselves go once they are written to a stream, or
+    with their lease.
+    """
+
+    topic: str
+    timers: ClaimedTimers
+    nonces: list[bytes]
+    tokens: list[bytes]
+    deadline_time: int
+    deadlines: list[float]
+    silent_until: list[float]
+    dues: list[float]
+    sizes: list[int]
+    received: list[bool]
+    lost: list[bool]
+    traces: dict[int, DeliveryTrace]
+    sent: bool = False
+    sent_at: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        timers: ClaimedTimers,
+        nonce: bytes,
+        *,
+        deadline_time: int,
+        deadline: float,
+        silent_until: float,
+        epoch: float,
+    ) -> Leases:
+        """What a claim under `nonce` brought. `epoch` is the engine's clock at 1970."""
+        count = len(timers)
+        return cls(
+            topic,
+            timers,
+            [proof or nonce for proof in timers.proofs],
+            [nonce + place.to_bytes(2, "big") for place in range(count)],
+            deadline_time,
+            [deadline] * count,
+            [silent_until] * count,
+            [epoch + due / 1e6 for due in timers.dues],
+            list(map(content_size, timers.payloads, timers.headers)),
+            [False] * count,
+            [False] * count,
+            {},
+        )
+
+    def __iter__(self) -> Iterator[Lease]:
+        # In C: as `Lease(self, place)` each would take twice as long.
+        return map(partial(tuple.__new__, Lease), zip(repeat(self), range(len(self.tokens))))
+
+    @overload
+    def __getitem__(self, place: int) -> Lease: ...
+    @overload
+    def __getitem__(self, place: slice) -> Leases: ...
+
+    def __getitem__(self, place: int | slice) -> Lease | Leases:
+        """One of them; or some, as leases of their own. A slice of all answers this very object."""
+        if isinstance(place, slice):
+            whole = place.indices(len(self)) == (0, len(self), 1)
+            return self if whole else self._picked(itemgetter(place))
+        return Lease(self, range(len(self))[place])
+
+    def only(self, places: Sequence[int]) -> Leases:
+        """Those at these places, as leases of their own."""
+        return self._picked(at(places))
+
+    def _picked(self, pick: Callable[[Sequence[Any]], list[Any]]) -> Leases:
+        traces: dict[int, DeliveryTrace] = {}
+        if self.traces:
+            picked = enumerate(pick(range(len(self))))
+            traces = {place: self.traces[before] for place, before in picked if before in self.traces}
+        return Leases(
+            self.topic,
+            self.timers.picked(pick),
+            pick(self.nonces),
+            pick(self.tokens),
+            self.deadline_time,
+            pick(self.deadlines),
+            pick(self.silent_until),
+            pick(self.dues),
+            pick(self.sizes),
+            pick(self.received),
+            pick(self.lost),
+            traces,
+            self.sent,
+            self.sent_at,
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def without(self, places: Sequence[int]) -> list[Leases]:
+        """Those between these places, which come in order, as leases of their own."""
+        ends = [-1, *places, len(self)]
+        return [self[before + 1 : after] for before, after in pairwise(ends) if after > before + 1]
+
+    def send(self, now: float) -> None:
+        """They go out: their spans begin, and their timers' headers name them."""
+        self.sent, self.sent_at = True, now
+        headers = self.timers.headers
+        for place, trace in self.traces.items():
+            headers[place] = trace.start(headers[place], now - self.dues[place])
+
+    def drop_payloads(self) -> None:
+        """The application has them: two copies of many would be much."""
+        self.timers.payloads = [b""] * len(self)
+
+
+def by_claim(leases: Iterable[Lease]) -> Iterable[tuple[Leases, list[Lease]]]:
+    """Those that are together, together."""
+    groups: dict[Leases, list[Lease]] = {}
+    for lease in leases:
+        groups.setdefault(lease[0], []).append(lease)
+    return groups.items()
+
+
+class _Place(NamedTuple):
+    leases: Leases
+    place: int
+
+
+class _Column(Generic[T]):
+    """What a list of `Leases` says of one lease."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, lease: Lease, owner: type[Lease]) -> T:
+        column: list[T] = getattr(lease.leases, self._name)
+        return column[lease.place]
+
+    def __set__(self, lease: Lease, value: T) -> None:
+        getattr(lease.leases, self._name)[lease.place] = value
+
+
+class Lease(_Place):
+    """The exclusive right to deliver one timer: a place among `Leases`, which say all that is known of it.
+
+    Two are equal that are the same place. Its session may move it (`Session.give_up`, `Session.tidy`): who
+    has waited since, and is to note something of it, asks the session for it again, by its token.
+    """
+
+    __slots__ = ()
+
+    token = _Column[bytes]("tokens")
+    nonce = _Column[bytes]("nonces")
+    deadline = _Column[float]("deadlines")
+    silent_until = _Column[float]("silent_until")
+    due = _Column[float]("dues")
+    size = _Column[int]("sizes")
+    received = _Column[bool]("received")
+    lost = _Column[bool]("lost")
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.topic}/{self.timer_id}>"  # no payload: it may come into a log
+
+    @property
+    def topic(self) -> str:
+        """Of its timer."""
+        return self.leases.topic
+
+    @property
+    def timer(self) -> ClaimedTimer:
+        """As it stands: without its payload once that was written to a stream."""
+        return self.leases.timers[self.place]
+
+    @property
+    def timer_id(self) -> str:
+        """Of its timer; quicker than to ask that."""
+        return self.leases.timers.timer_ids[self.place]
+
+    @property
+    def trace(self) -> DeliveryTrace | None:
+        """Its span, if it has one."""
+        return self.leases.traces.get(self.place)
+
+    @property
+    def proof(self) -> bytes:
+        """Of its timer; see `ClaimedTimer`."""
+        return self.leases.timers.proofs[self.place]
+
+    @property
+    def deadline_time(self) -> int:
+        """See `Leases`."""
+        return self.leases.deadline_time
+
+    @property
+    def sent(self) -> bool:
+        """Whether it has gone out."""
+        return self.leases.sent
+
+    @property
+    def sent_at(self) -> float:
+        """When; 0.0 until then."""
+        return self.leases.sent_at

@@ -1,0 +1,43 @@
+"""How a relay stands, as its loops know it: read from memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from relay.engine.clock import Clock
+from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.delivery.lease_keeper import LeaseKeeper
+from relay.engine.delivery.settler import Settler
+from relay.engine.redis_health import Link
+from relay.telemetry.metrics.gauges import Vitals
+
+
+def vitals(dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, link: Link, clock: Clock) -> Vitals:
+    """All of it as of now."""
+    leased: Counter[str] = Counter()
+    in_flight: Counter[str] = Counter()
+    consumers: Counter[str] = Counter()
+    sessions = dispatcher.sessions()
+    for session in sessions:
+        for topic in session.topics:
+            consumers[topic] += 1
+            leased[topic] += 0
+            in_flight[topic] += 0
+        if len(session.topics) == 1:  # no need to look at each lease
+            leased[session.topics[0]] += len(session.leases)
+            in_flight[session.topics[0]] += session.in_flight
+        else:
+            leased.update(lease.topic for lease in session.leases.values())
+            in_flight.update(lease.topic for lease in session.leases.values() if lease.sent)
+    now = clock.now()
+    return Vitals(
+        leased=leased,
+        in_flight=in_flight,
+        consumers=consumers,
+        capacity=sum(session.max_outstanding for session in sessions),
+        free=sum(max(session.free, 0) for session in sessions),
+        unwritten=settler.unwritten,
+        heartbeats={"lease_keeper": 0.0 if keeper.calling else max(now - keeper.last_tick, 0.0)},
+        connected=link.trouble is None,
+        last_answer=max(now - link.last_word, 0.0),
+    )

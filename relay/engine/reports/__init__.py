@@ -1,0 +1,1 @@
+"""What is counted at once and logged: dead letters, refused hints, trimmed journals."""

@@ -1,0 +1,31 @@
+"""Says of timers that are dead that they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from relay.telemetry.metrics.instruments import Instruments
+
+MAX_NAMED = 10
+"""So many timers are named in a log line; all are counted."""
+
+log = logging.getLogger(__name__)
+
+
+def report_deaths(topic: str, deaths: Sequence[tuple[str, str]], instruments: Instruments) -> None:
+    """Count and log timers that died, each with the reason: one line a reason, not one a timer."""
+    by_reason: dict[str, list[str]] = {}
+    for timer_id, reason in deaths:
+        by_reason.setdefault(reason, []).append(timer_id)
+    for reason, timer_ids in by_reason.items():
+        instruments.dead(topic, reason, len(timer_ids))
+        log.warning(
+            "timers are dead",
+            extra={
+                "topic": topic,
+                "reason": reason,
+                "count": len(timer_ids),
+                "timer_ids": [ascii(name)[1:-1] for name in timer_ids[:MAX_NAMED]],
+            },
+        )

@@ -1,0 +1,37 @@
+"""Says that Redis refuses wake hints."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal, TypeAlias
+
+from relay.engine.clock import Clock
+from relay.engine.reports.throttled_log import Seldom
+from relay.telemetry.metrics.instruments import Instruments
+
+INTERVAL = 3600.0
+"""Seconds between two log lines for a command: a server that refuses one hint refuses them all."""
+
+Command: TypeAlias = Literal["PUBLISH", "SUBSCRIBE"]
+
+log = logging.getLogger(__name__)
+
+
+class HintRefusals:
+    """Counts every refusal of a command, and logs the first, and then now and then."""
+
+    def __init__(self, instruments: Instruments, clock: Clock, command: Command) -> None:
+        self._instruments = instruments
+        self._seldom = Seldom(clock, INTERVAL)
+        self._command = command
+
+    def __call__(self, reason: str) -> None:
+        """Redis refused it once more."""
+        self._instruments.unheard(self._command)
+        if refused := self._seldom.add(self._command):
+            log.warning(
+                "Redis refuses wake hints: a timer that is scheduled through another relay may be late by up "
+                "to max_polling_interval; permit the command on the channels that docs/redis.md names, or "
+                "lower max_polling_interval",
+                extra={"command": self._command, "reason": reason, "count": refused},
+            )

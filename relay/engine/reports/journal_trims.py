@@ -1,0 +1,31 @@
+"""Says of journals that they have lost their oldest records."""
+
+from __future__ import annotations
+
+import logging
+
+from relay.engine.clock import Clock
+from relay.engine.reports.throttled_log import Seldom
+from relay.telemetry.metrics.instruments import Instruments
+
+INTERVAL = 60.0
+"""Seconds between two log lines for a topic; a journal at its limit is trimmed by every call."""
+
+log = logging.getLogger(__name__)
+
+
+class JournalTrims:
+    """Counts every trim, and logs them for each topic now and then."""
+
+    def __init__(self, instruments: Instruments, clock: Clock) -> None:
+        self._instruments = instruments
+        self._seldom = Seldom(clock, INTERVAL)
+
+    def __call__(self, topic: str, count: int) -> None:
+        """`count` records were dropped."""
+        self._instruments.journal_trimmed(topic, count)
+        if dropped := self._seldom.add(topic, count):
+            log.warning(
+                "the journal has dropped its oldest records, as journal_max_length asks",
+                extra={"topic": topic, "count": dropped},
+            )

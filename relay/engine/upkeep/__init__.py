@@ -1,0 +1,1 @@
+"""The loops that repair and remove."""

@@ -1,0 +1,122 @@
+"""Repairs what foreign writers and crashes leave behind, and removes dead letters beyond what is kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import random
+
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.pacing import Jitter
+from relay.core.policy import TopicPolicy
+from relay.core.ports import MAX_PER_CALL, TopicStore
+from relay.engine.clock import Clock
+from relay.telemetry.metrics.instruments import Instruments
+
+INTERVAL = 300.0
+"""Seconds between two rounds, give or take a tenth; of all relays one makes a round."""
+
+GRACE = 60.0
+"""Seconds for which an orphan must stay one: longer than a publisher needs between its two writes."""
+
+PART = 100
+"""Entries that one script call looks at: their payloads pass through the script."""
+
+MAX_PARTS = 100
+"""Script calls for each topic in a round; the next round goes on from there."""
+
+LOCK = "janitor"
+
+log = logging.getLogger(__name__)
+
+
+class Janitor:
+    """One round: look at a part of each topic, wait for the grace period, look again and repair."""
+
+    def __init__(
+        self,
+        topics: TopicStore,
+        policy: Callable[[str], TopicPolicy],
+        clock: Clock,
+        instruments: Instruments,
+        jitter: Jitter = random,
+    ) -> None:
+        self._topics = topics
+        self._policy = policy
+        self._clock = clock
+        self._instruments = instruments
+        self._jitter = jitter
+
+    async def run(self) -> None:
+        """Clean up for ever."""
+        while True:
+            await self._clock.sleep(INTERVAL * (0.9 + 0.2 * self._jitter()))
+            await self.step()
+
+    async def step(self) -> None:
+        """One round, if no other relay has made one."""
+        try:
+            # Not given back: whoever comes within the interval comes too early.
+            if not await self._topics.lock(LOCK, ttl=micros(INTERVAL * 0.8)):
+                return
+            found: dict[str, list[str]] = {}
+            for topic in await self._topics.topics():
+                with _one_topic(topic):
+                    await self._trim(topic)
+                    if ids := await self._search(topic):
+                        found[topic] = sorted(ids)
+            if found:
+                await self._clock.sleep(GRACE)
+                for topic, orphans in found.items():
+                    with _one_topic(topic):
+                        await self._repair(topic, orphans)
+        except StoreError as failure:
+            log.info("a round of the janitor was cut short", extra={"reason": str(failure)})
+        except Exception:  # whatever it is, it must not end the loop
+            log.exception("a round of the janitor failed")
+
+    async def _trim(self, topic: str) -> None:
+        policy = self._policy(topic).dead_letters
+        if not (policy.max_count or policy.max_age):
+            return
+        age = micros(policy.max_age)
+        removed = await self._topics.trim(topic, max_count=policy.max_count, max_age=age)
+        if removed:
+            self._instruments.trimmed(topic, removed)
+            log.warning(
+                "dead letters removed, as dead_letters.max_count or dead_letters.max_age asks",
+                extra={"topic": topic, "count": removed},
+            )
+
+    async def _search(self, topic: str) -> set[str]:
+        found: set[str] = set()
+        for _ in range(MAX_PARTS):
+            orphans, done = await self._topics.orphans(topic, limit=PART)
+            found.update(orphans)
+            if done:
+                break
+        return found
+
+    async def _repair(self, topic: str, orphans: list[str]) -> None:
+        for start in range(0, len(orphans), MAX_PER_CALL):
+            payloads, leases = await self._topics.repair(topic, orphans[start : start + MAX_PER_CALL])
+            self._instruments.repaired(topic, "payload", payloads)
+            self._instruments.repaired(topic, "lease", leases)
+            if payloads or leases:
+                log.warning(
+                    "payloads and lease records without a timer removed",
+                    extra={"topic": topic, "payloads": payloads, "leases": leases},
+                )
+
+
+@contextmanager
+def _one_topic(topic: str) -> Iterator[None]:
+    """What Redis refuses of one topic, such as for a key of the wrong type, keeps no other from its turn."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except StoreError as failure:
+        log.warning("the janitor left a topic alone", extra={"topic": topic, "reason": str(failure)})

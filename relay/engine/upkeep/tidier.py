@@ -1,0 +1,79 @@
+"""Tidies lists and streams: gives back what the dead have left, and removes what nobody needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from random import random
+
+from relay.core.dispatch import Tidied
+from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.instants import micros
+from relay.core.pacing import Jitter
+from relay.core.ports import Promotions, TopicStore
+from relay.engine.clock import Clock
+from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.instruments import Instruments
+
+INTERVAL = 2.0
+"""Seconds between two rounds, give or take a tenth; of all relays one tidies a topic."""
+
+log = logging.getLogger(__name__)
+
+
+class Tidier:
+    """One round: each topic with a list or a stream once, unless another relay has just done it."""
+
+    def __init__(
+        self,
+        promotions: Promotions,
+        topics: TopicStore,
+        names: Iterable[str],
+        clock: Clock,
+        instruments: Instruments,
+        jitter: Jitter = random,
+    ) -> None:
+        self._promotions = promotions
+        self._topics = topics
+        self._names = tuple(names)
+        self._clock = clock
+        self._instruments = instruments
+        self._jitter = jitter
+
+    async def run(self) -> None:
+        """Tidy for ever."""
+        while True:
+            await self._clock.sleep(INTERVAL * (0.9 + 0.2 * self._jitter()))
+            await self.step()
+
+    async def step(self) -> None:
+        """One round."""
+        for topic in self._names:
+            try:
+                # Not given back: whoever comes within the interval comes too early.
+                if await self._topics.lock(f"tidy:{topic}", ttl=micros(INTERVAL * 0.8)):
+                    self._report(topic, await self._promotions.tidy(topic))
+            except StoreUnavailable:
+                return  # the next round comes soon, and the loops that deliver tell of it
+            except StoreError as failure:
+                log.warning("a topic could not be tidied", extra={"topic": topic, "reason": str(failure)})
+            except Exception:  # whatever it is, it must not end the loop
+                log.exception("a topic could not be tidied", extra={"topic": topic})
+
+    def _report(self, topic: str, tidied: Tidied) -> None:
+        self._instruments.stream_trimmed(topic, tidied.trimmed)
+        self._instruments.returned(topic, tidied.returned)
+        report_deaths(topic, tidied.deaths, self._instruments)
+        if tidied.returned:
+            log.warning(
+                "entries given back to the ready list: their workers did not finish them in time",
+                extra={"topic": topic, "count": tidied.returned},
+            )
+        if tidied.dropped:
+            self._instruments.stream_dropped(topic, tidied.dropped)
+            log.error(
+                "entries dropped that not all groups have acknowledged, as stream.max_length asks",
+                extra={"topic": topic, "count": tidied.dropped},
+            )
+        if tidied.consumers:
+            log.info("consumers removed that are gone", extra={"topic": topic, "count": tidied.consumers})

@@ -1,0 +1,1 @@
+"""The audit over the lake: what the workers find, and the report."""

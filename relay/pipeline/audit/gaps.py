@@ -1,0 +1,138 @@
+"""Where records are missing in a journal of rows, and what the timers of a topic share: `Around`.
+
+A batch begins with the number behind the last one's. So it is enough to look at each batch's first row,
+beside the one before it: within an hour by a window, and between hours by what each begins and ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from relay.core.audit.report import MISSING, NOT_WHOLE, TRIMMED, WENT_BACK
+from relay.pipeline.audit.replay import Around
+from relay.pipeline.lake.journal_lake import milliseconds, sequence
+from relay.pipeline.lake.journal_rows import EMPTY, GAP
+
+MOST_GAPS = 10_000
+"""Of a topic; behind that many no record is held against another."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """What is known of a topic before its timers are replayed. Times are microseconds."""
+
+    name: str
+    batches: int = 0
+    records: int = 0
+    gaps: int = 0
+    missing: int = 0
+    first_entry: str = ""
+    last_entry: str = ""
+    first_time: int = 0
+    last_time: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
+    odd: bool = False
+    """Some batches may not hold what they number."""
+
+    def around(self) -> Around:
+        return Around(tuple(self.places), self.last_entry, self.last_time, self.gaps <= MOST_GAPS)
+
+    @property
+    def epochs(self) -> int:
+        """The last epoch, as `Around.epoch` counts; what lives from an earlier one is uncertain."""
+        return len(self.places) if self.gaps <= MOST_GAPS else -1
+
+
+def placed(rows: DataFrame) -> DataFrame:
+    """Changes and empty entries, with their place in the stream as two numbers."""
+    return rows.where(f.col("kind") != GAP).withColumns({"ms": milliseconds(), "seq": sequence()})
+
+
+def topics(rows: DataFrame) -> dict[str, Topic]:
+    """Each topic of placed rows, but for its gaps."""
+    place, number, first, last = (
+        f.struct("ms", "seq"),
+        f.col("number"),
+        f.col("batch_first"),
+        f.col("batch_last"),
+    )
+    empty = f.col("kind") == EMPTY
+    found = (
+        rows.groupBy(f.col("topic").alias("name"))
+        .agg(
+            f.count_if((number == first) | empty).alias("batches"),
+            f.count("number").alias("records"),
+            f.min_by("entry", place).alias("first_entry"),
+            f.max_by("entry", place).alias("last_entry"),
+            f.unix_micros(f.min_by("at", place)).alias("first_time"),
+            f.unix_micros(f.max_by("at", place)).alias("last_time"),
+            (
+                (f.count_if(number == first) != f.count_if(number == last))
+                | f.bool_or((number > last) | empty)
+            ).alias("odd"),
+        )
+        .collect()  # a row for each topic
+    )
+    return {row.name: Topic(**row.asDict()) for row in found}
+
+
+def gaps(rows: DataFrame, known: Mapping[str, Topic]) -> DataFrame:
+    """A row for each gap of placed rows: topic, entry, ms, seq, missing, why."""
+    heads = rows.where((f.col("number") == f.col("batch_first")) | (f.col("kind") == EMPTY))
+    place = f.struct("ms", "seq")
+    hour = Window.partitionBy("topic", "hour").orderBy("ms", "seq")
+    inside = heads.withColumn("before", f.lag("batch_last").over(hour)).where("before is not null")
+    hours = heads.groupBy("topic", "hour").agg(
+        f.min_by(f.struct("ms", "seq", "entry", "batch_first"), place).alias("head"),
+        f.max_by("batch_last", place).alias("tail"),
+    )
+    topic = Window.partitionBy("topic").orderBy("hour")
+    between = hours.select(
+        "topic", "head.*", f.lag("tail").over(topic).alias("before"), f.row_number().over(topic).alias("nth")
+    )
+    found = [_numbered(inside, f.lit(2)), _numbered(between, f.col("nth"))]
+    if odd := [name for name, each in known.items() if each.odd]:
+        found.append(_broken(rows.where(f.col("topic").isin(*odd))))
+    return reduce(DataFrame.unionByName, found)
+
+
+def _numbered(batches: DataFrame, nth: Column) -> DataFrame:
+    lost = f.col("batch_first") - f.coalesce(f.col("before"), f.lit(0)) - 1
+    why = f.when(lost < 0, WENT_BACK).when(nth == 1, TRIMMED).otherwise(MISSING)
+    return batches.where(lost != 0).select(
+        "topic", "entry", "ms", "seq", f.greatest(lost, f.lit(0)).alias("missing"), why.alias("why")
+    )
+
+
+def _broken(rows: DataFrame) -> DataFrame:
+    """Batches that do not hold what they number."""
+    batch = rows.groupBy("topic", "entry", "ms", "seq", "batch_first", "batch_last")
+    lost = f.col("batch_last") - f.col("batch_first") + 1 - f.col("held")
+    return (
+        batch.agg(f.count("number").alias("held"))
+        .where(lost != 0)
+        .select(
+            "topic",
+            "entry",
+            "ms",
+            "seq",
+            f.greatest(lost, f.lit(0)).alias("missing"),
+            f.lit(NOT_WHOLE).alias("why"),
+        )
+    )
+
+
+def note(known: Mapping[str, Topic], found: DataFrame) -> None:
+    """Tell the topics of their gaps: how many there are, and the first `MOST_GAPS` of each."""
+    counted = found.groupBy("topic").agg(f.count("*").alias("gaps"), f.sum("missing").alias("missing"))
+    for row in counted.collect():
+        known[row.topic].gaps, known[row.topic].missing = row.gaps, row.missing
+    nth = f.row_number().over(Window.partitionBy("topic").orderBy("ms", "seq"))
+    first = found.withColumn("nth", nth).where(f.col("nth") <= MOST_GAPS)
+    for row in first.orderBy("topic", "nth").collect():
+        known[row.topic].places.append((row.ms, row.seq))

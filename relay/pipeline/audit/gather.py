@@ -1,0 +1,129 @@
+"""What the report shows, out of the audit's tables: sums, and the first few of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from relay.core.audit.report import Promise, Verdict
+from relay.pipeline.audit import plots, tables
+from relay.pipeline.audit.page import Page
+
+WORST_TOPICS = 15
+WORST_HOURS = 20
+COLUMNS = 360
+"""Of the heat map at most."""
+
+ORDER = [Verdict.REFUTED.value, Verdict.UNSAID.value, Verdict.PROVED.value]
+
+
+def gather(
+    table: Callable[[str], DataFrame],
+    verdict: str,
+    counts: Mapping[str, int],
+    lateness: Mapping[str, int | None],
+    span: tuple[int, int],
+    verdicts: Sequence[Mapping[str, Any]],
+    examples: int,
+) -> Page:
+    """`table` answers the audit's tables by name. Each look at one asks for a bounded number of rows."""
+    return Page(
+        verdict=verdict,
+        counts={**counts, **_totals(table("topics"))},
+        lateness=lateness,
+        began=span[0],
+        ended=span[1],
+        verdicts=_by_topic(verdicts),
+        heat=_heat(table("lateness")),
+        backlog=_backlog(table("backlog_all")),
+        topics=_topics(table("topics")),
+        hours=_hours(table("hours")),
+        findings=_findings(table("findings"), examples),
+        gaps=_rows(table("gaps").orderBy("topic", "entry"), examples * 4),
+        lost=_timers(table("open").where("state = 'gone'").orderBy("due_time"), examples * 4),
+        oldest=_timers(table("open").where("state != 'gone'").orderBy("last_heard"), examples * 2),
+        unknown=_timers(table("unknown").orderBy("due_time"), examples * 2),
+    )
+
+
+def _rows(table: DataFrame, most: int) -> list[dict[str, Any]]:
+    return [row.asDict() for row in table.limit(most).collect()]
+
+
+def _totals(topics: DataFrame) -> dict[str, int]:
+    names = [name for name in tables.COUNTS if name in topics.columns]
+    found = topics.agg(*(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in names)).collect()
+    return found[0].asDict()
+
+
+def _by_topic(verdicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for each in verdicts:
+        rows.setdefault(each["topic"], {"topic": each["topic"]})[str(each["promise"])] = each
+    numbers = [str(int(promise)) for promise in Promise]
+
+    def badness(row: dict[str, Any]) -> tuple[int, int, str]:
+        worst = min(ORDER.index(row[number]["verdict"]) for number in numbers)
+        return worst, -sum(row[number]["refuted"] for number in numbers), row["topic"]
+
+    return sorted(rows.values(), key=badness)
+
+
+def _heat(lateness: DataFrame) -> dict[tuple[int, int], int]:
+    """By hour and bucket; where there are too many hours, the latest ones."""
+    hour = f.unix_seconds("hour") / 3600
+    cells = lateness.groupBy(hour.cast("bigint").alias("at"), "bucket").agg(f.sum("deliveries").alias("n"))
+    last = cells.agg(f.max("at").alias("at")).collect()[0].at
+    if last is None:
+        return {}
+    shown = cells.where(f.col("at") > last - COLUMNS).collect()  # hours × buckets
+    return {(row.at, row.bucket): row.n for row in shown}
+
+
+def _backlog(backlog: DataFrame) -> list[tuple[int, int, int]]:
+    rows = backlog.orderBy("at").select(f.unix_seconds("at").alias("at"), "open", "overdue").limit(500)
+    return [(row.at, row.open, row.overdue) for row in rows.collect()]
+
+
+def _topics(topics: DataFrame) -> list[tuple[str, list[int], str]]:
+    late = topics.where("p99_9_us is not null")
+    rows = late.orderBy(f.desc("p99_9_us"), f.desc("max_us")).limit(WORST_TOPICS)
+    names = ("p50_us", "p99_us", "p99_9_us", "max_us")
+    return [
+        (row.topic, [row[name] for name in names], f"{plots.short(row.lateness_count)} deliveries")
+        for row in rows.collect()
+    ]
+
+
+def _hours(hours: DataFrame) -> list[dict[str, Any]]:
+    worst = hours.orderBy(f.desc("breaks"), f.desc_nulls_last("max_us")).limit(WORST_HOURS)
+    return _rows(worst.withColumn("at", micros("hour")), WORST_HOURS)
+
+
+def _findings(findings: DataFrame, examples: int) -> list[dict[str, Any]]:
+    """Of each promise some, breaks before doubts."""
+    told = findings.where("what is not null").withColumn("at", micros("at"))
+    rows: list[dict[str, Any]] = []
+    for promise in Promise:
+        own = told.where(f.col("promise") == int(promise))
+        rows += _rows(own.orderBy("reason", "topic", "at"), examples)
+    return rows
+
+
+def _timers(timers: DataFrame, most: int) -> list[dict[str, Any]]:
+    names = timers.columns
+    heard = micros("last_heard") if "last_heard" in names else f.lit(None)
+    entry = f.col("entry") if "entry" in names else f.lit("")
+    due = micros("due_time").alias("due")
+    shown = timers.limit(most).select(
+        "topic", "timer_id", "state", due, heard.alias("heard"), entry.alias("entry")
+    )
+    return [row.asDict() for row in shown.collect()]
+
+
+def micros(name: str) -> Column:
+    """A timestamp as microseconds."""
+    return f.unix_micros(f.col(name))

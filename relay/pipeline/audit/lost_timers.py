@@ -1,0 +1,75 @@
+"""Lost timers as a table that `relay pipeline schedule` takes.
+
+A journal holds no payloads. So what was lost gets its content from where it is still known: the table that
+the timers were scheduled from, or a snapshot of before. A lost timer without one is set aside, and told.
+
+    LOST/timers     topic, timer_id, due_time, expire_time, payload, headers, content_type
+    LOST/bare       topic, timer_id, due_time: lost, and nobody knows what was in them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from relay.core.errors import InvalidField
+from relay.pipeline.rows import envelopes
+
+CONTENT = "payload binary, headers map<string,string>, content_type string"
+_DECODED = f"topic string, timer_id string, {CONTENT}"
+
+
+def lost(living: DataFrame) -> DataFrame:
+    """Of timers that live by the journal those that are neither in Redis nor in the cold store. An id that is
+    not UTF-8 can't be scheduled through Relay, and is left out."""
+    gone = living.where("missed and not cold and raw_id is null")
+    return gone.select("topic", "timer_id", f.timestamp_micros("due").alias("due_time"))
+
+
+def with_content(timers: DataFrame, contents: DataFrame | None) -> tuple[DataFrame, DataFrame]:
+    """Those with content, and those without. `contents` has a row for a timer, at most."""
+    if contents is None:
+        empty = timers.sparkSession.createDataFrame([], _DECODED)
+        return timers.join(empty, ["topic", "timer_id"]), timers
+    known = contents.dropDuplicates(["topic", "timer_id"])
+    keys = ["topic", "timer_id"]
+    return timers.join(known, keys), timers.join(known, keys, "left_anti")
+
+
+def contents(spark: SparkSession, path: str) -> DataFrame:
+    """Topic, timer_id and content out of Parquet: a snapshot, with envelopes, or whatever has a payload.
+
+    Raises `InvalidField("payloads", …)` for a table that has neither.
+    """
+    table = spark.read.parquet(path)
+    names = set(table.columns)
+    for name in ("topic", "timer_id"):
+        if name not in names:
+            raise InvalidField("payloads", f"{path} has no column {name}")
+    if "envelope" in names:
+        return table.select("topic", "timer_id", "envelope").mapInArrow(_decoded, _DECODED)
+    if "payload" not in names:
+        raise InvalidField("payloads", f"{path} has neither payload nor envelope")
+    payload = f.col("payload").cast("binary").alias("payload")
+    headers = (
+        f.col("headers") if "headers" in names else f.lit(None).cast("map<string,string>").alias("headers")
+    )
+    kind = (
+        f.col("content_type") if "content_type" in names else f.lit(None).cast("string").alias("content_type")
+    )
+    return table.select("topic", "timer_id", payload, headers, kind)
+
+
+def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    names = ["topic", "timer_id", "payload", "headers", "content_type"]
+    for batch in batches:
+        known = batch.filter(batch.column("envelope").is_valid())
+        columns = [
+            known.column("topic"),
+            known.column("timer_id"),
+            *envelopes.decode(known.column("envelope")),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names)

@@ -1,0 +1,128 @@
+"""Whether timers that live by the journal are there: asked of Redis by name, or of a snapshot.
+
+A timer ends in one step with its record. So one that was gone when it was asked for, and has no record of
+later, is gone without one. What has a record of later is not judged: then the answer was to another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from relay.pipeline.audit.facts import FACTS
+from relay.pipeline.cold import staging
+from relay.pipeline.cold.plans import Plan, Plans
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.lake.journal_lake import milliseconds
+from relay.pipeline.lake.journal_rows import id_of
+from relay.pipeline.spark.redis_target import Target
+from relay.store.bulk.lookup import standing_now
+from relay.store.server.blocking import Line
+
+ASKED = f"{FACTS}, missed boolean, remembered boolean"
+KEY = ("topic", "timer_id", "raw_id")
+
+
+def nobody(living: DataFrame) -> DataFrame:
+    """Nobody is asked."""
+    unknown = f.lit(None).cast("boolean")
+    return living.withColumns({"missed": unknown, "remembered": unknown})
+
+
+def in_redis(living: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    """Each worker asks for its own, in calls of 500."""
+    target = Target.from_options(options)
+
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with Line(target.url, timeout=target.timeout) as line:
+            for batch in batches:
+                rows = batch.to_pylist()
+                missed: list[bool] = []
+                remembered: list[bool] = []
+                for topic, same in groupby(rows, key=lambda row: row["topic"]):
+                    ids = [id_of(row["timer_id"], row["raw_id"]) for row in same]
+                    for there, record in standing_now(line, target.keys, topic, ids):
+                        missed.append(not there)
+                        remembered.append(record)
+                columns = [*batch.columns, pa.array(missed, pa.bool_()), pa.array(remembered, pa.bool_())]
+                yield pa.RecordBatch.from_arrays(columns, [*batch.schema.names, "missed", "remembered"])
+
+    return living.mapInArrow(ask, ASKED)
+
+
+def void(asked: DataFrame, heard: DataFrame) -> DataFrame:
+    """Without the answers about timers that have a record of later: rows of `KEY`, each once."""
+    marked = heard.select(*(f.col(name).alias(f"{name}_") for name in KEY), f.lit(True).alias("moved"))
+    joined = asked.join(marked, _same(), "left").drop(*(f"{name}_" for name in KEY))
+    stands = f.col("moved").isNull()
+    answers = {name: f.when(stands, f.col(name)) for name in ("missed", "remembered")}
+    return joined.withColumns(answers).drop("moved")
+
+
+def heard_of(rows: DataFrame) -> DataFrame:
+    """The timers that rows of the journal tell of."""
+    return rows.where("timer_id is not null").select(*KEY).distinct()
+
+
+def _same() -> Column:
+    pairs = (f.col(name).eqNullSafe(f.col(f"{name}_")) for name in KEY)
+    return reduce(lambda one, two: one & two, pairs)
+
+
+def unknown(there: DataFrame, living: DataFrame, heard: DataFrame) -> DataFrame:
+    """Timers in Redis (or a snapshot) that do not live by the journal, and have no record of later."""
+    keys = ["topic", "timer_id"]
+    known = living.select(*keys).unionAll(heard.select(*keys))
+    return there.select("topic", "timer_id", "due_time", "state").join(known, keys, "left_anti")
+
+
+def in_snapshot(
+    living: DataFrame, there: DataFrame, began: int, ended: int, reach: Mapping[str, int]
+) -> DataFrame:
+    """By a snapshot that was taken between two instants (microseconds, by the clock of Redis).
+
+    It answers for timers whose last record is older than its begin, in topics whose journal we have to beyond
+    its end (`reach`): a later record may be missing in the others.
+    """
+    keys = ["topic", "timer_id"]
+    far = f.col("topic").isin(*(topic for topic, last in reach.items() if last >= ended))
+    asked = far & (milliseconds() < began // 1000) & f.col("raw_id").isNull()
+    ids = there.select(*keys).distinct().withColumn("there", f.lit(True))
+    missed = f.when(asked, f.col("there").isNull())
+    return (
+        living.join(ids, keys, "left")
+        .withColumns({"missed": missed, "remembered": f.lit(False)})
+        .drop("there")
+    )
+
+
+def cold(asked: DataFrame, resting: DataFrame | None) -> DataFrame:
+    """With `cold`: a timer that rests in the cold store (topic, timer_id) is not lost."""
+    if resting is None:
+        return asked.withColumn("cold", f.lit(False))
+    keys = ["topic", "timer_id"]
+    known = resting.select(*keys).distinct().withColumn("rests", f.lit(True))
+    rests = f.col("rests").isNotNull()
+    joined = asked.join(known, keys, "left").withColumn("missed", f.col("missed") & ~rests)
+    return joined.withColumn("cold", rests).drop("rests")
+
+
+def resting(spark: SparkSession, path: str, topics: Sequence[str]) -> DataFrame:
+    """The timers that rest in a cold store: topic and timer_id of intents that no later row replaces or
+    cancels, and that no sweep has taken: what it brought to Redis has to be there."""
+    store = ColdStore(spark, path)
+    writes = store.writes()
+    tables = [spark.createDataFrame([], "topic string, timer_id string")]
+    for topic in topics:
+        holdings = Plans(store.files, topic).holdings(writes)
+        inputs = tuple(holdings.resting)
+        if inputs:
+            plan = Plan(0, topic, "", "", 0, inputs, holdings.rivals(inputs))
+            rows = staging.latest(store, plan).where("due_us is not null")
+            tables.append(rows.select(f.lit(topic).alias("topic"), "timer_id"))
+    return reduce(DataFrame.unionByName, tables)

@@ -1,0 +1,198 @@
+"""What the workers of an audit do: the rules of `relay.core.audit`, on sorted rows, timer by timer.
+
+Rows come as Arrow, all of a timer together and in the journal's order; what is found leaves as
+`relay.pipeline.audit.facts`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from relay.core.audit.per_timer import Apart, Finding, Tally
+from relay.core.audit.state import Living
+from relay.core.journal import Record
+from relay.pipeline.audit.facts import FACTS_AT_ONCE, HOUR, Facts
+from relay.pipeline.lake.journal_rows import id_of, records, values
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all of a topic's timers share: where its gaps are, in order, and its last batch.
+
+    `certain` is false where there are more gaps than are listed: then no two records behind them are held
+    against one another.
+    """
+
+    gaps: tuple[Place, ...] = ()
+    last_entry: str = ""
+    last_time: int = 0
+    certain: bool = True
+
+    def epoch(self, place: Place, number: int) -> int:
+        """How many gaps lie before a record."""
+        count = bisect_right(self.gaps, place)
+        return count if self.certain or count < len(self.gaps) else count + number
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A worker's part. `step` is the width of the steps of the backlog, in microseconds."""
+
+    topics: Mapping[str, Around]
+    exclusive: bool
+    step: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _Worker(self).run(batches)
+
+
+class _Worker:
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._facts = Facts()
+        self._rules = Apart(self._found, self._late, exclusive=replay.exclusive)
+        self._topic = ""
+        self._key: tuple[str | None, bytes | None] = (None, None)
+        self._around = Around()
+        self._hours: dict[int, Tally] = {}
+        self._hour = -1
+        self._steps: Counter[tuple[str, int]] = Counter()
+        self._alive: tuple[int, int] | None = None
+        """Since when the timer lives, and when it is due."""
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = ("topic", "timer_id", "raw_id", "ms", "seq", "number", "used", "at")
+        for batch in batches:
+            heads = zip(*(values(batch.column(name)) for name in names), strict=True)
+            for (topic, timer_id, raw_id, ms, seq, number, used, at), record in zip(
+                heads, records(batch), strict=True
+            ):
+                if (timer_id, raw_id) != self._key or topic != self._topic:
+                    self._other(topic, timer_id, raw_id)
+                self._see((ms, seq), number, used, at, record)
+            yield from self._facts.take(FACTS_AT_ONCE)
+        self._end_of_timer()
+        self._end_of_topic()
+        yield from self._facts.take()
+
+    def _other(self, topic: str, timer_id: str, raw_id: bytes | None) -> None:
+        self._end_of_timer()
+        if topic != self._topic:
+            self._end_of_topic()
+            self._topic, self._around = topic, self._replay.topics[topic]
+        self._key = (timer_id, raw_id)
+        self._rules.other()
+
+    def _see(self, place: Place, number: int, used: bool, at: int, record: Record) -> None:
+        hour = at // HOUR
+        if hour != self._hour:
+            self._hour = hour
+            self._rules.count(self._hours.setdefault(hour, Tally()))
+        epoch = self._around.epoch(place, number)
+        self._rules.see(f"{place[0]}-{place[1]}", at, epoch, used, record)
+        self._follow(at, self._rules.remains())
+
+    # ------------------------------------------------------------------------------ the backlog
+
+    def _follow(self, at: int, timer: Living | None) -> None:
+        """Count when it begins to live, is overdue, and ends."""
+        known = self._alive
+        due = timer.due if timer is not None and timer.due is not None else at
+        if (timer is None) == (known is not None):
+            self._rules.tally.counts["began" if known is None else "ended"] += 1
+        if timer is None:
+            if known is not None:
+                self._mark("open", known[0], at)
+                self._mark("overdue", max(known), at)
+                self._alive = None
+        elif known is None:
+            self._alive = (at, due)
+        elif due != known[1]:
+            self._mark("overdue", max(known), at)
+            self._alive = (known[0], due)
+
+    def _mark(self, name: str, start: int, end: int | None) -> None:
+        """Between two instants; counted at the steps' ends. `end` None: it goes on."""
+        step = self._replay.step
+        first = -(-start // step)
+        if end is None:
+            self._steps[name, first] += 1
+        elif (last := -(-end // step)) > first:
+            self._steps[name, first] += 1
+            self._steps[name, last] -= 1
+
+    # ------------------------------------------------------------------------------ ends
+
+    def _end_of_timer(self) -> None:
+        timer = self._rules.remains()
+        if timer is not None:
+            (timer_id, raw_id), due = self._key, timer.due
+            self._facts.add(
+                "living", self._topic, timer_id=timer_id, raw_id=raw_id, at=timer.time, due=due,
+                entry=timer.entry, occurrence=timer.occurrence or b"", epoch=timer.epoch,
+                recorded=timer.recorded, leased=timer.live_lease is not None,
+            )  # fmt: skip
+            if self._alive is not None:
+                self._mark("open", self._alive[0], None)
+                if max(self._alive) <= self._around.last_time:
+                    self._mark("overdue", max(self._alive), None)
+        self._alive = None
+
+    def _end_of_topic(self) -> None:
+        for hour, tally in self._hours.items():
+            counted: dict[str, int] = defaultdict(int, tally.counts)
+            counted.update({f"kind:{kind.name}": count for kind, count in tally.kinds.items()})
+            counted.update({f"checked:{int(promise)}": count for promise, count in tally.checked.items()})
+            for name, count in counted.items():
+                self._facts.add("hour", self._topic, time=hour, name=name, count=count)
+        for (name, step), count in self._steps.items():
+            self._facts.add("step", self._topic, time=step, name=name, count=count)
+        self._hours, self._hour = {}, -1
+        self._steps.clear()
+
+    def _found(self, found: Finding) -> None:
+        self._facts.finding(self._topic, found)
+
+    def _late(self, due: int, since: int) -> None:
+        self._facts.late(self._topic, due // HOUR, since - due)
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """The last question, of timers that live: are they lost? Rows of `living`, with what Redis said of them
+    (`missed`, `remembered`: null where it was not asked), become findings and `unasked`."""
+
+    topics: Mapping[str, Around]
+    epochs: Mapping[str, int]
+    exclusive: bool
+    at_rest: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        facts = Facts()
+        topic = ""
+
+        def tell(found: Finding) -> None:
+            facts.finding(topic, found)
+
+        rules = Apart(tell, lambda _due, _since: None, exclusive=self.exclusive)
+        for batch in batches:
+            for row in batch.to_pylist():
+                topic = row["topic"]
+                around = self.topics[topic]
+                rules.epoch, rules.entry, rules.now = self.epochs[topic], around.last_entry, around.last_time
+                timer = Living(row["epoch"], row["entry"], row["at"], row["due"], recorded=row["recorded"])
+                timer.occurrence, timer.missed = row["occurrence"], row["missed"]
+                timer.remembered = bool(row["remembered"])
+                if rules.judge_living(id_of(row["timer_id"], row["raw_id"]), timer, self.at_rest):
+                    facts.add("unasked", topic, count=1)
+                if taken := rules.counts.pop("taken", 0):
+                    facts.add("hour", topic, time=row["at"] // HOUR, name="taken", count=taken)
+            yield from facts.take(FACTS_AT_ONCE)
+        yield from facts.take()

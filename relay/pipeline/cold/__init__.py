@@ -1,0 +1,1 @@
+"""The cold store, and the sweep that brings its timers to Redis."""

@@ -1,0 +1,117 @@
+"""What a write to the cold store replaces goes out of Redis: one timer, one place.
+
+Rows first, then Redis: who is killed between the two has stored a timer twice and not lost it. The write is
+settled last, and no sweep takes it before. So what is retired can't be what a sweep has loaded of these rows.
+Nor what it has loaded of newer ones: a write takes the permits of older ones away, and these begin again and
+leave out what it has. Where a sweep finishes a write whose writer is silent, it takes the writer's permit
+likewise.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from relay.pipeline.cold.store import ColdStore, DataFile, Write
+from relay.pipeline.spark.redis_target import Target
+from relay.store.bulk.loading import Fenced, Loading
+from relay.store.bulk.store import BATCH
+
+COUNTS = "asked long, lived long, fenced long"
+TRIES = 10
+
+
+def retire(cold: ColdStore, target: Target, write: Write) -> int:
+    """Remove from Redis what the write replaces or cancels, and settle it; answers how many timers lived
+    there.
+
+    May be run again, at any time and by anybody, until the write is settled. Raises `Fenced` where others
+    began to again and again, Spark's errors where Redis or a worker is gone.
+    """
+    lived = 0
+    for _ in range(TRIES):
+        if cold.settled([write]):
+            return lived
+        token = _permit(target, write)
+        _, found, fenced = _counts(_told(target, write.version, token, _not_newer(cold, write)))
+        lived += found
+        if not fenced:
+            break
+    else:
+        raise Fenced("others go on with this write to the cold store; run the job again")
+    cold.settle(write)
+    with target.open() as store:
+        for topic in sorted(write.topics):
+            Loading(store).has_retired(topic, write.version)
+    return lived
+
+
+def _permit(target: Target, write: Write) -> str:
+    token = secrets.token_hex(8)
+    with target.open() as store:
+        for topic in sorted(write.topics):
+            Loading(store).may_retire(topic, write.version, token)
+    return token
+
+
+def _not_newer(cold: ColdStore, write: Write) -> DataFrame:
+    """The write's timers without those of which a newer row is committed. To be asked behind the permit: a
+    write that is committed later takes it away."""
+    timers = _timers(cold, [write])
+    newer = [
+        other for other in cold.writes() if other.version > write.version and other.topics & write.topics
+    ]
+    return timers.join(_timers(cold, newer), ["topic", "timer_id"], "left_anti") if newer else timers
+
+
+def _timers(cold: ColdStore, writes: Iterable[Write]) -> DataFrame:
+    files: dict[str, list[DataFile]] = {}
+    for write in writes:
+        for file in write.files:
+            files.setdefault(file.topic, []).append(file)
+    parts = (cold.read(each).select(f.lit(topic).alias("topic"), "timer_id") for topic, each in files.items())
+    return reduce(DataFrame.unionAll, parts)
+
+
+def _told(target: Target, version: int, token: str, timers: DataFrame) -> DataFrame:
+    def of_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _retire(target, version, token, batches)
+
+    return timers.mapInArrow(of_partition, COUNTS)
+
+
+def _counts(told: DataFrame) -> tuple[int, ...]:
+    found = told.agg(*(f.coalesce(f.sum(name), f.lit(0)) for name in told.columns)).first()
+    assert found is not None  # an aggregate without groups has one row
+    return tuple(found)
+
+
+def _retire(
+    target: Target, version: int, token: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    with target.open() as store:
+        loading = Loading(store)
+        for batch in batches:
+            lived = fenced = 0
+            for topic, timer_ids in _by_topic(batch):
+                for start in range(0, len(timer_ids), BATCH):
+                    try:
+                        lived += loading.retire(topic, version, token, timer_ids[start : start + BATCH])
+                    except Fenced:
+                        fenced += 1
+            yield pa.RecordBatch.from_pydict(
+                {"asked": [batch.num_rows], "lived": [lived], "fenced": [fenced]}
+            )
+
+
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, list[Any]]]:
+    topics = batch.column("topic")
+    for topic in topics.unique().to_pylist():
+        yield topic, batch.filter(pc.equal(topics, topic)).column("timer_id").to_pylist()

@@ -1,0 +1,158 @@
+"""A plan's rows on their way to Redis: of each timer the latest intent, in batches, and each file's in the
+order of due times.
+
+A staged row is a batch, packed as it goes over the wire (see `wire`). So a batch is a pinned set of timers
+that comes whole or not at all, and the ledger in Redis needs to know no more of it than its number. And a
+load, for which Redis and its relays have to make room, does nothing but send.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from relay.pipeline.cold.plans import Plan, Plans, Staged, folder_name
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.rows.redis_commands import pack_rows
+from relay.pipeline.spark.session import configured
+from relay.store.bulk.loading import PackedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.pandas._typing import ArrowMapIterFunction
+
+_ARROW = (*(pa.int64(),) * 3, *(pa.binary(),) * 3, *(pa.string(),) * 2)
+STAGED = (
+    "batch long, size long, first long, scores binary, timer_ids binary, envelopes binary, versions string, "
+    "expires string"
+)
+"""The columns of `PackedRows`."""
+
+QUICK = {
+    "compression": "none",  # staged rows are read once, and soon
+    "parquet.enable.dictionary": "false",
+    # Rows of a MiB: a writer must not gather a hundred of them before it looks at their size.
+    "parquet.block.size": str(16 << 20),
+    "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "16",
+}
+ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
+"""Rows that a worker packs at a time."""
+
+FILE_BITS = 24
+"""A batch's number is its partition's, shifted by so much, plus its place there."""
+
+
+def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
+    """Write the plan's rows, and say where; or what somebody else has said of this plan before."""
+    folder = f"{folder_of(plan.topic)}/{plan.number:08d}-{uuid.uuid4().hex}"
+    with configured(cold.spark, ARROW):
+        packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch), STAGED)
+        packed.write.options(**QUICK).parquet(cold.files.at(folder))
+    staged = Staged(folder, _written(cold, folder), STAGED)
+    if plans.stage(plan.number, staged):
+        return staged
+    cold.files.remove(folder)
+    others = plans.staged(plan.number)
+    assert others is not None  # or else ours would count
+    return others
+
+
+def is_there(cold: ColdStore, staged: Staged) -> bool:
+    """Whether all of its files are, by the names that it tells, with the columns that a load reads: not where
+    somebody has removed them, nor of a staging by another release."""
+    names = {name for name, *_ in staged.files}
+    return staged.columns == STAGED and names <= set(cold.files.names(staged.folder))
+
+
+def folder_of(topic: str) -> str:
+    """Where a topic's rows are staged."""
+    return f"staged/{folder_name(topic)}"
+
+
+def _in_order(cold: ColdStore, plan: Plan) -> DataFrame:
+    """The latest rows, each task's in the order of due times.
+
+    Redis likes timers that come in their order, and minds no second stream of them. So rows stay with the
+    task that reads them: a sort of all would send each to another, which takes as long as all the rest.
+    Rows that were compared have been sent about already, and once more brings them together.
+    """
+    rows, compared = _compared(cold, plan)
+    if compared:
+        rows = rows.repartitionByRange("due_us", "timer_id")
+    return rows.sortWithinPartitions("due_us")
+
+
+def latest(cold: ColdStore, plan: Plan) -> DataFrame:
+    """The plan's inputs without rows that have a newer one, or a cancel, in inputs or rivals."""
+    return _compared(cold, plan)[0]
+
+
+def _compared(cold: ColdStore, plan: Plan) -> tuple[DataFrame, bool]:
+    """The same, and whether a timer had more than one row.
+
+    Few timers have, so these are found by a hash of their ids, and only they are compared.
+    """
+    inputs = cold.read(plan.inputs)
+    if (
+        not plan.rivals
+        and all(file.single for file in plan.inputs)
+        and len({file.folder for file in plan.inputs}) == 1
+    ):
+        return inputs, False
+    intents = inputs.select("timer_id", "version", "due_us").unionAll(
+        cold.read(plan.rivals).select("timer_id", "version", "due_us")
+    )
+    contested = intents.groupBy(_key().alias("key")).count().where("count > 1").select("key").cache()
+    try:
+        if contested.isEmpty():
+            return inputs, False
+        # Of one write's rows the soonest counts.
+        rank = f.struct("version", f.coalesce(-f.col("due_us"), f.lit(-1 << 62)))
+        winners = (
+            intents.join(contested, _key() == f.col("key"), "left_semi")
+            .groupBy(f.col("timer_id").alias("id"))
+            .agg(f.max(rank).alias("rank"))
+        )
+        alone = inputs.join(contested, _key() == f.col("key"), "left_anti")
+        won = inputs.join(winners, (f.col("timer_id") == f.col("id")) & (rank == f.col("rank")), "left_semi")
+        return alone.unionAll(won.dropDuplicates(["timer_id"])), True
+    finally:
+        contested.unpersist()
+
+
+def _key() -> Column:
+    return f.xxhash64("timer_id")
+
+
+def _packing(size: int) -> ArrowMapIterFunction:
+    """What a task does with its rows: one row for each batch."""
+
+    def packing(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None  # there is one in a task
+        number = context.partitionId() << FILE_BITS
+        for part in parts:
+            batches = [each._replace(batch=number + n) for n, each in enumerate(pack_rows(part, size))]
+            number += len(batches)
+            if batches:
+                columns = map(pa.array, zip(*batches, strict=True), _ARROW)
+                yield pa.RecordBatch.from_arrays(list(columns), list(PackedRows._fields))
+
+    return packing
+
+
+def _written(cold: ColdStore, folder: str) -> tuple[tuple[str, int, int], ...]:
+    """Name, batches and rows of each file, that with the earliest timer first; a row a file."""
+    table = cold.spark.read.schema(STAGED).parquet(cold.files.at(folder))
+    found = (
+        table.groupBy(f.col("_metadata.file_name").alias("name"))
+        .agg(f.min("first").alias("first"), f.count("*").alias("batches"), f.sum("size").alias("rows"))
+        .sort("first")
+    )
+    return tuple((row.name, row.batches, row.rows) for row in found.toLocalIterator())

@@ -1,0 +1,273 @@
+"""The sweep: what rests in the cold store and falls due soon goes to Redis, once.
+
+plan → stage → load → finalise, topic by topic. Each step leaves something that a sweep after it finds: marks
+in Redis, a plan, staged rows, batches in the ledger, the word that it is done. So a sweep may be killed
+anywhere, and the next one goes on there. docs/decisions say why no order of these steps but this one loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from pyspark.sql import SparkSession
+
+from relay.core.errors import RelayError
+from relay.core.instants import SECOND
+from relay.pipeline.cold import guarded_load, plans, staging
+from relay.pipeline.cold.plans import SWEEP, Plan, Plans, Staged
+from relay.pipeline.cold.retiring import retire
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.spark.redis_target import Target
+from relay.store.bulk.loading import Loaded, Loading, Marks, StalePlan
+from relay.store.bulk.store import BATCH
+
+LOCK = 15 * SECOND
+"""Microseconds for which a topic's marks are a driver's own; it renews that three times as often."""
+
+MARKS_TTL = 86_400
+"""Seconds after which the marks of a sweep go that nobody has run again."""
+
+SILENT = 900 * SECOND
+"""Microseconds after its beginning, or more, in which a write that is not settled is left to its writer."""
+
+
+ABANDONED = 5
+"""Plans of one run that may lose their marks."""
+
+
+class SweepBusy(RelayError):
+    """Another sweep of this topic is under way, or, over another store, was never finished."""
+
+
+class SweepLost(RelayError):
+    """This sweep has lost its topic to another, which goes on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to sweep. Times in microseconds; `horizon` None is everything; `wait` seconds for another's marks.
+    `take_over`: give up a plan of another store that nobody has finished."""
+
+    horizon: int | None
+    batch: int = BATCH
+    rate: float | None = None
+    wait: float = 20.0
+    lock: int = LOCK
+    marks_ttl: int = MARKS_TTL
+    silent: int = SILENT
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What became of a topic's rows."""
+
+    planned: int = 0
+    staged: int = 0
+    loaded: int = 0
+    live: int = 0
+    marked: int = 0
+    batches: int = 0
+    again: int = 0
+    abandoned: int = 0
+    finished: int = 0
+    """Writes that their writers had left unfinished."""
+
+    def plus(self, other: Swept) -> Swept:
+        """Both together."""
+        mine, theirs = asdict(self), asdict(other)
+        return Swept(**{name: mine[name] + theirs[name] for name in mine})
+
+
+class Sweep:
+    """One topic's sweep by one driver. `step` is told of each step as it begins."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        cold: ColdStore,
+        target: Target,
+        topic: str,
+        options: Options,
+        step: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._spark, self._cold, self._target, self._topic = spark, cold, target, topic
+        self._options, self._step = options, step
+        self._plans = Plans(cold.files, topic)
+        self._driver = secrets.token_hex(8)
+        self._abandoned = self._finished = 0
+
+    def run(self) -> Swept:
+        """Sweep, or finish what another has begun and then sweep. Raises `SweepBusy`, `SweepLost`,
+        `StoreError`, and Spark's errors; whatever it raises, run it again."""
+        total = Swept()
+        while True:
+            self._step("plan")
+            number = self._plans.following()
+            resumed = self._plans.plan(number) is not None
+            marks = self._open(number)
+            with self._keeping(number):
+                swept = self._take(number, marks, resumed)
+            if swept is not None:
+                total = total.plus(swept)
+            if swept is not None and not resumed:
+                return total.plus(Swept(abandoned=self._abandoned, finished=self._finished))
+
+    def _take(self, number: int, marks: Marks, resumed: bool) -> Swept | None:
+        """One plan from here to its end; None where it was over, or worth nothing, or begun by somebody
+        else."""
+        plan = self._plans.plan(number)
+        if self._plans.done(number) is not None:
+            return None
+        if plan is None:
+            self._finish_writes()
+            plan = plans.make(
+                self._cold, self._plans, number, marks.epoch, self._until(), self._options.batch
+            )
+            if not plan.inputs:
+                self._close(number)
+                return Swept()
+            if not self._plans.begin(plan):
+                return None
+        if plan.kind != SWEEP:
+            self._plans.abandon(number)  # a compaction that was killed, or that has to yield
+            return None
+        if plan.epoch != marks.epoch:
+            self._abandon(number)
+            return None
+        self._step("stage")
+        staged = self._plans.staged(number)
+        if staged is not None and not staging.is_there(self._cold, staged):
+            self._abandon(number)
+            return None
+        staged = staged or staging.stage(self._cold, self._plans, plan)
+        self._step("load")
+        try:
+            loaded = guarded_load.load(
+                self._spark,
+                self._cold.files,
+                self._target,
+                marks,
+                staged,
+                rate=self._options.rate,
+                again=resumed,
+            )
+        except StalePlan:
+            if self._plans.done(number) is not None:
+                raise SweepLost(f"another sweep has finished plan {number} of {self._topic!r}") from None
+            self._abandon(number)
+            return None
+        self._step("finalise")
+        self._plans.end(plan, loaded._asdict())
+        self._close(number)
+        self._cold.files.remove(staged.folder)
+        return _swept(plan, staged, loaded)
+
+    def _until(self) -> int | None:
+        horizon = self._options.horizon
+        return None if horizon is None else now(self._target) + horizon
+
+    def _abandon(self, number: int) -> None:
+        """Its staged rows are gone: the next plan keeps its marks, and brings back nothing. Or the marks of
+        its time are: whatever it has read may be old. What it loaded is live, or was delivered while nobody
+        noted it, and may be delivered again."""
+        if self._abandoned >= ABANDONED:
+            raise SweepLost(
+                f"Redis keeps losing the marks of {self._topic!r}; does it evict or restart without its data?"
+            )
+        self._abandoned += self._plans.abandon(number)
+
+    def _finish_writes(self) -> None:
+        """Retire what silent writers have not, so that their rows may be taken."""
+        writes = self._cold.writes()
+        settled = {write.manifest for write in self._cold.settled(writes)}
+        latest = now(self._target) - self._options.silent
+        for write in writes:
+            if write.manifest not in settled and self._topic in write.topics and write.began <= latest:
+                retire(self._cold, self._target, write)
+                self._finished += 1
+
+    # -------------------------------------------------------------------------- marks
+
+    def _open(self, number: int) -> Marks:
+        deadline = time.monotonic() + self._options.wait
+        while True:
+            with self._target.open() as store:
+                told = Loading(store).open(
+                    self._topic,
+                    str(number),
+                    self._driver,
+                    lock=self._options.lock,
+                    ttl=self._options.marks_ttl,
+                    epoch=secrets.token_hex(8),
+                    store=self._cold.name,
+                    place=self._cold.place,
+                    take_over=self._options.take_over,
+                )
+            if isinstance(told, str):
+                return Marks(self._topic, told, str(number))
+            if not told.micros:
+                raise SweepBusy(
+                    f"a sweep of {self._topic!r} over {told.place} was not finished (plan {told.plan}): run "
+                    "that one again first, or, if nobody ever will, this one with --take-over"
+                )
+            if time.monotonic() + told.micros / SECOND > deadline:
+                raise SweepBusy(
+                    f"another sweep of {self._topic!r} is under way, over {told.place}; run this one later"
+                )
+            time.sleep(told.micros / SECOND)
+
+    def _close(self, number: int) -> None:
+        with self._target.open() as store:
+            Loading(store).close(self._topic, str(number), self._driver)
+
+    @contextmanager
+    def _keeping(self, number: int) -> Generator[None, None, None]:
+        """Keep the marks within. Where that fails nothing is broken: a load finds out by itself."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(self._options.lock / SECOND / 3):
+                try:
+                    with self._target.open() as store:
+                        Loading(store).keep(
+                            self._topic,
+                            str(number),
+                            self._driver,
+                            lock=self._options.lock,
+                            ttl=self._options.marks_ttl,
+                        )
+                except RelayError:
+                    continue
+
+        thread = threading.Thread(target=keep, name="marks", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def now(target: Target) -> int:
+    """Microseconds since 1970 by the clock of Redis; raises `StoreError`."""
+    with target.open() as store:
+        return store.now()
+
+
+def _swept(plan: Plan, staged: Staged, loaded: Loaded) -> Swept:
+    return Swept(
+        planned=plan.rows,
+        staged=staged.rows,
+        loaded=loaded.loaded,
+        live=loaded.live,
+        marked=loaded.marked,
+        batches=loaded.batches,
+        again=loaded.again,
+    )

@@ -1,0 +1,1 @@
+"""Other people's tables: what is read, checked and shown before it becomes timers."""

@@ -1,0 +1,202 @@
+"""JSON as rows: workers check each document's text, and Spark reads the columns out of it.
+
+Spark's own reader drops what follows the first object of a line, and reads whole numbers as doubles where the
+column has fractions elsewhere. So a document goes to Spark only if it is one object whose numbers its columns
+hold exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as t
+
+from relay.pipeline.rows.reading import FILE, LINE, MALFORMED, TEXT
+
+NO_JSON = "is no JSON object"
+MORE = "has more text behind its JSON object"
+NOT_UTF8 = "is not UTF-8"
+NO_COLUMNS = "does not have the types of the columns"
+INEXACT = "has {number} in {name}, a column of doubles, and no double has all of these digits"
+
+_READ = "__read"
+_CHECKED = t.StructType(
+    [
+        t.StructField(TEXT, t.BinaryType()),
+        t.StructField(MALFORMED, t.StringType()),
+        t.StructField(_READ, t.StringType()),
+    ]
+)
+
+
+def rows_of_json(
+    spark: SparkSession, place: str, options: Mapping[str, str], used: Callable[[str], bool]
+) -> DataFrame:
+    """The columns that Spark finds in the documents, null where a document can't be read. `TEXT` has each
+    document, `FILE` where it stands, and `MALFORMED` why it can't be read.
+
+    Nor can a document be read that would lose digits in a column that is `used`.
+    """
+    whole = any(name.lower() == "multiline" and value.lower() == "true" for name, value in options.items())
+    own = {**options, "columnNameOfCorruptRecord": MALFORMED}
+    lines = spark.read.options(**own).text(place, wholetext=whole)
+    folders = lines.schema.fields[1:]
+    there = [MALFORMED, *(each.name for each in folders)]
+    found = spark.read.format("json").options(**own).load(place).schema
+    columns = [each for each in found.fields if each.name not in there]
+    read = lines.select(
+        sf.col("value").cast("binary").alias(TEXT),
+        sf.col("_metadata.file_path").alias(FILE),
+        *(lines[f"`{each.name}`"] for each in folders),
+    )
+    checks = _Checks(t.StructType(columns), frozenset(filter(used, (each.name for each in columns))), whole)
+    out = t.StructType([*_CHECKED.fields, t.StructField(FILE, t.StringType()), *folders])
+    into = t.StructType([*columns, t.StructField(MALFORMED, t.StringType())])
+    asked = {name: value for name, value in own.items() if name.lower() not in ("mode", "multiline")}
+    parsed = read.mapInArrow(checks.rows, out).withColumn(_READ, sf.from_json(_READ, into, asked))
+    misfit = sf.col(_READ).isNull() | sf.col(f"{_READ}.{MALFORMED}").isNotNull()
+    return parsed.select(
+        *(sf.col(_READ).getField(each.name).alias(each.name) for each in columns),
+        *(sf.col(f"`{each.name}`") for each in folders),
+        TEXT,
+        FILE,
+        sf.lit(None).cast("long").alias(LINE),
+        sf.coalesce(MALFORMED, sf.when(misfit, NO_COLUMNS)).alias(MALFORMED),
+    )
+
+
+# -------------------------------------------------------------------------------------- on a worker
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+_READER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
+_SPACE = " \t\r\n"
+_Document = tuple[bytes, str | None, bytes | None]
+"""Its text, why it can't be read, and what Spark is to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """What a worker needs to know. `used` are those of the `columns` that must lose no digits; with `whole` a
+    text is a whole file."""
+
+    columns: t.StructType
+    used: frozenset[str]
+    whole: bool
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Texts in; out a row for each document."""
+        for batch in batches:
+            found: list[_Document] = []
+            source: list[int] = []
+            for n, raw in enumerate(batch.column(0).to_pylist()):
+                found += self._documents(raw)
+                source += [n] * (len(found) - len(source))
+            texts, reasons, documents = zip(*found, strict=True) if found else ((), (), ())
+            arrays = [
+                pa.array(texts, pa.binary()),
+                pa.array(reasons, pa.string()),
+                pa.array(documents, pa.binary()).cast(pa.string()),
+                *(each.take(pa.array(source, pa.int64())) for each in batch.columns[1:]),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*_CHECKED.names, *batch.schema.names[1:]])
+
+    def _documents(self, raw: bytes) -> Iterator[_Document]:
+        """Of a line, or of a whole file: its objects, or those of its arrays, one after the other."""
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            yield raw, NOT_UTF8, None
+            return
+        place, inside = _beyond(text, 0), False
+        while place < len(text):
+            if self.whole and text[place] in (",]" if inside else "["):
+                inside = text[place] != "]"
+                place = _beyond(text, place + 1)
+                continue
+            try:
+                value, end = _READER.raw_decode(text, place)
+            except (ValueError, RecursionError):
+                yield text[place:].encode(), NO_JSON, None  # nothing tells where the next one begins
+                return
+            following = _beyond(text, end)
+            if not self.whole and following < len(text):
+                yield raw, MORE, None
+                return
+            yield self._document(text[place:end].encode(), value)
+            place = following
+
+    def _document(self, text: bytes, value: Any) -> _Document:
+        if not isinstance(value, dict):
+            return text, NO_JSON, None
+        for each in self.columns:
+            number = _inexact(value.get(each.name), each.dataType) if each.name in self.used else None
+            if number is not None:
+                return text, INEXACT.format(name=each.name, number=number[:50]), None
+        fitted = _fitted(value, self.columns)
+        return text, None, text if fitted is value else _dumped(fitted).encode(errors="replace")
+
+
+def _beyond(text: str, place: int) -> int:
+    """The next place that is no white space."""
+    while place < len(text) and text[place] in _SPACE:
+        place += 1
+    return place
+
+
+def _inexact(value: Any, kind: t.DataType) -> str | None:
+    """A number of a column of doubles that none is equal to, as it is written."""
+    if isinstance(kind, t.DoubleType) and isinstance(value, _Number):
+        return value if Decimal(value) != Decimal(repr(float(value))) else None
+    return next((found for _, *each in _inner(value, kind) if (found := _inexact(*each)) is not None), None)
+
+
+def _fitted(value: Any, kind: t.DataType) -> Any:
+    """The same, with texts where the columns are of texts: Spark would make its numbers doubles first."""
+    if isinstance(kind, t.StringType):
+        is_text = value is None or (isinstance(value, str) and not isinstance(value, _Number))
+        return value if is_text else _dumped(value)
+    changed = {
+        key: fitted
+        for key, inner, inner_kind in _inner(value, kind)
+        if (fitted := _fitted(inner, inner_kind)) is not inner
+    }
+    if not changed:
+        return value
+    if isinstance(value, dict):
+        return {**value, **changed}
+    return [changed.get(n, inner) for n, inner in enumerate(value)]
+
+
+def _inner(value: Any, kind: t.DataType) -> Iterator[tuple[Any, Any, t.DataType]]:
+    """Key, value and type of what a value holds."""
+    if isinstance(kind, t.StructType) and isinstance(value, dict):
+        for each in kind.fields:
+            if each.name in value:
+                yield each.name, value[each.name], each.dataType
+    elif isinstance(kind, t.ArrayType) and isinstance(value, list):
+        for n, each in enumerate(value):
+            yield n, each, kind.elementType
+
+
+def _dumped(value: Any) -> str:
+    """As JSON, with numbers as they were written."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_dumped(name)}:{_dumped(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_dumped, value))}]"
+    return json.dumps(value, ensure_ascii=False)

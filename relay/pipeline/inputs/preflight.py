@@ -1,0 +1,180 @@
+"""What can be found wrong with a load before Spark starts: in a second, and not after a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import glob
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from relay.core.errors import InvalidField, WrongKeyType
+from relay.pipeline.inputs.sources import FORMATS, TABLE, UNITS, Source
+from relay.pipeline.rows.reading import COLUMNS
+from relay.pipeline.spark.redis_target import Target
+from relay.settings import Settings
+from relay.store.examine import explained, foreign_types
+from relay.store.server.connect import check_server, connect
+
+KNOWN = {*FORMATS.values(), "text", "avro", "xml", "jdbc", "binaryFile", "delta", "iceberg", TABLE}
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s|local-cluster|mesos)(://|\[).+|yarn|k8s.*")
+_OFFSET = re.compile(r"(UTC|GMT|UT)?([+-]\d{1,2}(:\d\d){0,2})?|Z")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS = {
+    "null",
+    "true",
+    "false",
+    "_metadata",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtimestamp",
+}
+_WORDS |= {"current_user", "session_user", "user"}
+"""Names in SQL that need not be columns."""
+
+
+def check_options(*, master: str | None, time_zone: str | None) -> None:
+    """What Spark would say of them when it starts; raises `InvalidField`."""
+    if master is not None and not _MASTER.fullmatch(master):
+        raise InvalidField("master", f"is {master!r}; give local[2], spark://host:7077, k8s://… or yarn")
+    if time_zone is None or (time_zone and _OFFSET.fullmatch(time_zone)):
+        return
+    try:
+        ZoneInfo(time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidField(
+            "time_zone", f"is {time_zone!r}; give a zone such as Europe/Berlin, or an offset such as +02:00"
+        ) from None
+
+
+def check_source(source: Source, target: Target, conf: Mapping[str, str]) -> None:
+    """Topic, unit and columns, and of files on this machine that they are there. `conf` is Spark's. Raises
+    `InvalidField`."""
+    unknown = [name for name in source.columns if name not in COLUMNS]
+    if unknown:
+        raise InvalidField("map", f"{unknown[0]} is no column of a timer; there are {', '.join(COLUMNS)}")
+    if "topic" in source.constants:
+        target.admit(source.constants["topic"])
+    if source.unit is not None and source.unit not in UNITS:
+        raise InvalidField("due_unit", f"is {source.unit!r}; give one of {', '.join(UNITS)}")
+    kind = _format(source)
+    if kind == TABLE or not _is_here(source.place, conf):
+        return
+    files = _files(source.place) if kind in {*FORMATS.values(), "text"} else []
+    names = _columns(files[0], kind, source.options) if files else None
+    if names is not None:
+        _check_columns(source, names)
+
+
+def check_folder(option: str, path: str | None) -> None:
+    """A folder that is to be written to must not be a file; raises `InvalidField`."""
+    if path is not None and urlsplit(path).scheme in ("", "file") and _local(path).is_file():
+        raise InvalidField(option, f"{path} is a file; name a folder")
+
+
+def check_redis(settings: Settings, topic: str | None) -> None:
+    """Refuse the server that a relay would refuse, and keys of the topic that hold something else. Raises
+    `StoreError`, `UnfitServer`."""
+    with ThreadPoolExecutor(1) as other:  # this one may have an event loop already, as a notebook's has
+        other.submit(asyncio.run, _check_redis(settings, topic)).result()
+
+
+async def _check_redis(settings: Settings, topic: str | None) -> None:
+    target, redis = Target.of(settings), settings.redis
+    connection = connect(redis.location, connections=1, timeout=redis.command_timeout)
+    try:
+        async with explained():
+            await check_server(connection, allow_eviction=redis.allow_eviction, hash_tags=redis.hash_tags)
+        if topic is None:
+            return
+        journal = target.rules(topic).journal_keeps > 0
+        for key, held, wanted in await foreign_types(connection, target.keys, topic, journal=journal):
+            raise WrongKeyType(
+                f"{key} holds a {held}, not a {wanted}; move it away or set another key prefix"
+            )
+    finally:
+        await connection.aclose()
+
+
+def _format(source: Source) -> str:
+    """The format that is named, or that the file's name tells."""
+    if source.format is None:
+        kind = FORMATS.get(PurePosixPath(source.place.rstrip("/")).suffix.lower())
+        if kind is None:
+            raise InvalidField("format", f"can't be told from {source.place!r}; name one, such as parquet")
+        return kind
+    near = difflib.get_close_matches(source.format, KNOWN, 1, 0.6)
+    if source.format not in KNOWN and source.format.lower() not in FORMATS.values() and near:
+        raise InvalidField("format", f"is {source.format!r}; did you mean {near[0]}?")
+    return source.format
+
+
+def _is_here(place: str, conf: Mapping[str, str]) -> bool:
+    """Whether the path is on this machine: it says so, or says nothing and Hadoop has no other default."""
+    scheme = urlsplit(place).scheme
+    elsewhere = {"SPARK_ENV_LOADED", "HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys()
+    return scheme == "file" or not (scheme or elsewhere or "spark.hadoop.fs.defaultFS" in conf)
+
+
+def _local(place: str) -> Path:
+    parts = urlsplit(place)
+    return Path(unquote(parts.path)) if parts.scheme else Path(place)
+
+
+def _files(place: str) -> list[Path]:
+    """The files that Spark would read, sorted; none where only Spark understands the pattern. Raises
+    `InvalidField` where there are none."""
+    path = _local(place)
+    if "{" in place and not path.exists():
+        return []
+    found = [path] if path.exists() else [Path(each) for each in glob.glob(str(path))]  # noqa: PTH207 (absolute)
+    if not found:
+        raise InvalidField("source", f"{place} does not exist")
+    files = [
+        file
+        for each in found
+        for file in ([each] if each.is_file() else each.rglob("*"))
+        if file.is_file() and not any(map(_is_hidden, file.relative_to(each).parts or (file.name,)))
+    ]
+    if not files:
+        raise InvalidField("source", f"{place} holds no files")
+    return sorted(files)
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file or folder of this name, such as the log of a Delta table."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _columns(file: Path, kind: str, options: Mapping[str, str]) -> list[str] | None:
+    """The columns of a Parquet file and those that its folders name; None where only Spark can tell."""
+    if kind != "parquet" or options:
+        return None
+    try:
+        names = list(pq.read_schema(file).names)
+    except (pa.ArrowException, OSError) as problem:
+        raise InvalidField("source", f"{file} is no Parquet file: {str(problem).splitlines()[0]}") from None
+    return names + [part.partition("=")[0] for part in file.parts if "=" in part]
+
+
+def _check_columns(source: Source, names: list[str]) -> None:
+    """Needed columns, and those that a mapping names without doing anything to them."""
+    there = {name.lower() for name in names}
+    for name, expression in source.columns.items():
+        bare = expression.strip()
+        if _NAME.fullmatch(bare) and bare.lower() not in there | _WORDS:
+            raise InvalidField(
+                "map", f"{name}={bare}: there is no column {bare}; there are {', '.join(names)}"
+            )
+    for name, advice in (("due_time", "map it, as in --map due_time=eta"), ("topic", "name it, or map one")):
+        if name not in there and name not in source.columns and name not in source.constants:
+            raise InvalidField(name, f"is no column there; {advice}. There are {', '.join(names)}")

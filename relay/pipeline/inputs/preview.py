@@ -1,0 +1,121 @@
+"""The first rows as they would become timers, for the person who loads them: never for a log."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import DataFrame
+
+from relay.pipeline.rows.new_timers import check
+from relay.pipeline.rows.reading import RECORD, TEXT, Reading
+from relay.store.codec import envelope
+
+SHOWN = 5
+"""Rows that a dry run shows."""
+
+BYTES = 80
+"""Of a payload that are shown."""
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """One row: a timer, or why it is none."""
+
+    topic: str = ""
+    timer_id: str = ""
+    due: int = 0
+    content: envelope.Content | None = None
+    refused: dict[str, Any] | None = None
+
+    def document(self, zone: str) -> dict[str, Any]:
+        """As JSON, with names that stay."""
+        if self.content is None:
+            return {"rejected": self.refused}
+        return {
+            "topic": self.topic,
+            "timer_id": self.timer_id,
+            "due_time": _utc(self.due),
+            "due_time_local": _local(self.due, zone),
+            "payload_bytes": len(self.content.payload),
+            "payload_start": _start(self.content.payload),
+            "content_type": self.content.content_type,
+            "headers": dict(self.content.headers),
+        }
+
+
+def first(rows: DataFrame, reading: Reading, count: int) -> list[dict[str, Any]]:
+    """What becomes of the first `count` rows; times also in the session's zone."""
+    zone = str(rows.sparkSession.conf.get("spark.sql.session.timeZone"))
+    table = rows.drop(RECORD, TEXT).limit(count).toArrow().combine_chunks()
+    batches = table.to_batches()
+    return [
+        _first(batch.slice(n, 1), reading).document(zone) for batch in batches for n in range(batch.num_rows)
+    ]
+
+
+def _first(row: Any, reading: Reading) -> First:
+    checked = check(row, reading)
+    for group in checked.good:
+        stored = envelope.decode(group.envelopes[0].as_py())
+        return First(group.topic, group.timer_ids[0].as_py(), int(group.due[0]), stored)
+    (refused,) = checked.rejects.select(["field", "reason", "file", "line"]).to_pylist()
+    return First(refused=refused)
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """One row on one line. Nothing in it steers a terminal: texts of others are escaped."""
+    refused = found.get("rejected")
+    if refused is not None:
+        where = f" (line {refused['line']} of {refused['file']})" if refused["line"] is not None else ""
+        return f"rejected: {refused['field']}: {_safe(refused['reason'])}{_safe(where)}"
+    local = f" ({found['due_time_local']})" if found["due_time_local"] else ""
+    size, start = found["payload_bytes"], found["payload_start"]
+    more = "…" if size > BYTES else ""
+    parts = [
+        f"{_safe(found['topic'])}/{_safe(found['timer_id'])}",
+        f"due {found['due_time']}{local}",
+        f"payload of {size:,} bytes {start!r}{more}" if size else "no payload",
+        *([_safe(found["content_type"])] if found["content_type"] else []),
+        *(f"{_safe(name)}={value!r}" for name, value in found["headers"].items()),
+    ]
+    return ", ".join(parts)
+
+
+def _safe(text: str) -> str:
+    """Without the quotes of Python's way to show it."""
+    return repr(text)[1:-1]
+
+
+def _utc(micros: int) -> str:
+    moment = (_START + timedelta(microseconds=micros)).replace(tzinfo=None)
+    return f"{moment.isoformat(timespec='microseconds')}Z"
+
+
+def _local(micros: int, name: str) -> str | None:
+    """With the zone's name; None where that is UTC itself, or a zone that Python does not know."""
+    try:
+        zone: tzinfo = ZoneInfo(name) if name[:1] not in "+-" else _offset(name)
+        there = (_START + timedelta(microseconds=micros)).astimezone(zone)
+    except (ValueError, OSError, KeyError, OverflowError):
+        return None
+    return None if name in ("UTC", "Etc/UTC", "Z") else f"{there.isoformat(timespec='microseconds')} {name}"
+
+
+def _offset(name: str) -> tzinfo:
+    zone = datetime.fromisoformat(f"2000-01-01T00:00:00{name}").tzinfo
+    return zone if zone is not None else UTC
+
+
+def _start(payload: bytes) -> str:
+    """As text; bytes that are none as Python writes them."""
+    head = payload[:BYTES]
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(head, final=len(payload) <= BYTES)
+    except UnicodeDecodeError:
+        return head.decode("ascii", "backslashreplace")

@@ -1,0 +1,1 @@
+"""The jobs of `relay pipeline`, and what they share."""

@@ -1,0 +1,256 @@
+"""The job `audit`: the journal's lake, judged by the rules of `relay.core.audit`, held against Redis.
+
+    lake, and what the stream has behind it → gaps → one timer after the other → what lives → is it in Redis?
+    → verdicts, tables, a report, and what is lost
+
+Each arrow is a table under OUT/work, which goes when all is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from relay.core.errors import InvalidField
+from relay.pipeline.audit import gaps as audit_gaps
+from relay.pipeline.audit import gather as audit_gather
+from relay.pipeline.audit import lost_timers as audit_lost
+from relay.pipeline.audit import page as audit_page
+from relay.pipeline.audit import presence as audit_standing
+from relay.pipeline.audit import spread as audit_spread
+from relay.pipeline.audit import tables as audit_tables
+from relay.pipeline.audit.verdicts import VERDICT_COLUMNS, VERDICTS, Judged, judge, overall, row_of
+from relay.pipeline.jobs import snapshot as snapshot_job
+from relay.pipeline.jobs.job import Bar, Summary
+from relay.pipeline.journal_source import JournalSource
+from relay.pipeline.lake.journal_lake import Lake, milliseconds
+from relay.pipeline.lake.journal_offsets import offsets
+from relay.pipeline.spark.files import Files
+from relay.pipeline.spark.hour_folders import hour_of
+from relay.pipeline.timers_source import TimersDataSource
+from relay.store.journal.scan import Mark
+
+WORK = "work"
+REPORT = "report.html"
+THERE = ("topic", "timer_id", "due_time", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What to judge, and by what.
+
+    `source` has the options of `timers_journal`, to go on behind the lake and to ask Redis; without it
+    `snapshot`, a folder that `relay pipeline snapshot` wrote, may stand for Redis. `cold` is a cold store.
+    `lost` is where lost timers are written, with payloads from `payloads` (the snapshot, if it is not given).
+    """
+
+    lake: str
+    out: str
+    topics: tuple[str, ...] = ()
+    source: Mapping[str, str] = field(default_factory=dict, repr=False)
+    snapshot: str = ""
+    cold: str = ""
+    exclusive: bool = False
+    at_rest: bool = False
+    lost: str = ""
+    payloads: str = ""
+    examples: int = 5
+    dry_run: bool = False
+
+
+def run(spark: SparkSession, bar: Bar | None, job: Audit) -> Summary:
+    """Judge, and write the tables and the report to `out`. Raises what Spark raises, and `InvalidField`."""
+    return _Run(spark, job, bar.step if bar is not None else lambda _name: None).run()
+
+
+class _Run:
+    def __init__(self, spark: SparkSession, job: Audit, step: Callable[[str], None]) -> None:
+        self.spark, self.job, self.step = spark, job, step
+        self.files = Files(spark, job.out)
+        self.lake = Lake(spark, job.lake)
+        self.topics: dict[str, audit_gaps.Topic] = {}
+        self.unknown = spark.createDataFrame(
+            [], "topic string, timer_id string, due_time timestamp, state string"
+        )
+        for source in (JournalSource, TimersDataSource):
+            spark.dataSource.register(source)
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
+    def run(self) -> Summary:
+        if self.job.dry_run:
+            return self._dry()
+        self.files.remove(WORK)
+        self.step("reading what lies behind the lake")
+        rows, marks = self._rows()
+        self.step("looking for gaps")
+        self.topics = audit_gaps.topics(rows)
+        gaps = self._kept("gaps", audit_gaps.gaps(rows, self.topics))
+        audit_gaps.note(self.topics, gaps)
+        self.step("replaying timers")
+        width = audit_spread.step_width(self.topics.values())
+        facts = self._kept("facts", audit_spread.replayed(rows, self.topics, self.job.exclusive, width))
+        self.step("asking what lives")
+        living = self._kept("living", self._asked(facts.where("fact = 'living'"), marks))
+        told = audit_spread.judged(living, self.topics, self.job.exclusive, self.job.at_rest)
+        facts = facts.unionByName(self._kept("judged", told))
+        self.step("adding up")
+        summary = self._written(facts, gaps, living, width)
+        self.files.remove(WORK)
+        return summary
+
+    def _dry(self) -> Summary:
+        """How much there is to judge; the streams behind the lake are not looked at."""
+        parts = self.lake.log.state().parts
+        shares = [
+            (name, share) for part in parts for name, share in part.topics.items() if self._wanted(name)
+        ]
+        counts = {
+            "topics": len({name for name, _ in shares}),
+            "records": sum(share.records for _, share in shares),
+        }
+        return Summary("audit", dry_run=True, counts=counts)
+
+    def _kept(self, name: str, rows: DataFrame) -> DataFrame:
+        """A step's result, on disk: it is read several times."""
+        path = self.files.at(f"{WORK}/{name}")
+        rows.write.parquet(path)
+        return self.spark.read.schema(rows.schema).parquet(path)
+
+    # ------------------------------------------------------------------------------ what there is
+
+    def _rows(self) -> tuple[DataFrame, dict[str, Mark]]:
+        """Lake and stream, and how far the stream was read. A trigger of the journal job may come between the
+        two: so the stream is read from where this state of the lake ends."""
+        state = self.lake.log.state()
+        rows = self.lake.rows(state, self.job.topics).drop("part")
+        marks = {topic: Mark(*mark) for topic, mark in state.marks.items() if self._wanted(topic)}
+        if self.job.source:
+            tail = self._kept("tail", self._behind(marks))
+            rows = rows.unionByName(tail)
+            marks |= _ends(tail)
+        return audit_gaps.placed(rows), marks
+
+    def _wanted(self, topic: str) -> bool:
+        return not self.job.topics or topic in self.job.topics
+
+    def _behind(self, marks: Mapping[str, Mark]) -> DataFrame:
+        """The streams behind these marks, to their ends by now."""
+        names = self.job.topics or tuple(marks)
+        if not names:
+            raise InvalidField("topics", "are not named, and the lake has none")
+        source = self.spark.read.format("timers_journal").options(**self.job.source)
+        source = source.options(
+            topics=json.dumps(names), startingOffsets=offsets(marks), failOnDataLoss="false"
+        )
+        return source.load().withColumn("hour", hour_of(1000 * milliseconds()))
+
+    def _asked(self, living: DataFrame, marks: Mapping[str, Mark]) -> DataFrame:
+        """What Redis, or the snapshot, and the cold store say of them; and, aside, what nobody knew of."""
+        job = self.job
+        if job.source:
+            asked = self._kept("asked", audit_standing.in_redis(living, job.source))
+            there = self._kept("there", self._in_redis())
+            heard = self._kept("heard", audit_standing.heard_of(self._behind(marks)))
+            self.unknown = audit_standing.unknown(there, living, heard)
+            asked = audit_standing.void(asked, heard)
+        elif job.snapshot:
+            there, about = snapshot_job.read(self.spark, job.snapshot)
+            reach = {name: topic.last_time for name, topic in self.topics.items()}
+            began, ended = about["began_us"], about["ended_us"]
+            asked = audit_standing.in_snapshot(living, there, began, ended, reach)
+            there = there.where(f.col("topic").isin(*self.topics))
+            self.unknown = audit_standing.unknown(there, living, living.limit(0))
+        else:
+            asked = audit_standing.nobody(living)
+        resting = audit_standing.resting(self.spark, job.cold, tuple(self.topics)) if job.cold else None
+        return audit_standing.cold(asked, resting)
+
+    def _in_redis(self) -> DataFrame:
+        if not self.topics:
+            return self.unknown  # none named would be all
+        source = self.spark.read.format("timers").options(**self.job.source).option("payload", "false")
+        return source.option("topic", json.dumps([*self.topics])).load().select(*THERE)
+
+    # ------------------------------------------------------------------------------ the result
+
+    def _written(self, facts: DataFrame, gaps: DataFrame, living: DataFrame, width: int) -> Summary:
+        lates = audit_tables.late(facts)
+        totals = audit_tables.totals(facts, lates)
+        verdicts = judge(facts, self.topics, self.job.topics, bool(self.job.source))
+        tables = {
+            "hours": audit_tables.hours(facts, lates),
+            "topics": totals,
+            "kinds": audit_tables.kinds(facts),
+            "lateness": audit_tables.histogram(lates),
+            "backlog": audit_tables.backlog(facts, width),
+            "backlog_all": audit_tables.backlog(facts.withColumn("topic", f.lit("")), width),
+            "findings": audit_tables.findings(facts),
+            "open": audit_tables.living(living),
+            "unknown": self.unknown,
+            "gaps": gaps.select("topic", "entry", "missing", "why"),
+            "verdicts": self.spark.createDataFrame([row_of(each) for each in verdicts], VERDICTS),
+        }
+        for name, table in tables.items():
+            table.write.mode("overwrite").parquet(self.files.at(name))
+        lateness = audit_tables.percentiles(lates, []).collect()  # one row
+        summary = self._summary(verdicts, lateness[0].asDict() if lateness else {})
+        summary.counts |= self._lost(living)
+        self._report(summary, verdicts)
+        return summary
+
+    def _lost(self, living: DataFrame) -> dict[str, int]:
+        """What is gone, for `relay pipeline schedule`."""
+        timers = audit_lost.lost(living)
+        counts = {"open": living.count(), "lost": timers.count(), "unknown": self._table("unknown").count()}
+        if not self.job.lost:
+            return counts
+        place = self.job.payloads or (f"{self.job.snapshot}/{snapshot_job.ROWS}" if self.job.snapshot else "")
+        contents = audit_lost.contents(self.spark, place) if place else None
+        files = Files(self.spark, self.job.lost)
+        for name, table in zip(("timers", "bare"), audit_lost.with_content(timers, contents), strict=True):
+            table.write.mode("overwrite").parquet(files.at(name))
+            counts[f"lost_{name}"] = self.spark.read.parquet(files.at(name)).count()
+        return counts
+
+    def _summary(self, verdicts: list[Judged], lateness: dict[str, Any]) -> Summary:
+        verdict, worst = overall(verdicts)
+        counts = {
+            "topics": len(self.topics),
+            "records": sum(topic.records for topic in self.topics.values()),
+            "missing": sum(topic.missing for topic in self.topics.values()),
+        }
+        facts = {"verdict": verdict.value, "lateness": lateness, "out": self.files.root}
+        return Summary("audit", counts=counts | worst, facts=facts)
+
+    def _table(self, name: str) -> DataFrame:
+        return self.spark.read.parquet(self.files.at(name))
+
+    def _report(self, summary: Summary, verdicts: list[Judged]) -> None:
+        """The page, last of all."""
+        times = [(topic.first_time, topic.last_time) for topic in self.topics.values()]
+        span = (min(first for first, _ in times), max(last for _, last in times)) if times else (0, 0)
+        told = [dict(zip(VERDICT_COLUMNS, row_of(each), strict=True)) for each in verdicts]
+        facts = summary.facts
+        page = audit_gather.gather(
+            self._table, facts["verdict"], summary.counts, facts["lateness"], span, told, self.job.examples
+        )
+        self.files.remove(REPORT)
+        self.files.publish(REPORT, audit_page.render(page, audit_tables.PER_DECADE))
+        summary.facts["report"] = self.files.at(REPORT)
+
+
+def _ends(tail: DataFrame) -> dict[str, Mark]:
+    """How far the stream was read: a row for each topic."""
+    place = f.struct("ms", "seq")
+    found = (
+        audit_gaps.placed(tail)
+        .groupBy("topic")
+        .agg(f.max_by("entry", place).alias("entry"), f.max_by("batch_last", place).alias("last"))
+        .collect()
+    )
+    return {row.topic: Mark(row.entry, row["last"]) for row in found}

@@ -1,0 +1,210 @@
+"""What every job shares: a session, a bar on the terminal, a summary, and failures in one sentence."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self, TextIO
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from relay.core import errors
+from relay.core.errors import RelayError, StoreUnavailable
+from relay.pipeline.jobs.cluster import NO_PATHS, Paths, check_workers
+from relay.pipeline.spark.java import NoJava
+from relay.pipeline.spark.java_log import JavaLog
+from relay.pipeline.spark.session import session
+
+GONE = (ConnectionError, Py4JNetworkError)
+"""What calls of a JVM raise that has ended. Redis' absence is a `StoreUnavailable` here."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure.
+    `warnings` are said on standard error only. `first` has the first rows, as documents
+    (`relay.pipeline.inputs.preview`)."""
+
+    job: str
+    dry_run: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    first: list[dict[str, Any]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with names that stay."""
+        return {
+            "job": self.job,
+            "ok": not self.problems,
+            "dry_run": self.dry_run,
+            "seconds": round(self.seconds, 3),
+            **self.counts,
+            **self.facts,
+            **({"first": self.first} if self.first else {}),
+            "problems": self.problems,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a job runs: Spark's master and configuration, the session's time zone; None: Spark's own.
+
+    The workers of a cluster must see `paths` as the driver does.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    time_zone: str | None = None
+    bar: bool = True
+    paths: Paths = NO_PATHS
+
+
+class JobFailed(RelayError):
+    """A job failed; the message is what a worker or Spark said, without its stack."""
+
+    def __init__(self, message: str, kind: type[RelayError] | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """Which of Relay's errors it was, if it was one of them."""
+
+    @property
+    def unavailable(self) -> bool:
+        """Redis could not be reached: try again."""
+        return self.kind is StoreUnavailable
+
+
+def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Running) -> Summary:
+    """Run `work` in a session: the one that is there, else one of its own, which ends with it.
+
+    Raises `JobFailed` for what Spark or a worker says, and Relay's own errors as they are; before the first
+    row `UnfitWorkers`, and `InvalidField` for a path that a worker does not see.
+    """
+    began = time.monotonic()
+    if SparkSession.getActiveSession() is not None:
+        summary = _run(name, work, running)
+    else:
+        log = JavaLog(name)
+        try:
+            with log:
+                summary = _run(name, work, running, log)
+        except JobFailed as failure:
+            if log.path.stat().st_size == 0:  # under spark-submit, which has its own logs
+                log.path.unlink()
+                raise
+            raise JobFailed(f"{failure} (Spark's log: {log.path})", failure.kind) from failure
+        except (RelayError, NoJava):
+            log.path.unlink()  # Spark has nothing to say to it
+            raise
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def _run(
+    name: str, work: Callable[[SparkSession, Bar], Summary], running: Running, log: JavaLog | None = None
+) -> Summary:
+    """In the session that is there; with a `log`, in one of its own."""
+    spark = session(name, master=running.master, conf=running.conf, log=log)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        if running.time_zone:
+            spark.conf.set("spark.sql.session.timeZone", running.time_zone)
+        check_workers(spark, running.paths)
+        with Bar(spark, name, sys.stderr if running.bar else None) as bar:
+            return work(spark, bar)
+    except (PySparkException, Py4JError, ConnectionError) as failure:
+        raise translated(failure) from failure
+    finally:
+        with suppress(*GONE):  # what it died of has been said
+            if log is not None:
+                spark.stop()
+            elif before is not None:
+                spark.conf.set("spark.sql.session.timeZone", before)
+
+
+_OURS = re.compile(r"^(?:.*\s)?relay\.core\.errors\.(\w+): (.*)$", re.MULTILINE)
+_LAST_OF_PYTHON = re.compile(r"^([\w.]*(?:Error|Exception)): (.*)$", re.MULTILINE)
+
+
+def translated(failure: Exception) -> JobFailed:
+    """What Spark raised as one sentence: the worker's error of ours, if it was one."""
+    if isinstance(failure, GONE):
+        return JobFailed(
+            "Spark's JVM has ended, most often for want of memory; give it more, such as"
+            " --conf spark.driver.memory=2g"
+        )
+    text = str(failure)
+    ours = _OURS.search(text)
+    if ours:
+        kind = getattr(errors, ours[1], None)
+        return JobFailed(ours[2], kind if isinstance(kind, type) and issubclass(kind, RelayError) else None)
+    python = _LAST_OF_PYTHON.findall(text) if "Traceback" in text else []
+    if python:
+        return JobFailed(f"{python[-1][0]}: {python[-1][1]}")
+    return JobFailed(text.partition("\n")[0].strip() or type(failure).__name__)
+
+
+class Bar:
+    """One line on a terminal: which step, how many of its tasks are done. Elsewhere it is silent."""
+
+    EVERY = 0.25
+    WIDTH = 30
+
+    def __init__(self, spark: SparkSession, job: str, out: TextIO | None) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._job, self._step = job, ""
+        self._out = out if out is not None and out.isatty() else None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="bar", daemon=True)
+
+    def step(self, name: str) -> None:
+        """What is done from now on."""
+        self._step = name
+
+    @property
+    def shown(self) -> bool:
+        """Whether somebody may be looking."""
+        return self._out is not None
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the bar."""
+        if self._out:
+            self._out.write(f"\r\033[K{line}\n")
+            self._out.flush()
+
+    def __enter__(self) -> Self:
+        if self._out:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out:
+            self._over.set()
+            self._thread.join()
+            self._out.write("\r\033[K")
+            self._out.flush()
+
+    def _show(self) -> None:
+        while not self._over.wait(self.EVERY):
+            if self._out:
+                self._out.write(f"\r\033[K{self._line()}")
+                self._out.flush()
+
+    def _line(self) -> str:
+        done = tasks = 0
+        for number in self._tracker.getActiveStageIds():
+            stage = self._tracker.getStageInfo(number)
+            if stage is not None:
+                done, tasks = done + stage.numCompletedTasks, tasks + stage.numTasks
+        full = self.WIDTH * done // tasks if tasks else 0
+        shown = f"[{'#' * full}{'.' * (self.WIDTH - full)}] {done}/{tasks}" if tasks else ""
+        return f"{self._job}: {self._step} {shown}".rstrip()

@@ -1,0 +1,119 @@
+"""The job `restore`: a snapshot's timers back into Redis, by a sweep over it.
+
+A timer that lives there is newer than the snapshot, and stays. One that is restored begins a new life: its
+due time, its expiry and its envelope are those of the snapshot, byte for byte, and its attempts are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from relay.core.errors import InvalidField
+from relay.pipeline.cold.plans import Plans
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.cold.sweep import Options, Sweep, Swept, now
+from relay.pipeline.jobs.job import Bar, Summary
+from relay.pipeline.jobs.snapshot import digest_of, read
+from relay.pipeline.jobs.sweep import one_by_one
+from relay.pipeline.spark.redis_target import Target
+
+WORK = "_relay_restore"
+"""Beside the snapshot: the rows as a cold store, with the plans that make a restore restartable."""
+
+BEFORE = (
+    "earlier runs have restored what `before` counts, and this one left it alone, whether it lives or not; "
+    "to restore it once more, or to another Redis, name another --work than {work}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What to restore. No topics: all of the snapshot. `work` is where the restore keeps how far it is;
+    another one restores the same snapshot once more. `take_over` as a sweep's."""
+
+    target: Target
+    snapshot: str
+    topics: tuple[str, ...] = ()
+    work: str | None = None
+    rate: float | None = None
+    take_over: bool = False
+    dry_run: bool = False
+
+
+def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
+    """Compare the snapshot with its manifest, and load what is not alive, one topic after the other: one that
+    is busy, or fails, keeps nobody else. Raises `InvalidField`, and `StoreUnavailable` or what Spark makes of
+    it."""
+    summary = Summary("restore", job.dry_run)
+    rows, about = read(spark, job.snapshot)
+    chosen = list(dict.fromkeys(job.topics)) or about["topics"]
+    unknown = sorted(set(chosen) - set(about["topics"]))
+    if unknown:
+        raise InvalidField("topic", f"{unknown[0]!r} is not in {job.snapshot}")
+    bar.step("comparing the snapshot with its manifest")
+    found = digest_of(rows)
+    if (found["timers"], found["digest"]) != (about["timers"], about["digest"]):
+        raise InvalidField("snapshot", f"{job.snapshot} is not what its manifest says: nothing was restored")
+    summary.facts["digest"] = found["digest"]
+    whole = rows.where(
+        f.col("topic").isin(chosen) & f.col("envelope").isNotNull() & (f.col("state") != "unreadable")
+    )
+    summary.counts["without_payload"] = found["without_payload"]
+    summary.counts["unreadable"] = found["unreadable"]
+    if job.dry_run:
+        summary.counts["timers"] = whole.count()
+        return summary
+    cold = ColdStore(spark, job.work or f"{job.snapshot}/{WORK}")
+    bar.step("preparing")
+    _prepare(cold, job.target, whole, chosen)
+    before = _taken(cold, chosen)
+
+    def sweep(topic: str) -> Swept:
+        options = Options(horizon=None, rate=job.rate, take_over=job.take_over)
+        return Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic)).run()
+
+    total = one_by_one(summary, "restored", chosen, sweep)
+    kept = ("loaded", "live", "marked", "again", "batches")
+    summary.counts |= {"timers": total.planned, **{name: asdict(total)[name] for name in kept}}
+    summary.counts["before"] = before
+    if before:
+        summary.facts["told"] = BEFORE.format(work=cold.place)
+    if total.loaded + total.live + total.marked != total.staged:
+        summary.problems.append("not every timer of the snapshot is accounted for: run the restore again")
+    return summary
+
+
+def _taken(cold: ColdStore, chosen: Sequence[str]) -> int:
+    """Rows that earlier runs have taken to their end, whichever Redis that was."""
+    writes = cold.writes()
+    held = [Plans(cold.files, topic).holdings(writes) for topic in chosen]
+    return sum(file.rows for each in held for file in each.files if file.name in each.consumed)
+
+
+def _step(bar: Bar, topic: str, name: str) -> None:
+    bar.step(f"{topic}: {name}")
+
+
+def _prepare(cold: ColdStore, target: Target, rows: DataFrame, chosen: Sequence[str]) -> None:
+    """The rows as settled writes, each topic's once, though the first run was asked for others. Nothing is
+    retired, since what lives in Redis is newer."""
+    writes = cold.writes()
+    missing = set(chosen).difference(*(write.topics for write in writes))
+    if missing:
+        wanted = rows.where(f.col("topic").isin(sorted(missing)))
+        write = cold.write(_rows(wanted), cold.version(now(target)))
+        writes += [write] if write else []
+    for write in writes:
+        cold.settle(write)
+
+
+def _rows(rows: DataFrame) -> DataFrame:
+    """As the cold store takes them. Of what a snapshot read twice, since it moved meanwhile, the sweep takes
+    one."""
+    expires = f.unix_micros("expire_time").alias("expires_us")
+    return rows.select("topic", "timer_id", "due_us", expires, "envelope")

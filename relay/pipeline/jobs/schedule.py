@@ -1,0 +1,275 @@
+"""The job `schedule`: rows of a table become timers, in Redis, and beyond a horizon in the cold store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from relay.core.errors import InvalidField
+from relay.pipeline.inputs import preview
+from relay.pipeline.inputs.run_ids import MaxRejects, checked, derived
+from relay.pipeline.inputs.sources import Source, rows_of
+from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
+from relay.pipeline.rows.new_timers import check
+from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
+from relay.pipeline.rows.redis_commands import Group
+from relay.pipeline.rows.writing import Load, Tally, write
+from relay.pipeline.spark.redis_target import Target
+from relay.pipeline.spark.session import configured
+from relay.store.bulk.inserting import is_told, note_told
+
+if TYPE_CHECKING:
+    from pyspark.sql.pandas._typing import ArrowMapIterFunction
+
+COUNTS = ("written", "rejected", "later", "made_ids", "skipped_by_ledger", "skipped_alive")
+_REJECTED = (
+    "topic string, timer_id string, due_time timestamp, payload binary, headers map<string,string>, "
+    "content_type string, expire_time timestamp, record binary, file string, line long, field string, "
+    "reason string, rejected_at timestamp"
+)
+_OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
+MOVED = (
+    "{stored:,} rows were beyond the horizon when these were stored, and {later:,} when the others were "
+    "loaded: some are in both places, or in neither. Due times must not change from one look to the next, as "
+    "by now(): make them a table first, and load that"
+)
+AGAIN = (
+    "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. What has "
+    "become of them since stands. To insert them again, whatever lives under their ids: --replace"
+)
+MENDED = "; what was inserted before it stays: once the row is mended, --run-id {run} inserts the others only"
+COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
+"""What the cold store takes: rows that were checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What to do. `horizon` in microseconds from now: what is due later goes to the cold store, by `chill`,
+    which answers how many rows it took; None: all goes to Redis. What rests there by then of timers that come
+    to Redis (`topic, timer_id`) is over by what `superseding` answers. `rejects` is where refused rows go;
+    None: the first one ends the job. `run_id` None is derived of the input. `replace`: rows replace whatever
+    lives under their ids, also if this run has inserted them before. `create_only`: timers that live are left
+    alone."""
+
+    target: Target
+    source: Source
+    max_rate: float | None = None
+    rejects: str | None = None
+    horizon: int | None = None
+    chill: Callable[[DataFrame], int] | None = None
+    superseding: Callable[[], Callable[[DataFrame], int]] | None = None
+    run_id: str | None = None
+    replace: bool = False
+    create_only: bool = False
+    max_rejects: MaxRejects | None = None
+    dry_run: bool = False
+
+
+def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
+    """Rows that are refused are put aside; the cold store takes its part first, and Redis the other.
+
+    It may be run again: what the same run has inserted before stays as it is. Raises `InvalidField`,
+    `TooManyRejects`, and what Spark raises.
+    """
+    with configured(spark, job.source.conf):
+        return _run(spark, bar, job)
+
+
+def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
+    if job.horizon is not None and job.chill is None:
+        raise InvalidField("cold", "is missing; with a horizon, name the cold store")
+    bar.step("looking at the rows")
+    rows = rows_of(spark, job.source)
+    run_id = checked(job.run_id) if job.run_id is not None else derived(spark, job.source)
+    reading = Reading(job.target, job.source.constants, make_ids=True)
+    load = Load(
+        reading,
+        "" if job.replace else run_id,
+        job.create_only,
+        job.max_rate,
+        _until(job),
+        dry=job.dry_run,
+        strict=job.rejects is None,
+    )
+    summary = Summary("schedule", job.dry_run, facts={"run_id": run_id})
+    if job.max_rejects is not None:
+        bar.step("counting rejects")
+        job.max_rejects.hold(*_first_look(rows, load))
+    if job.dry_run:
+        summary.first = preview.first(rows, reading, preview.SHOWN)
+        bar.step("counting")
+        summary.counts.update(_load(rows, load, None))
+        return summary
+    if bar.shown:
+        bar.say("".join(f"first row: {preview.sentence(each)}" for each in preview.first(rows, reading, 1)))
+    try:
+        _write(rows, load, bar, job, summary)
+    except PySparkException as failure:
+        told = translated(failure)
+        if told.kind is not InvalidField or not load.run:
+            raise
+        raise JobFailed(f"{told}{MENDED.format(run=run_id)}", told.kind) from failure
+    return summary
+
+
+def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summary) -> None:
+    """The cold store's part, then that of Redis, then what the cold store is to forget."""
+    counts, known = summary.counts, 0
+    if load.until is not None and job.chill is not None:
+        bar.step("storing what is due later")
+        counts["cold"], known = _chill(rows, load, job.chill)
+    # Behind the rows that were just stored: a timer with rows on both sides of the horizon comes once.
+    supersede = job.superseding() if job.superseding is not None else None
+    bar.step("loading")
+    rejects = None if job.rejects is None else f"{job.rejects.rstrip('/')}/run_id={summary.facts['run_id']}"
+    counts.update(_load(rows, load, rejects))
+    counts["skipped_by_ledger"] += known
+    stored = counts.get("cold", 0)
+    if stored + known != counts["later"]:
+        summary.problems.append(MOVED.format(stored=stored + known, later=counts["later"]))
+    if supersede is not None:
+        bar.step("superseding what rests of them")
+        counts["superseded"] = supersede(sooner(rows, load))
+    if load.run and load.until is not None:
+        # Last: of a timer with rows on both sides of the horizon the sooner one is to go to Redis.
+        bar.step("noting what the cold store was told")
+        _tell(rows, load)
+    if counts["rejected"] and rejects:
+        summary.facts["rejects"] = rejects
+    if counts["skipped_by_ledger"] and not counts["written"] and not stored:
+        summary.warnings.append(AGAIN.format(run=summary.facts["run_id"], count=counts["skipped_by_ledger"]))
+
+
+def _until(job: Schedule) -> int | None:
+    """The horizon as an instant, by the clock of Redis."""
+    if job.horizon is None:
+        return None
+    with job.target.open() as store:
+        return store.now() + job.horizon
+
+
+def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
+    """One pass: workers write to Redis, and Spark writes what they refuse, in place of what is there."""
+    told, refused = _passed(rows, load, COUNTS)
+    if rejects is None:
+        refused.write.format("noop").mode("overwrite").save()
+    else:
+        refused.write.mode("overwrite").parquet(rejects)
+    found = told.get
+    return {name: int(found[name] or 0) for name in COUNTS}
+
+
+def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:
+    """A pass that writes nothing: how many rows there are, how many are refused, and why one of them is."""
+    told, refused = _passed(
+        rows, replace(load, dry=True), COUNTS, example=sf.min(sf.concat("field", sf.lit(": "), "reason"))
+    )
+    refused.write.format("noop").mode("overwrite").save()
+    found = told.get
+    count = sum(int(found[name] or 0) for name in ("written", "rejected", "later"))
+    return count, int(found["rejected"] or 0), str(found["example"] or "")
+
+
+def _passed(
+    rows: DataFrame, load: Load, counts: Sequence[str], **more: Column
+) -> tuple[Observation, DataFrame]:
+    """What is seen when the rows pass, and what is refused of them."""
+    seen = Observation("load")
+    passed = rows.mapInArrow(_arrow(partial(_part, replace(load, strict=load.strict and not load.dry))), _OUT)
+    told = [sf.sum(name).alias(name) for name in counts]
+    told += [column.alias(name) for name, column in more.items()]
+    return seen, passed.observe(seen, *told).where("reason is not null").drop(*COUNTS)
+
+
+def _part(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task: its rejects, and at the end one row with its counts."""
+    tally = Tally()
+    for refused in write(batches, load, tally):
+        nothing = [pa.nulls(refused.num_rows, pa.int64())] * len(COUNTS)
+        yield _row([*refused.columns, *nothing])
+    counts = [pa.array([getattr(tally, name)], pa.int64()) for name in COUNTS]
+    yield _row([*(pa.nulls(1, kind) for kind in REJECTS.types), *counts])
+
+
+def _row(columns: list[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(columns, names=[*REJECTS.names, *COUNTS])
+
+
+def later(rows: DataFrame, load: Load) -> DataFrame:
+    """The rows that Redis does not get yet, as the cold store takes them (`COLD`), and whether the run has
+    stored them before (`known`). Refused ones are left out: the pass that loads puts them aside."""
+    return _plain(rows).mapInArrow(_arrow(partial(_later, load)), f"{COLD}, known boolean")
+
+
+def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tuple[int, int]:
+    """How many rows the cold store took, and how many it has of this run before."""
+    found = later(rows, load)
+    known = found.where("known").count() if load.run else 0
+    return chill(found.where("not known").drop("known")), known
+
+
+def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with load.reading.target.open() as store:
+        for group in _good(load, batches):
+            kept = group.where(group.due >= (load.until or 0))
+            told = is_told(store, kept.topic, load.run, kept.ids()) if load.run else [False] * len(kept)
+            columns = [
+                pa.repeat(kept.topic, len(kept)),
+                kept.timer_ids.cast(pa.string()),
+                pa.array(kept.due, pa.int64()),
+                pa.array(kept.expires, pa.int64(), mask=kept.expires < 0),
+                kept.envelopes.cast(pa.binary()),
+                pa.array(told, pa.bool_()),
+            ]
+            names = [*(part.split()[0] for part in COLD.split(", ")), "known"]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def sooner(rows: DataFrame, load: Load) -> DataFrame:
+    """The timers that Redis has got (`topic, timer_id`) and of which the run has not told the cold store."""
+    return _plain(rows).mapInArrow(_arrow(partial(_sooner, load)), "topic string, timer_id string")
+
+
+def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with load.reading.target.open() as store:
+        for group in _good(load, batches):
+            kept = group if load.until is None else group.where(group.due < load.until)
+            if load.run:
+                kept = kept.where(~np.array(is_told(store, kept.topic, load.run, kept.ids()), dtype=bool))
+            columns = [pa.repeat(kept.topic, len(kept)), kept.timer_ids.cast(pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, names=["topic", "timer_id"])
+
+
+def _tell(rows: DataFrame, load: Load) -> None:
+    """Note in the ledger that the cold store has these timers, or nothing any more that rested of them."""
+    noted = _plain(rows).mapInArrow(_arrow(partial(_note, load)), "topic string")
+    noted.write.format("noop").mode("overwrite").save()
+
+
+def _note(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with load.reading.target.open() as store:
+        for group in _good(load, batches):
+            note_told(store, group.topic, load.run, group.ids())
+    yield from ()
+
+
+def _good(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
+    for rows in batches:
+        yield from check(rows, load.reading).good
+
+
+def _plain(rows: DataFrame) -> DataFrame:
+    """Without what only rejects need."""
+    return rows.drop(*PROVENANCE[:-1])
+
+
+def _arrow(function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> ArrowMapIterFunction:
+    return function

@@ -1,0 +1,115 @@
+"""The job `snapshot`: whole topics as Parquet, with what a restore and an audit need; read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from relay.core.errors import InvalidField
+from relay.pipeline.jobs.job import Bar, Summary
+from relay.pipeline.spark.files import Files
+from relay.pipeline.spark.redis_target import Target
+from relay.pipeline.timers_source import TimersDataSource
+
+MANIFEST = "_relay_snapshot.json"
+"""Beside the Parquet files; written last, so a snapshot without it is not whole. Readers skip `_` names."""
+
+ROWS = "rows"
+_DIGESTED = ("topic", "timer_id", "due_us", "score", "record", "envelope")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What to do. No topics: all that Redis knows of. `out` is a folder that is not there yet."""
+
+    target: Target
+    out: str
+    topics: tuple[str, ...] = ()
+    partitions: int = 8
+    dry_run: bool = False
+
+
+def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
+    """Write, read back, compare, and put down what there is. Raises `InvalidField`, and what Spark raises.
+
+    A topic that is in use goes on while it is read: docs/pipeline.md says what that means.
+    """
+    spark.dataSource.register(TimersDataSource)
+    summary = Summary("snapshot", job.dry_run)
+    with job.target.open() as store:
+        topics = [job.target.admit(topic) for topic in job.topics] or store.topics()
+        began = store.now()
+        summary.counts["size_before"] = sum(store.count(topic) for topic in topics)
+    summary.counts["topics"] = len(topics)
+    if job.dry_run:
+        return summary
+    files = Files(spark, job.out)
+    if files.names(""):
+        raise InvalidField("out", f"{job.out} is there already; name another folder")
+    bar.step("reading the timers")
+    seen = _write(_timers(spark, job, topics), files.at(ROWS))
+    with job.target.open() as store:
+        ended = store.now()
+        summary.counts["size_after"] = sum(store.count(topic) for topic in topics)
+    bar.step("comparing")
+    found = digest_of(spark.read.parquet(files.at(ROWS)))
+    summary.counts.update({name: found[name] for name in ("timers", "without_payload", "unreadable")})
+    summary.counts["read_twice"] = found["timers"] - found["distinct"]
+    summary.facts["digest"] = found["digest"]
+    if (found["timers"], found["digest"]) != (seen["timers"], seen["digest"]):
+        summary.problems.append(f"what was written to {job.out} reads back differently: it is of no use")
+        return summary
+    about = {"topics": topics, "began_us": began, "ended_us": ended, **found}
+    files.publish(MANIFEST, json.dumps(about, sort_keys=True))
+    return summary
+
+
+def _timers(spark: SparkSession, job: Snapshot, topics: list[str]) -> DataFrame:
+    options = {**job.target.options(), "topic": json.dumps(topics), "partitions": str(job.partitions)}
+    return spark.read.format("timers").options(**options, raw="true").load()
+
+
+def _write(timers: DataFrame, path: str) -> dict[str, Any]:
+    """One pass over Redis; what was seen on the way."""
+    seen = Observation("snapshot")
+    timers.observe(seen, *_counted()).write.parquet(path)
+    return _document(seen.get)
+
+
+def digest_of(rows: DataFrame) -> dict[str, Any]:
+    """Counts of a snapshot's rows, and a digest that does not depend on their order."""
+    counted = rows.agg(*_counted(), sf.count_distinct("topic", "timer_id").alias("distinct")).first()
+    return _document(counted.asDict() if counted else {})
+
+
+def _counted() -> list[Column]:
+    # Two sums of hashes with different seeds: rows may come in any order, and any number of times.
+    hashed = [
+        sf.sum(sf.xxhash64(sf.lit(seed), *_DIGESTED).cast("decimal(38,0)")).alias(f"digest_{seed}")
+        for seed in (1, 2)
+    ]
+    return [
+        sf.count(sf.lit(1)).alias("timers"),
+        sf.count_if(sf.col("envelope").isNull()).alias("without_payload"),
+        sf.count_if(sf.col("state") == "unreadable").alias("unreadable"),
+        *hashed,
+    ]
+
+
+def _document(found: dict[str, Any]) -> dict[str, Any]:
+    parts = [int(found.pop(f"digest_{seed}", 0) or 0) % 2**64 for seed in (1, 2)]
+    return {**found, "digest": "".join(f"{part:016x}" for part in parts)}
+
+
+def read(spark: SparkSession, path: str) -> tuple[DataFrame, dict[str, Any]]:
+    """A snapshot's rows, and what its manifest says of them. Raises `InvalidField` if it is not whole."""
+    files = Files(spark, path)
+    text = files.read(MANIFEST)
+    if text is None:
+        raise InvalidField("snapshot", f"{path} holds none, or one that was not finished")
+    about: dict[str, Any] = json.loads(text)
+    return spark.read.parquet(files.at(ROWS)), about

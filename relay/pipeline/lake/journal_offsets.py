@@ -1,0 +1,102 @@
+"""What is read of journals, and from where: the options of `timers_journal`, and offsets, which say how far
+each topic was read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.pipeline.spark.redis_target import Target, flag, names_of, whole
+from relay.store.journal.scan import JournalScan, Mark, place
+from relay.store.server.blocking import Line
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to read, from where, and how much at once. See docs/pipeline-audit.md."""
+
+    target: Target
+    topics: tuple[str, ...]
+    files: tuple[str, ...]
+    start: str | Mapping[str, Mark]
+    most: int
+    size: int
+    fail: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Raises `InvalidField` with the option's name."""
+        files = names_of("files", given.get("files", ""))
+        topics = names_of("topics", given.get("topics", given.get("topic", "")))
+        for topic in topics:
+            if topic != "*":
+                validate.name("topics", topic)
+        if not files and not topics:
+            raise InvalidField("topics", "is missing; name topics, or * for all that have a journal")
+        return cls(
+            target=Target("") if files else Target.from_options(given),
+            topics=topics,
+            files=files,
+            start=_start(given.get("startingOffsets", EARLIEST)),
+            most=whole(given, "maxRecordsPerTrigger", 1_000_000, least=1),
+            size=whole(given, "recordsPerPartition", 100_000, least=1),
+            fail=flag(given, "failOnDataLoss", default=True),
+        )
+
+
+@contextmanager
+def scanning(options: Options) -> Iterator[JournalScan]:
+    """A reader with a connection of its own, while it is needed."""
+    with Line(options.target.url, timeout=options.target.timeout) as line:
+        yield JournalScan(line, options.target.keys)
+
+
+def chosen(scan: JournalScan, options: Options) -> list[str]:
+    """The topics; `*` stands for all that have a journal."""
+    return scan.topics() if "*" in options.topics else list(options.topics)
+
+
+def started(scan: JournalScan, options: Options, topic: str) -> Mark:
+    """Where reading begins."""
+    return scan.end(topic) if options.start == LATEST else joined(scan, options, topic)
+
+
+def joined(scan: JournalScan, options: Options, topic: str) -> Mark:
+    """The same for a topic that is met later: nothing of it is left out."""
+    known = {} if isinstance(options.start, str) else options.start
+    return known[topic] if topic in known else scan.begin(topic)
+
+
+def told(marks: Mapping[str, Mark]) -> dict[str, Any]:
+    """Marks as an offset of Spark's."""
+    return {topic: {"entry": mark.entry, "last": mark.last} for topic, mark in marks.items()}
+
+
+def heard(offset: Mapping[str, Any]) -> dict[str, Mark]:
+    """The reverse."""
+    return {topic: Mark(mark["entry"], mark["last"]) for topic, mark in offset.items()}
+
+
+def offsets(marks: Mapping[str, Mark]) -> str:
+    """Marks as the option `startingOffsets` takes them."""
+    return json.dumps(told(marks))
+
+
+def _start(text: str) -> str | dict[str, Mark]:
+    if text in (EARLIEST, LATEST):
+        return text
+    try:
+        marks = heard(json.loads(text))
+        for mark in marks.values():
+            place(mark.entry)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        problem = 'is neither earliest, latest, nor {"topic": {"entry": "1767225600000-0", "last": 1}}'
+        raise InvalidField("startingOffsets", problem) from None
+    return marks

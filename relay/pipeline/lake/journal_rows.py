@@ -1,0 +1,161 @@
+"""The journal as rows: a row for each change, with its batch's numbers and instant beside it.
+
+`topic` and `entry` say whose journal and which entry of the stream; `number` is the change's in the journal,
+from 1; `batch_first` and `batch_last` are those of its batch; `at` is when, by the clock of Redis. `kind` and
+all others are as in docs/journal.md, and null where the kind has no use for them. An id that is not UTF-8 is
+in `raw_id` as it is, and escaped in `timer_id`.
+
+Two kinds are added: `GAP`, where `count` changes are missing before the entry (negative: the journal went
+back by so many numbers), and `EMPTY`, an entry that holds no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from relay.core.journal import Adoption, Batch, Kind, Record
+from relay.store.journal.scan import Gap
+
+SCHEMA = """
+topic string, entry string, number bigint, batch_first bigint, batch_last bigint, at timestamp, kind string,
+timer_id string, raw_id binary, due timestamp, score timestamp, expires timestamp, previous_due timestamp,
+nonce binary, occurrence binary, attempts int, claims int, received boolean, suspect boolean,
+approximate boolean, reason string, refused string, adopted string, dead_id string, count bigint
+"""
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "timestamp": _INSTANT,
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+}
+COLUMNS = {part.split()[0]: part.split()[1] for part in SCHEMA.split(",")}
+ARROW = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS.items()])
+
+GAP, EMPTY = "GAP", "EMPTY"
+ROWS = 10_000
+"""In a record batch, about."""
+
+_OF_RECORD = (
+    "due", "score", "expires", "previous_due", "nonce", "occurrence", "attempts", "claims", "received",
+    "suspect", "approximate", "reason", "dead_id", "count",
+)  # fmt: skip
+"""The fields that come as they are; what is empty or 0 is null, but for those of `_ALWAYS`."""
+_ALWAYS = ("attempts", "claims", "received", "suspect", "approximate")
+
+
+class Rows:
+    """Gathers batches of one topic as Arrow."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+
+    def __len__(self) -> int:
+        return len(self._columns["topic"])
+
+    def add(self, found: Batch | Gap) -> None:
+        """What was read next."""
+        if isinstance(found, Gap):
+            self._bare(found.entry, None, None, found.time or None, GAP, found.missing)
+        elif not found.records:
+            self._bare(found.entry, found.first, found.last, found.time, EMPTY, None)
+        else:
+            self._batch(found)
+
+    def _bare(
+        self, entry: str, first: int | None, last: int | None, at: int | None, kind: str, count: int | None
+    ) -> None:
+        told = {"topic": self._topic, "entry": entry, "batch_first": first, "batch_last": last}
+        told |= {"at": at, "kind": kind, "count": count}
+        for name, values in self._columns.items():
+            values.append(told.get(name))
+
+    def _batch(self, batch: Batch) -> None:
+        columns, records = self._columns, batch.records
+        same = {"topic": self._topic, "entry": batch.entry, "batch_first": batch.first}
+        for name, value in {**same, "batch_last": batch.last, "at": batch.time}.items():
+            columns[name] += [value] * len(records)
+        columns["number"] += range(batch.first, batch.first + len(records))
+        columns["kind"] += [record.kind.name for record in records]
+        names = [name_of(record.timer_id) for record in records]
+        columns["timer_id"] += [name for name, _ in names]
+        columns["raw_id"] += [raw for _, raw in names]
+        for name in _OF_RECORD:
+            values = [getattr(record, name) for record in records]
+            columns[name] += values if name in _ALWAYS else [value or None for value in values]
+        columns["refused"] += [record.refused and record.refused.name for record in records]
+        columns["adopted"] += [record.adopted and record.adopted.name for record in records]
+
+    def take(self) -> pa.RecordBatch:
+        """All that was gathered, once."""
+        taken, self._columns = self._columns, {name: [] for name in COLUMNS}
+        arrays = [pa.array(taken[field.name], field.type) for field in ARROW]
+        return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
+
+
+def name_of(timer_id: str) -> tuple[str | None, bytes | None]:
+    """The columns `timer_id` and `raw_id` of an id as the store has it."""
+    try:
+        timer_id.encode()
+    except UnicodeEncodeError:
+        raw = timer_id.encode(errors="surrogateescape")
+        return raw.decode(errors="backslashreplace"), raw
+    return timer_id or None, None
+
+
+def id_of(timer_id: str | None, raw_id: bytes | None) -> str:
+    """The reverse."""
+    return raw_id.decode(errors="surrogateescape") if raw_id is not None else timer_id or ""
+
+
+def arrow(topic: str, found: Iterable[Batch | Gap]) -> Iterator[pa.RecordBatch]:
+    """Batches of about `ROWS` rows."""
+    rows = Rows(topic)
+    for each in found:
+        rows.add(each)
+        if len(rows) >= ROWS:
+            yield rows.take()
+    if len(rows):
+        yield rows.take()
+
+
+_KINDS: dict[str | None, Kind | None] = {None: None, **{kind.name: kind for kind in Kind}}
+_ADOPTIONS: dict[str | None, Adoption | None] = {None: None, **{each.name: each for each in Adoption}}
+_NOTHING: dict[str, Any] = {"nonce": b"", "occurrence": b"", "reason": "", "dead_id": ""}
+
+
+def records(batch: pa.RecordBatch) -> Iterator[Record]:
+    """The changes of rows that have all columns of a change; the reverse of `Rows`."""
+    return map(Record, *(_field(batch, name) for name in Record.__slots__))
+
+
+def _field(batch: pa.RecordBatch, name: str) -> list[Any]:
+    found = values(batch.column(name))
+    if name == "timer_id":
+        raw = batch.column("raw_id")
+        if raw.null_count == len(raw):
+            return [timer_id or "" for timer_id in found]
+        return list(map(id_of, found, raw.to_pylist()))
+    if name in ("kind", "refused"):
+        return [_KINDS[value] for value in found]
+    if name == "adopted":
+        return [_ADOPTIONS[value] for value in found]
+    if name in _ALWAYS:
+        return found
+    nothing = _NOTHING.get(name, 0)
+    return [nothing if value is None else value for value in found]
+
+
+def values(column: pa.Array) -> list[Any]:
+    """A column as Python's values; instants are microseconds."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    found: list[Any] = column.to_pylist()
+    return found

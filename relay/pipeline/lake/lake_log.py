@@ -1,0 +1,196 @@
+"""What a lake holds, as a log: each change is a numbered file that is created only if there is none.
+
+    LAKE/log/00000017.json     what version 17 added, removed, and how far a stream has come by then
+    LAKE/data/…                folders of Parquet, each of one attempt; what no version names is not there
+
+Whoever reads folds the versions. So a reader sees all of a change or nothing, an attempt that died leaves
+nothing but a folder that nobody names, and of two that write the same version one starts over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from relay.core.errors import InvalidField
+from relay.pipeline.spark.files import Files
+
+WHOLE = 32
+"""Each such version holds the whole state, so that no reader goes back further."""
+
+LOG = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a folder has of one topic; `last` is the number of its last change."""
+
+    records: int
+    gaps: int
+    first_entry: str
+    last_entry: str
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One folder of the lake. `level` counts how often its rows were compacted; hours are as in the table."""
+
+    folder: str
+    level: int
+    first_hour: str
+    last_hour: str
+    topics: dict[str, Share]
+
+    @property
+    def records(self) -> int:
+        return sum(share.records for share in self.topics.values())
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A lake at one version.
+
+    `stored` tells of each stream its last batch, `dropped` how many records of each topic retention removed,
+    `marks` how far each topic reaches: entry and number.
+    """
+
+    version: int = -1
+    parts: tuple[Part, ...] = ()
+    stored: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def holds(self, folders: set[str]) -> bool:
+        """Whether all of these are there."""
+        return folders <= {part.folder for part in self.parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a version does, and `why`: batch, import, compact, retain."""
+
+    why: str
+    add: tuple[Part, ...] = ()
+    remove: tuple[str, ...] = ()
+    stored: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def on(self, state: State) -> State:
+        """The state after it."""
+        marks = dict(state.marks)
+        for part in self.add:
+            for topic, share in part.topics.items():
+                known = marks.get(topic, ("", 0))
+                if _place(share.last_entry) > _place(known[0]):
+                    marks[topic] = (share.last_entry, share.last)
+        dropped = dict(state.dropped)
+        for topic, count in self.dropped.items():
+            dropped[topic] = dropped.get(topic, 0) + count
+        return replace(
+            state,
+            version=state.version + 1,
+            parts=(*(part for part in state.parts if part.folder not in self.remove), *self.add),
+            stored={**state.stored, **self.stored},
+            dropped=dropped,
+            marks=marks,
+        )
+
+
+class Log:
+    """The versions of one lake."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def state(self) -> State:
+        """The newest. Raises `InvalidField("lake", …)` for a log that is not ours or not whole."""
+        names = [name for name in self._files.names(LOG) if name.endswith(".json")]
+        changes: list[Change] = []
+        for name in reversed(names):
+            told = self._told(name)
+            if told.get("state") is not None:
+                state = _state(told["state"])
+                break
+            changes.append(_change(told))
+        else:
+            state = State()
+        for change in reversed(changes):
+            state = change.on(state)
+        if names and names[-1] != _name(state.version):
+            raise InvalidField(
+                "lake", f"{self._files.at(LOG)} is not whole: versions before {names[-1]} are missing"
+            )
+        return state
+
+    def commit(self, change: Callable[[State], Change | None]) -> State | None:
+        """Make a change on top of the newest version; None where `change` answers that there is none to make.
+
+        It is asked anew whenever somebody else was faster.
+        """
+        while True:
+            state = self.state()
+            made = change(state)
+            if made is None:
+                return None
+            after = made.on(state)
+            told: dict[str, Any] = {"format": 1, **asdict(made), "state": None}
+            if after.version % WHOLE == 0:
+                told["state"] = asdict(after)
+            if self._files.publish(f"{LOG}/{_name(after.version)}", json.dumps(told)):
+                return after
+
+    def removed(self, now: float, grace: float) -> set[str]:
+        """The folders that went within the last `grace` seconds: somebody may read them still."""
+        names = [f"{LOG}/{name}" for name in self._files.names(LOG) if name.endswith(".json")]
+        young = [name for name in names if self._files.age(name, now) <= grace]
+        return {folder for name in young for folder in self._told(name.removeprefix(f"{LOG}/"))["remove"]}
+
+    def prune(self, now: float, grace: float) -> None:
+        """Remove versions that nobody has to read any more, and that are older than `grace` (seconds)."""
+        names = [name for name in self._files.names(LOG) if name.endswith(".json")]
+        newest = max((name for name in names if int(name[:-5]) % WHOLE == 0), default="")
+        for name in names:
+            if name < newest and self._files.age(f"{LOG}/{name}", now) > grace:
+                self._files.remove(f"{LOG}/{name}")
+
+    def _told(self, name: str) -> dict[str, Any]:
+        text = self._files.read(f"{LOG}/{name}")
+        try:
+            told: dict[str, Any] = json.loads(text or "")
+        except ValueError:
+            problem = f"{self._files.at(LOG)}/{name} is no version of a journal lake"
+            raise InvalidField("lake", problem) from None
+        if told.get("format") != 1:
+            problem = f"{self._files.at(LOG)}/{name} has a format that this Relay doesn't know"
+            raise InvalidField("lake", problem)
+        return told
+
+
+def _name(version: int) -> str:
+    return f"{version:010d}.json"
+
+
+def _place(entry: str) -> tuple[int, int]:
+    head, _, tail = entry.partition("-")
+    return (int(head), int(tail or 0)) if head else (-1, 0)
+
+
+def _part(told: dict[str, Any]) -> Part:
+    return Part(**{**told, "topics": {topic: Share(**share) for topic, share in told["topics"].items()}})
+
+
+def _change(told: dict[str, Any]) -> Change:
+    names = ("why", "stored", "dropped")
+    return Change(
+        **{name: told[name] for name in names},
+        add=tuple(map(_part, told["add"])),
+        remove=tuple(told["remove"]),
+    )
+
+
+def _state(told: dict[str, Any]) -> State:
+    marks = {topic: (entry, last) for topic, (entry, last) in told["marks"].items()}
+    return State(**{**told, "parts": tuple(map(_part, told["parts"])), "marks": marks})

@@ -1,0 +1,1 @@
+"""Rows and timers: types, rules, envelopes and commands, a column at a time."""

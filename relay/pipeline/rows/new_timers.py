@@ -1,0 +1,160 @@
+"""Rows that become timers: sorted into good ones, by topic and ready to be written, and rejects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.pipeline.rows import documents, envelopes, rules
+from relay.pipeline.rows.reading import (
+    COLUMNS,
+    FILE,
+    INSTANT,
+    LINE,
+    MALFORMED,
+    PROVENANCE,
+    RECORD,
+    REJECTS,
+    TEXT,
+    TOLD,
+    Reading,
+    read,
+)
+from relay.pipeline.rows.redis_commands import Group
+from relay.pipeline.rows.rules import Topics
+
+_NOTHING = pa.RecordBatch.from_pylist([], REJECTS)
+
+
+@dataclass(slots=True)
+class Checked:
+    """The good of some rows by topic, and the others."""
+
+    good: list[Group]
+    rejects: pa.RecordBatch
+    made_ids: int = 0
+
+
+def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
+    """Sort out what can be a timer. Raises `InvalidField` where a column as such is of no use."""
+    columns = read(rows, reading)
+    bad: dict[int, str] = {}
+    _malformed(rows, bad)
+    _no_times(rows, columns, bad)
+    topics = rules.topics(columns["topic"], reading, bad)
+    due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
+    expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
+    rules.expiry(due, expires, bad)
+    rules.content_types(columns["content_type"], bad)
+    rules.headers(columns["headers"], bad)
+    rules.sizes(columns["payload"], topics, reading, bad)
+    missing = rules.ids(columns["timer_id"], bad, reading)
+    keep = np.ones(rows.num_rows, dtype=bool)
+    keep[list(bad)] = False
+    mask = pa.array(keep)
+    if bad:
+        kept = {
+            name: columns[name].filter(mask) for name in ("timer_id", "payload", "headers", "content_type")
+        }
+        good = {**columns, **kept}
+        topics = rules.Topics(topics.names, topics.codes[keep])
+        due, expires, missing = due[keep], expires[keep], missing[keep]
+    else:
+        good = columns
+    stored = envelopes.encode(good["payload"], good["headers"], good["content_type"])
+    ids = good["timer_id"]
+    if missing.any():
+        made = pa.array(_made(topics, due, stored, missing), pa.string())
+        ids = pc.replace_with_mask(ids, pa.array(missing), made)
+    groups = list(_by_topic(topics, ids, due, stored, expires))
+    return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
+
+
+def _made(
+    topics: Topics, due: np.ndarray[Any, Any], stored: pa.Array, missing: np.ndarray[Any, Any]
+) -> list[str]:
+    return [made_id(topics.of(n), int(due[n]), stored[n].as_py()) for n in np.flatnonzero(missing).tolist()]
+
+
+def _malformed(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
+    """Records that could not be split into columns, where the reader tells."""
+    if MALFORMED in rows.schema.names:
+        told = rows.column(MALFORMED)
+        for n in np.flatnonzero(told.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            bad[n] = f"record: {told[n].as_py()}"
+
+
+def _no_times(rows: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: dict[int, str]) -> None:
+    """Texts and numbers that are no time are null by now; `due_source` and `expire_source` have them."""
+    for name, source in (("due_time", "due_source"), ("expire_time", "expire_source")):
+        if source not in rows.schema.names:
+            continue
+        told = rows.column(source)
+        lost = pc.and_(columns[name].is_null(), pc.fill_null(pc.not_equal(told, ""), False))
+        for n in np.flatnonzero(lost.to_numpy(zero_copy_only=False)).tolist():
+            bad.setdefault(n, f"{name}: is {told[n].as_py()[:100]!r}, which is no time")
+
+
+def made_id(topic: str, due: int, stored: bytes) -> str:
+    """The timer_id of a row that has none: a digest of all that it says."""
+    digest = hashlib.blake2b(f"{topic}\0{due}\0".encode(), digest_size=16)
+    digest.update(stored)
+    return f"row-{digest.hexdigest()}"
+
+
+def _by_topic(
+    topics: Topics,
+    ids: pa.Array,
+    due: np.ndarray[Any, Any],
+    stored: pa.Array,
+    expires: np.ndarray[Any, Any],
+) -> Iterator[Group]:
+    everything = Group("", ids, due, stored, expires)
+    for code, topic in enumerate(topics.names):
+        mine = topics.codes == code
+        if mine.any():
+            yield replace(everything.where(mine), topic=topic)
+
+
+def _rejected(
+    rows: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: Mapping[int, str]
+) -> pa.RecordBatch:
+    if not bad:
+        return _NOTHING
+    refused = sorted(bad)
+    where = pa.array(refused, pa.int64())
+    told = [bad[n].partition(": ") for n in refused]
+    source = rows.take(where)
+    parts = {
+        **{name: columns[name].take(where) for name in COLUMNS},
+        "record": _records(source),
+        "file": _carried(source, FILE, pa.string()),
+        "line": _carried(source, LINE, pa.int64()),
+        "field": pa.array([field for field, _, _ in told], pa.string()),
+        "reason": pa.array([problem for _, _, problem in told], pa.string()),
+        "rejected_at": pa.repeat(pa.scalar(datetime.now(UTC), INSTANT), len(refused)),
+    }
+    return pa.RecordBatch.from_arrays([parts[name] for name in REJECTS.names], schema=REJECTS)
+
+
+def _records(rows: pa.RecordBatch) -> pa.Array:
+    """Texts as they came, anything else as JSON; without a record of theirs, the rows are it themselves."""
+    names = rows.schema.names
+    texts = _carried(rows, TEXT, pa.binary())
+    if RECORD in names:
+        return pc.coalesce(texts, documents.of(rows.column(RECORD)))
+    if TEXT in names:
+        return texts
+    own = [name for name in rows.schema.names if name not in (*PROVENANCE, *TOLD)]
+    return documents.of(rows.select(own).to_struct_array())
+
+
+def _carried(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    return rows.column(name).cast(kind) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)

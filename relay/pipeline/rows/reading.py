@@ -1,0 +1,128 @@
+"""Rows as they come, in any type that says the same: brought into one type a column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.core.errors import InvalidField
+from relay.pipeline.rows import documents, envelopes
+from relay.pipeline.spark.redis_target import Target
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+COLUMNS = {
+    "topic": pa.string(),
+    "timer_id": pa.string(),
+    "due_time": INSTANT,
+    "payload": pa.binary(),
+    "headers": envelopes.HEADERS,
+    "content_type": pa.string(),
+    "expire_time": INSTANT,
+}
+"""What a timer may be made of; only a due time, and a topic from somewhere, have to be there."""
+
+REJECTS = pa.schema(
+    [
+        *COLUMNS.items(),
+        ("record", pa.binary()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("field", pa.string()),
+        ("reason", pa.string()),
+        ("rejected_at", INSTANT),
+    ]
+)
+"""A row that is refused. The columns of a timer are what could be read, null where nothing could, and what
+the load's options add (topic, content type). `record` is the whole record: its text where that is
+known (CSV and JSON), else the row as JSON. `line` counts from 1. `field` is what is wrong,
+`reason` why. A load of this table takes the columns of a timer and ignores the others, so that rows that were
+corrected in place can be loaded as they are."""
+
+RECORD, TEXT, FILE, LINE, MALFORMED = "__record", "__text", "__file", "__line", "__malformed"
+"""Beside the columns of a timer, rows may carry where they come from: the whole record (a struct of its
+columns; its text, where that is known), its file, its line, and why it can't be split into columns (null: it
+can)."""
+PROVENANCE = (RECORD, TEXT, FILE, LINE, MALFORMED)
+TOLD = ("due_source", "expire_source")
+"""What due and expire times were before they were made instants, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How rows are read. `constants` stand for columns that are not there, or null in a row.
+
+    `make_ids`: a row without timer_id gets one from its content, the same at every run; so equal rows are one
+    timer. `zone`: that of due times without one (TIMESTAMP_NTZ).
+    """
+
+    target: Target
+    constants: Mapping[str, str] = field(default_factory=dict)
+    make_ids: bool = False
+    zone: str | None = None
+
+
+def read(rows: pa.RecordBatch, reading: Reading) -> dict[str, pa.Array]:
+    """All of `COLUMNS`, in their types. A payload that is text or a struct becomes bytes, and has its content
+    type from that. Raises `InvalidField` where a column is of no use."""
+    found: dict[str, pa.Array] = {}
+    for name, kind in COLUMNS.items():
+        constant = reading.constants.get(name)
+        column = rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+        if name == "payload":
+            column, implied = _payload(column)
+            found["implied"] = implied
+        elif name in ("due_time", "expire_time"):
+            column = _instant(column, name, reading.zone)
+        elif column.type != kind:
+            column = _cast(column, kind, name)
+        if constant is not None and column.null_count:
+            column = pc.fill_null(column, constant)
+        found[name] = column
+    implied = found.pop("implied")
+    if implied is not None and found["content_type"].null_count:
+        found["content_type"] = pc.if_else(
+            pc.and_(pc.is_null(found["content_type"]), pc.is_valid(found["payload"])),
+            pa.scalar(implied),
+            found["content_type"],
+        )
+    return found
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    try:
+        return column.cast(kind)
+    except pa.ArrowException:
+        raise InvalidField(name, f"has the type {column.type}; give {kind}") from None
+
+
+def _payload(column: pa.Array) -> tuple[pa.Array, str | None]:
+    """Bytes, and the content type that goes with their type."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
+        return column.cast(pa.binary()), None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.binary()), "text/plain"
+    if pa.types.is_nested(kind):
+        return documents.of(column), "application/json"
+    raise InvalidField("payload", f"has the type {kind}; give bytes, text or a struct")
+
+
+def _instant(column: pa.Array, name: str, zone: str | None) -> pa.Array:
+    """Microseconds in UTC. Times without a zone need to be told whose they are."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column.cast(INSTANT)
+    if not pa.types.is_timestamp(kind):
+        raise InvalidField(name, f"has the type {kind}; give a timestamp")
+    if kind.tz is None:
+        if zone is None:
+            raise InvalidField(name, "has no time zone (timestamp_ntz): cast it, or name one with time_zone")
+        naive = column.cast(pa.timestamp("us"))
+        local = pc.assume_timezone(naive, str(ZoneInfo(zone)), ambiguous="earliest", nonexistent="latest")
+        return local.cast(INSTANT)
+    return column.cast(INSTANT)

@@ -1,0 +1,161 @@
+"""The rules of `relay.core.validate`, a column at a time: what a row breaks is noted in `bad`, by its number.
+
+What most rows look like is found with a few passes over a column. Only the others are looked at singly, by
+the rule itself, which then says why a row is refused. The first reason stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.instants import LATEST
+from relay.pipeline.rows.reading import Reading
+
+NO_TIME = "due_time: is missing, or no time"
+
+_PLAIN = r"^[ -z|~]{1,256}$"
+_LONGEST = 256
+_PLAIN_BYTES = bytes(each for each in range(0x20, 0x7F) if each not in b"{}")
+_MOST = validate.MAX_HEADER_BYTES
+
+
+class Topics(NamedTuple):
+    """Each row's topic, as the place of its name; -1 where there is none."""
+
+    names: list[str]
+    codes: np.ndarray[Any, Any]
+
+    def of(self, row: int) -> str:
+        """One row's."""
+        return self.names[int(self.codes[row])]
+
+
+def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> Topics:
+    """Each row's topic; one that is none, or not admitted, is refused."""
+    kinds = column.dictionary_encode()
+    wrong: dict[int, str] = {}
+    for n, topic in enumerate(kinds.dictionary.to_pylist()):
+        try:
+            reading.target.admit(topic)
+        except InvalidField as refusal:
+            wrong[n] = str(refusal)
+    for n in _rows(pc.is_null(column)):
+        bad.setdefault(n, "topic: is empty; give it 1 to 256 bytes")
+    if wrong:
+        for n, code in enumerate(kinds.indices.to_pylist()):
+            if code in wrong:
+                bad.setdefault(n, wrong[code])
+    codes = pc.fill_null(kinds.indices, -1).to_numpy(zero_copy_only=False)
+    return Topics(kinds.dictionary.to_pylist(), codes)
+
+
+def _rows(mask: pa.Array) -> list[int]:
+    """The rows where it is true."""
+    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
+
+def instants(column: pa.Array, name: str, bad: dict[int, str], *, needed: bool) -> np.ndarray[Any, Any]:
+    """Microseconds; -1 where there is none."""
+    if needed:
+        for n in _rows(pc.is_null(column)):
+            bad.setdefault(n, NO_TIME)
+    found = pc.fill_null(column.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    for n in np.flatnonzero(((found < 0) | (found > LATEST)) & column.is_valid().to_numpy(False)).tolist():
+        try:
+            validate.due(int(found[n]), name)
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+    return np.asarray(found)
+
+
+def expiry(due: np.ndarray[Any, Any], expires: np.ndarray[Any, Any], bad: dict[int, str]) -> None:
+    """An expiry is behind its due time."""
+    for n in np.flatnonzero((expires >= 0) & (expires <= due)).tolist():
+        bad.setdefault(n, "expire_time: is not after due_time; give a later one, or none")
+
+
+def content_types(column: pa.Array, bad: dict[int, str]) -> None:
+    """See `validate.content_type`."""
+    kinds = column.dictionary_encode()
+    for code, kind in enumerate(kinds.dictionary.to_pylist()):
+        try:
+            validate.content_type(kind)
+        except InvalidField as refusal:
+            for n in _rows(pc.fill_null(pc.equal(kinds.indices, code), False)):
+                bad.setdefault(n, str(refusal))
+
+
+def headers(column: pa.Array, bad: dict[int, str]) -> None:
+    """Names not empty, values there, no more than fits."""
+    if column.null_count == len(column):
+        return
+    offsets = column.offsets.to_numpy()
+    keys, values = (part[offsets[0] : offsets[-1]] for part in (column.keys, column.items))
+    sizes = [
+        pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False) for part in (keys, values)
+    ]
+    row = np.repeat(np.arange(len(column)), np.diff(offsets))
+    total = np.bincount(row, sizes[0] + sizes[1], len(column))
+    odd = (sizes[0] == 0) | values.is_null().to_numpy(zero_copy_only=False)
+    for n in sorted({*np.flatnonzero(total > _MOST).tolist(), *row[odd].tolist()}):
+        held = dict(column[n].as_py() or ())
+        empty = next((name for name, value in held.items() if value is None), None)
+        if empty is not None:
+            bad.setdefault(n, f"headers: {empty!r} has no value; give one, or leave it out")
+            continue
+        try:
+            validate.headers(held)
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+
+
+def sizes(column: pa.Array, topics: Topics, reading: Reading, bad: dict[int, str]) -> None:
+    """No payload is larger than its topic takes."""
+    target = reading.target
+    least = min((each.max_payload_bytes for each in (target.default, *target.own.values())), default=0)
+    for n in _rows(pc.fill_null(pc.greater(pc.binary_length(column), least), False)):
+        if n in bad:
+            continue
+        try:
+            validate.payload(column[n].as_py(), target.rules(topics.of(n)).max_payload_bytes)
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+
+
+def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[Any, Any]:
+    """Which rows have none, and get one."""
+    missing = column.is_null()
+    if not reading.make_ids:
+        for n in _rows(missing):
+            bad.setdefault(n, "timer_id: is missing; give it 1 to 256 bytes")
+    odd = (
+        []
+        if _all_plain(column)
+        else _rows(pc.invert(pc.fill_null(pc.match_substring_regex(column, _PLAIN), True)))
+    )
+    for n in odd:
+        try:
+            validate.name("timer_id", column[n].as_py())
+        except InvalidField as refusal:
+            bad.setdefault(n, str(refusal))
+    found: np.ndarray[Any, Any] = missing.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _all_plain(column: pa.Array) -> bool:
+    """Whether all that are there match `_PLAIN`: told from the column's bytes, in a tenth of the time."""
+    lengths = pc.min_max(pc.binary_length(column))
+    if lengths["min"].is_valid and not 1 <= lengths["min"].as_py() <= lengths["max"].as_py() <= _LONGEST:
+        return False
+    _, offsets, data = column.buffers()
+    if data is None:
+        return True
+    first, last = np.frombuffer(offsets, dtype=np.int32)[[column.offset, column.offset + len(column)]]
+    return not bytes(memoryview(data)[first:last]).translate(None, _PLAIN_BYTES)

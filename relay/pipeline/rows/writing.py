@@ -1,0 +1,135 @@
+"""What a worker does with its part of a load: check, encode, write at the rate that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from relay.core.errors import InvalidField
+from relay.pipeline.rows.new_timers import check
+from relay.pipeline.rows.reading import Reading
+from relay.pipeline.rows.redis_commands import Group, pack, pack_texts
+from relay.store.bulk.inserting import Inserting
+from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.store import BATCH, BulkStore
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many rows were written, refused, and left for later; how many got an id of their content; and how
+    many were skipped, since the run had inserted their timers before, or since these were alive."""
+
+    written: int = 0
+    rejected: int = 0
+    later: int = 0
+    made_ids: int = 0
+    skipped_by_ledger: int = 0
+    skipped_alive: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to write: rows due before `until` (microseconds; None: all), at most `max_rate` timers a second.
+
+    `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare`
+    so is one that lives. Without it, each row replaces what lives. `dry`: count, and leave Redis alone.
+    `strict`: a row that is refused ends it.
+    """
+
+    reading: Reading
+    run: str = ""
+    spare: bool = False
+    max_rate: float | None = None
+    until: int | None = None
+    dry: bool = False
+    strict: bool = False
+
+
+def write(batches: Iterable[pa.RecordBatch], load: Load, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Write them, and yield what was refused; when it ends, all is written.
+
+    Raises `StoreError`, and `InvalidField` where a column is of no use, or for a row if the load is strict.
+    """
+    with load.reading.target.open() as store:
+        put = _Inserted(store, load) if load.run and not load.dry else _Replaced(store, load)
+        for rows in batches:
+            checked = check(rows, load.reading)
+            tally.rejected += checked.rejects.num_rows
+            tally.made_ids += checked.made_ids
+            if load.strict and checked.rejects.num_rows:
+                raise _refusal(checked.rejects)
+            for group in checked.good:
+                now = group if load.until is None else group.where(group.due < load.until)
+                tally.later += len(group) - len(now)
+                tally.written += len(now)
+                if not load.dry and len(now):
+                    put.put(now)
+            if checked.rejects.num_rows:
+                yield checked.rejects
+        put.finish(tally)
+
+
+class _Replaced:
+    """Rows replace whatever lives under their ids."""
+
+    def __init__(self, store: BulkStore, load: Load) -> None:
+        self._store = store
+        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+
+    def put(self, group: Group) -> None:
+        most = self._pace.batch if self._pace else BATCH
+        if group.plain and self._store.packs(group.topic):
+            for part in pack(group, most):
+                self._wait(part.size)
+                self._store.write_packed(group.topic, part)
+            return
+        batch = group.batch()
+        for start in range(0, len(group), most):
+            end = min(start + most, len(group))
+            self._wait(end - start)
+            self._store.write(batch.part(start, end))
+
+    def finish(self, tally: Tally) -> None:
+        self._store.flush()
+
+    def _wait(self, count: int) -> None:
+        if self._pace:
+            self._store.flush()
+            self._pace.turn(count)
+
+
+class _Inserted:
+    """Each timer of the run is inserted once."""
+
+    def __init__(self, store: BulkStore, load: Load) -> None:
+        self._inserting = Inserting(store, load.run, spare=load.spare)
+        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+
+    def put(self, group: Group) -> None:
+        for part in pack_texts(group, self._pace.batch if self._pace else BATCH):
+            if self._pace:
+                self._inserting.flush()
+                self._pace.turn(part.size)
+            self._inserting.insert(group.topic, part)
+
+    def finish(self, tally: Tally) -> None:
+        """Of the rows that were to be written, those that the run did not insert now were skipped."""
+        self._inserting.flush()
+        done = self._inserting.done
+        tally.skipped_alive = done.alive
+        tally.skipped_by_ledger = tally.written - done.inserted - done.alive
+        tally.written = done.inserted
+
+
+def _refusal(rejects: pa.RecordBatch) -> InvalidField:
+    """The first of them, by its id."""
+    row = rejects.slice(0, 1).to_pylist()[0]
+    if row["line"] is not None:
+        where = f"line {row['line']} of {row['file']}"
+    elif row["timer_id"] is not None:
+        where = f"row with timer_id {row['timer_id']!r}"
+    else:
+        where = f"row with due {row['due_time']}"
+    return InvalidField(row["field"], f"{row['reason']} ({where}; with rejects, such rows are put aside)")

@@ -1,0 +1,168 @@
+"""Which Redis a job works on, and what its topics' settings say: all as options, for the workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from relay.core import validate
+from relay.core.endpoints.redis_url import parse
+from relay.core.errors import InvalidField
+from relay.core.journal import Journals
+from relay.core.policy import TopicPolicy
+from relay.store.bulk.store import TIMEOUT, BulkStore
+from relay.store.keys import KeyNames
+
+if TYPE_CHECKING:  # only a driver reads settings: a worker gets options, and starts a third sooner without
+    from relay.settings import Settings
+
+_PREFIXES = tuple(each.name for each in fields(KeyNames) if each.name != "hash_tags")
+
+
+NO_URL = (
+    "is missing, and RELAY_REDIS__URL was not set when Spark started the process that asks for it; give the "
+    "option, or set the variable before the session starts"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a topic's settings say of timers that are written to it."""
+
+    journal_keeps: int = 0
+    max_payload_bytes: int = TopicPolicy().max_payload_bytes
+
+    @classmethod
+    def of(cls, policy: TopicPolicy) -> Self:
+        """Of a policy what is needed here."""
+        return cls(policy.journal_keeps, policy.max_payload_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A Redis, the names of its keys, and the topics' rules. The URL is a secret, and never shown."""
+
+    url: str = field(repr=False)
+    keys: KeyNames = field(default_factory=KeyNames)
+    timeout: float = TIMEOUT
+    default: Rules = field(default_factory=Rules)
+    own: Mapping[str, Rules] = field(default_factory=dict)
+    closed: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """By the daemon's settings."""
+        from relay.settings.keys import key_names
+
+        redis, policies = settings.redis, settings.policies()
+        return cls(
+            redis.location,
+            key_names(redis),
+            max(redis.command_timeout, TIMEOUT),
+            Rules.of(policies.default),
+            {topic: Rules.of(policy) for topic, policy in policies.own.items()},
+            policies.closed,
+        )
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Out of a data source's options; without `redis_url` by the settings in the environment of this
+        process, which is one that Spark has started. Raises `InvalidField`, and what `relay.settings.load`
+        raises."""
+        url = options.get("redis_url")
+        if url is None:
+            from relay.settings import load
+
+            settings = load()
+            if "url" not in settings.redis.model_fields_set:
+                raise InvalidField("redis_url", NO_URL)
+            return cls.of(settings)
+        try:
+            parse(url)
+        except ValueError as problem:
+            raise InvalidField("redis_url", str(problem)) from None
+        names: dict[str, Any] = {
+            name: options[f"{name}_key"] for name in _PREFIXES if f"{name}_key" in options
+        }
+        names["hash_tags"] = flag(options, "hash_tags", default=False)
+        rules = json.loads(options.get("rules", "{}"))
+        default = Rules(**rules.get("default", {}))
+        if "max_payload_bytes" in options:
+            default = Rules(default.journal_keeps, whole(options, "max_payload_bytes"))
+        own = {topic: Rules(**each) for topic, each in rules.get("own", {}).items()}
+        timeout = float(options.get("timeout", TIMEOUT))
+        return cls(url, KeyNames(**names), timeout, default, own, rules.get("closed", False))
+
+    def options(self) -> dict[str, str]:
+        """As `from_options` takes them. They hold the URL: Spark redacts options whose name has `url`."""
+        rules = {
+            "default": asdict(self.default),
+            "own": {topic: asdict(each) for topic, each in self.own.items()},
+            "closed": self.closed,
+        }
+        return {
+            "redis_url": self.url,
+            "timeout": str(self.timeout),
+            "hash_tags": str(self.keys.hash_tags).lower(),
+            "rules": json.dumps(rules),
+            **{f"{name}_key": getattr(self.keys, name) for name in _PREFIXES},
+        }
+
+    def rules(self, topic: str) -> Rules:
+        """The topic's."""
+        return self.own.get(topic, self.default)
+
+    def admit(self, topic: str) -> str:
+        """The topic, if it is one and admitted; raises `InvalidField`."""
+        if self.closed and topic not in self.own:
+            raise InvalidField("topic", f"{topic!r} is not configured, and topics_closed is set")
+        return validate.name("topic", topic)
+
+    def open(self) -> BulkStore:
+        """A connection of the caller's own."""
+        journals = Journals(lambda topic: self.rules(topic).journal_keeps)
+        return BulkStore(self.url, self.keys, timeout=self.timeout, journals=journals)
+
+
+def names_of(option: str, text: str) -> tuple[str, ...]:
+    """Names between commas, or a JSON array of them, for names that have commas. Raises `InvalidField`."""
+    if not text.startswith("["):
+        return tuple(filter(None, (name.strip() for name in text.split(","))))
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidField(option, "is not a JSON array of names")
+    return tuple(names)
+
+
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option that is true or false; raises `InvalidField`."""
+    text = str(options.get(name, default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidField(name, f"is {text!r}; give true or false")
+    return text == "true"
+
+
+def whole(options: Mapping[str, str], name: str, default: int = 0, *, least: int = 0) -> int:
+    """An option that is a whole number; raises `InvalidField`."""
+    text = options.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise InvalidField(name, f"is {text!r}; give a whole number, {least} or more")
+    return int(text)
+
+
+def rate(options: Mapping[str, str], name: str = "max_rate") -> float | None:
+    """An option that is a number of timers a second; None if it is not there. Raises `InvalidField`."""
+    if name not in options:
+        return None
+    try:
+        value = float(options[name])
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise InvalidField(name, f"is {options[name]!r}; give a number of timers a second, more than 0")
+    return value

@@ -1,0 +1,1 @@
+"""Timers in bulk, for Spark's workers."""

@@ -1,0 +1,99 @@
+"""A load's run in Redis: timers are inserted each once, by `lua/insert.lua`, which keeps the run's ledger.
+
+The script says what it promises, and which races it closes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from relay.store.bulk.loading import Call, PackedRows, UnderWay
+from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.server.blocking import Argument
+
+VERB = "insert"
+
+KEPT = 7 * 86_400
+"""Seconds for which a ledger is kept after the last batch of its run."""
+
+LONGEST = 64
+"""Bytes of an id that a ledger has as it is."""
+
+TOLD = b"\1"
+"""Stands in the ledger before a timer of which the cold store was told. No id has control characters."""
+
+
+class Inserted(NamedTuple):
+    """How many of a run's timers were inserted, were in its ledger, and were alive and spared."""
+
+    inserted: int = 0
+    known: int = 0
+    alive: int = 0
+
+
+class Inserting:
+    """Inserts the timers of one run over a `BulkStore`'s connection, with `AHEAD` batches under way.
+
+    `spare`: a timer that lives stays as it is; otherwise it is replaced.
+    """
+
+    def __init__(self, store: BulkStore, run: str, *, spare: bool = False) -> None:
+        self._store = store
+        self._run = run
+        self._spare = "spare" if spare else ""
+        self._keeps: dict[str, int] = {}
+        self._under_way = UnderWay(store, self._count)
+        self.done = Inserted()
+        """What became of all batches whose replies have come."""
+
+    def insert(self, topic: str, rows: PackedRows) -> None:
+        """Insert a batch that has each timer once; `flush` waits until it is done. Raises `StoreError`."""
+        if topic not in self._keeps:
+            self.flush()
+            self._keeps[topic] = self._store.keep(topic)
+        self._under_way.make_room()
+        keep, names = self._keeps[topic], self._store.keys
+        script = self._store.known(f"{VERB}+journal" if keep else VERB)
+        own = names.of(topic)
+        keys = (*own[:3], names.ledger_of(topic, self._run), *(own[-1:] if keep else ()))
+        head: list[Argument] = [len(keys), *keys, names.channel(topic), KEPT, self._spare, rows.expires]
+        self._under_way.send(Call(script, head, rows, (keep,) if keep else ()))
+
+    def flush(self) -> None:
+        """Wait for all that is under way; raises `StoreError`."""
+        self._under_way.flush()
+
+    def _count(self, answer: Any) -> None:
+        self.done = Inserted(*(mine + theirs for mine, theirs in zip(self.done, answer, strict=True)))
+
+
+# ------------------------------------------------------------------------ what the cold store was told
+
+
+def is_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> list[bool]:
+    """Of each timer whether this run has told the cold store of it; raises `StoreError`."""
+    key = store.keys.ledger_of(topic, run)
+    found: list[bool] = []
+    for start in range(0, len(timer_ids), BATCH):
+        names = (TOLD + _name(each) for each in timer_ids[start : start + BATCH])
+        found += map(bool, store.line.ask("SMISMEMBER", key, *names))
+    return found
+
+
+def note_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> None:
+    """This run has stored these timers in the cold store, or superseded what rested there of them: it neither
+    does so again nor inserts them. Raises `StoreError`."""
+    key = store.keys.ledger_of(topic, run)
+    for start in range(0, len(timer_ids), BATCH):
+        names = [_name(each) for each in timer_ids[start : start + BATCH]]
+        store.line.ask("SADD", key, *names, *(TOLD + each for each in names))
+        store.line.ask("EXPIRE", key, KEPT)
+
+
+def _name(timer_id: bytes) -> bytes:
+    """What a ledger has for a timer, as `lua/insert.lua` writes it."""
+    if len(timer_id) <= LONGEST:
+        return timer_id
+    return b"\0" + hashlib.sha1(timer_id, usedforsecurity=False).hexdigest().encode()

@@ -1,0 +1,185 @@
+"""Reading a whole topic in parallel: cut by rank into even parts, each read page by page.
+
+A part is bounded by two places in the timeline, not by ranks: whatever stays where it is is read once, by one
+part, however much comes and goes meanwhile. A timer that moves while it is read (claimed, retried, replaced)
+may be read twice, or, if it moves towards the front, not at all. One timer is read whole: place, record and
+envelope belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from redis.exceptions import NoScriptError
+
+from relay.core.instants import to_score
+from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.codec import lease_record
+from relay.store.server.blocking import checked
+
+PAGE_BYTES = 1 << 20
+"""Envelopes that one call reads at most, roughly: a claim beside it waits so long."""
+
+LEAST = 2000
+"""Timers below which a further part costs more than it gains."""
+
+Place = tuple[float, bytes]
+"""Score and timer_id, in the order of the timeline."""
+
+
+class Part(NamedTuple):
+    """Of a topic what lies behind `after` and not behind `until`; None: from the start, to the end.
+
+    With `due`, lowest and first too late in microseconds, it is instead what is due then and does not stand
+    there: leased timers, retries.
+    """
+
+    topic: str
+    after: Place | None = None
+    until: Place | None = None
+    due: tuple[int, int] | None = None
+
+
+class Columns(NamedTuple):
+    """Timers as columns of equal length.
+
+    `records` are as the scripts see them; `envelopes` None where none were asked for, or one is missing.
+    """
+
+    timer_ids: list[bytes]
+    scores: list[float]
+    records: list[bytes]
+    envelopes: list[bytes | None]
+
+
+def cut(store: BulkStore, topic: str, parts: int, *, low: int = 0, high: int | None = None) -> list[Part]:
+    """The topic, as far as due from `low` (microseconds) until before `high`, in at most `parts` even parts.
+
+    Raises `StoreError`.
+    """
+    timeline = store.keys.of(topic)[0]
+    first = _count(store, timeline, low) if low > 0 else 0
+    last = store.line.ask("ZCARD", timeline) if high is None else _count(store, timeline, high)
+    start: Place | None = (to_score(low), b"") if low > 0 else None
+    end: Place | None = None if high is None else (to_score(high), b"")
+    size = max(last - first, 0)
+    count = max(1, min(parts, size // LEAST))
+    places: list[Place | None] = [start]
+    for n in range(1, count):
+        rank = first + n * size // count - 1
+        found = store.line.ask("ZRANGE", timeline, rank, rank, "WITHSCORES")
+        if found:  # else it has become shorter
+            places.append((float(found[1]), found[0]))
+    places.append(end)
+    cuts = [Part(topic, places[n], places[n + 1]) for n in range(len(places) - 1)]
+    if high is not None:
+        cuts.append(Part(topic, due=(low, high)))
+    return cuts
+
+
+def _count(store: BulkStore, timeline: str, before: int) -> int:
+    count: int = store.line.ask("ZCOUNT", timeline, "-inf", f"({to_score(before)!r}")
+    return count
+
+
+def read(store: BulkStore, part: Part, *, envelopes: bool) -> Iterator[Columns]:
+    """Its timers, page by page. Raises `StoreError`."""
+    if part.due is not None:
+        yield from _elsewhere(store, part.topic, *part.due, envelopes=envelopes)
+        return
+    script, keys = store.known("list"), store.keys.of(part.topic)[:3]
+    extra = (PAGE_BYTES,) if envelopes else ()
+    width = 4 if envelopes else 3
+    args = (BATCH, *_after(part.after), *extra)
+    reply = store.script("list", part.topic, *args)
+    while True:
+        more, *flat = reply
+        scores = [float(score) for score in flat[1::width]]
+        ids = flat[0::width]
+        end = len(ids)
+        if part.until is not None:
+            while end and (scores[end - 1], ids[end - 1]) > part.until:
+                end -= 1
+        last = not more or end < len(ids)
+        if not last:  # Redis looks for the next page while this one is worked on
+            args = (BATCH, *_after((scores[-1], ids[-1])), *extra)
+            store.line.send(("EVALSHA", script.sha, len(keys), *keys, *args))
+        if end:
+            held = flat[3::width] if envelopes else [None] * len(ids)
+            yield Columns(ids[:end], scores[:end], flat[2::width][:end], held[:end])
+        if last:
+            return
+        (reply,) = store.line.receive(1)
+        if isinstance(reply, NoScriptError):
+            reply = store.script("list", part.topic, *args)
+        checked(reply)
+
+
+def _after(place: Place | None) -> tuple[str, bytes]:
+    """As `list.lua` takes it."""
+    return (repr(place[0]), place[1]) if place else ("", b"")
+
+
+def together(pages: Iterator[Columns], *, timers: int, size: int) -> Iterator[Columns]:
+    """Pages put together, of so many timers or so many bytes of envelopes at least, but for the last."""
+    held, held_size = Columns([], [], [], []), 0
+    for page in pages:
+        held.timer_ids.extend(page.timer_ids)
+        held.scores.extend(page.scores)
+        held.records.extend(page.records)
+        held.envelopes.extend(page.envelopes)
+        held_size += sum(len(each) for each in page.envelopes if each)
+        if len(held.timer_ids) >= timers or held_size >= size:
+            yield held
+            held, held_size = Columns([], [], [], []), 0
+    if held.timer_ids:
+        yield held
+
+
+def _elsewhere(store: BulkStore, topic: str, low: int, high: int, *, envelopes: bool) -> Iterator[Columns]:
+    """What is due from `low` until before `high` and stands behind that: only what has a record can."""
+    leases = store.keys.of(topic)[2]
+    bound = to_score(high)
+    seen: set[bytes] = set()  # HSCAN may answer one twice
+    cursor = b"0"
+    while True:
+        cursor, flat = store.line.ask("HSCAN", leases, cursor, "COUNT", BATCH)
+        wanted = [
+            timer_id
+            for timer_id, raw in zip(flat[::2], flat[1::2], strict=True)
+            if timer_id not in seen and (due := lease_record.due_of(raw)) is not None and low <= due < high
+        ]
+        found = Columns([], [], [], [])
+        for timer_id, reply in zip(wanted, _get(store, topic, wanted), strict=True):
+            if not reply or float(reply[0]) < bound:
+                continue
+            due = lease_record.due_of(reply[1])
+            if due is not None and low <= due < high:
+                seen.add(timer_id)
+                found.timer_ids.append(timer_id)
+                found.scores.append(float(reply[0]))
+                found.records.append(reply[1])
+                found.envelopes.append(reply[2] if envelopes else None)
+        if found.timer_ids:
+            yield found
+        if int(cursor) == 0:
+            return
+
+
+def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Any]:
+    """What `get.lua` answers of each, in one pipeline."""
+    if not timer_ids:
+        return []
+    script, keys = store.known("get"), store.keys.of(topic)[:3]
+    call = ("EVALSHA", script.sha, len(keys), *keys)
+
+    def ask() -> list[Any]:
+        store.line.send(*((*call, timer_id) for timer_id in timer_ids))
+        return store.line.receive(len(timer_ids))
+
+    replies = ask()
+    if any(isinstance(reply, NoScriptError) for reply in replies):
+        store.script("get", topic, timer_ids[0])  # the server knows it then
+        replies = ask()
+    return [checked(reply) for reply in replies]

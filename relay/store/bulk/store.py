@@ -1,0 +1,367 @@
+"""Timers in bulk, for Spark's workers: written in batches that Redis hardly notices, and without a guard.
+
+A load replaces whatever lives under its ids, as `schedule.lua` does, and asks nobody. So it is for timers
+that are new; what may have been delivered or cancelled since it was put down is for a sweep's guarded load.
+
+Each batch is one MULTI: ZADD first, so that a full Redis refuses the whole; then the lease records of the ids
+go, so that whoever delivers a timer that is replaced has a token that is worth nothing; then the envelopes.
+Topics with a journal take the script instead: there an entry comes before the first write.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from relay.core.errors import WrongKeyType
+from relay.core.instants import EXACT, SECOND, to_score
+from relay.core.journal import NO_JOURNALS, Journals
+from relay.store.codec import lease_record
+from relay.store.keys import KeyNames
+from relay.store.server.blocking import Argument, Line, checked
+from relay.store.server.scripts import Script, Unheard, heard
+
+BATCH = 500
+"""Timers that one call writes at most: a claim beside it waits so long."""
+
+BATCH_BYTES = 1 << 20
+"""Envelopes that one call writes at most, roughly."""
+
+AHEAD = 3
+"""Batches that are under way while the next one is made: Redis has work while a worker packs, or waits for a
+core. A claim beside it waits for one of them, not for all: Redis turns to its clients one batch at a time."""
+
+TIMEOUT = 20.0
+"""Seconds in which Redis has to answer; a loader is no relay, and can wait."""
+
+KEEP_ALL = 1 << 52
+"""Records that a journal keeps where nobody told how many: trimming is left to the relays."""
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=16)
+def say_unheard(reason: str) -> None:
+    """Log once in this process that Redis refuses wake hints."""
+    log.warning(
+        "Redis refuses the wake hints of this load (%s): a relay that sleeps may be late with its timers by "
+        "up to max_polling_interval; permit PUBLISH on the channels that docs/redis.md names",
+        reason,
+    )
+
+
+class Batch(NamedTuple):
+    """Timers of one topic as columns of equal length.
+
+    `due` in microseconds since 1970; `expires` likewise, None for never, and () if none expires.
+    """
+
+    topic: str
+    timer_ids: Sequence[str | bytes]
+    due: Sequence[int]
+    envelopes: Sequence[bytes]
+    expires: Sequence[int | None] = ()
+
+    def part(self, start: int, end: int) -> Batch:
+        """Some of them."""
+        return Batch(
+            self.topic,
+            self.timer_ids[start:end],
+            self.due[start:end],
+            self.envelopes[start:end],
+            self.expires[start:end],
+        )
+
+
+class Packed(NamedTuple):
+    """A batch whose arguments are as they go over the wire: score and id of each timer, the ids, id and
+    envelope of each. `first` is the least of the scores; none of them expires. At most `BATCH`."""
+
+    size: int
+    timers: Buffer
+    timer_ids: Buffer
+    stored: Buffer
+    first: float
+
+
+Buffer = bytes | memoryview
+
+
+@dataclass(slots=True)
+class _Topic:
+    """What a store knows of a topic: the score of the earliest timer that relays were told of."""
+
+    keep: int
+    hinted: float = math.inf
+
+
+class _Sent(NamedTuple):
+    """What is under way: a batch, or a hint if `first` is None."""
+
+    topic: str
+    replies: int
+    first: float | None
+
+
+class BulkStore:
+    """One connection that writes and reads many timers. Not to be shared between threads.
+
+    `journals` says which topics have a journal; one whose stream is there has one in any case. `unheard` is
+    told of each wake hint that Redis refused: why.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        keys: KeyNames | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        journals: Journals = NO_JOURNALS,
+        unheard: Unheard = say_unheard,
+    ) -> None:
+        """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
+        self.line = Line(url, timeout=timeout)
+        self.keys = keys or KeyNames()
+        self.journals = journals
+        self.unheard = unheard
+        self._topics: dict[str, _Topic] = {}
+        self._scripts: dict[str, Script] = {}
+        self._under_way: deque[_Sent] = deque()
+
+    def connect(self) -> None:
+        """Find out whether Redis is there; raises `StoreError`."""
+        self.line.ask("PING")
+
+    def close(self) -> None:
+        """Leave. What `flush` has not seen may have been written or not."""
+        self._under_way.clear()
+        self.line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failure: object, *_: object) -> None:
+        self.close()
+
+    def now(self) -> int:
+        """The clock of Redis, microseconds since 1970; raises `StoreError`."""
+        seconds, micros = self.line.ask("TIME")
+        return int(seconds) * SECOND + int(micros)
+
+    def count(self, topic: str) -> int:
+        """How many timers the topic has; raises `StoreError`."""
+        found: int = self.line.ask("ZCARD", self.keys.of(topic)[0])
+        return found
+
+    def topics(self) -> list[str]:
+        """All that relays or loads have registered, sorted; raises `StoreError`."""
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            cursor, names = self.line.ask("SSCAN", self.keys.topics, cursor, "COUNT", 1000)
+            found.update(names)
+            if int(cursor) == 0:
+                return sorted(name.decode(errors="surrogateescape") for name in found)
+
+    # ------------------------------------------------------------------- writing
+
+    def write(self, batch: Batch) -> None:
+        """Write the timers, whatever lives under their ids; the last of an id that comes twice wins.
+
+        Names, sizes and due times have been checked. Returns when most are written: `flush` tells that all
+        are. Raises `StoreError`; then any number of them may be written, each of them whole.
+        """
+        topic = self._topic(batch.topic)
+        start = 0
+        while start < len(batch.timer_ids):
+            end = _end(batch.envelopes, start)
+            part = batch.part(start, end)
+            if topic.keep:
+                self.flush()
+                self._write_through_journal(part, topic.keep)
+            else:
+                self._send(part)
+            start = end
+
+    def packs(self, topic: str) -> bool:
+        """Whether `write_packed` may be used: not where there is a journal. Raises `StoreError`."""
+        return not self.keep(topic)
+
+    def keep(self, topic: str) -> int:
+        """How many changes the topic's journal keeps; 0 if it has none. The first call for a topic looks at
+        its keys and registers it. Raises `StoreError`."""
+        return self._topic(topic).keep
+
+    def write_packed(self, topic: str, part: Packed) -> None:
+        """As `write`, of a batch that somebody has packed."""
+        timeline, payloads, leases, *_ = self.keys.of(topic)
+        size, timers, timer_ids, stored, first = part
+        data = [
+            _BEGIN,
+            _command(b"ZRANGE", timeline, 3),
+            _FIRST_ONE,
+            _command(b"ZADD", timeline, 2 * size),
+            timers,
+            _command(b"HDEL", leases, size),
+            timer_ids,
+            _command(b"HSET", payloads, 2 * size),
+            stored,
+            _END,
+        ]
+        self.line.send_packed(b"".join(data), 6)
+        self._sent(_Sent(topic, 6, first))
+
+    def _sent(self, sent: _Sent) -> None:
+        self._under_way.append(sent)
+        while len(self._under_way) > AHEAD:
+            self._settle()
+
+    def flush(self) -> None:
+        """Wait until all is written; raises `StoreError`."""
+        while self._under_way:
+            self._settle()
+
+    def _topic(self, name: str) -> _Topic:
+        """Before a topic's first batch: see what lies there, and have it known as a topic."""
+        known = self._topics.get(name)
+        if known is None:
+            self.flush()
+            keep = self.journals.keep(name)
+            if self._probe(name) and not keep:
+                keep = KEEP_ALL
+            self.line.ask("SADD", self.keys.topics, name)
+            known = self._topics[name] = _Topic(keep)
+        return known
+
+    def _probe(self, name: str) -> bool:
+        """Whether the topic has a journal; raises `WrongKeyType`."""
+        timeline, payloads, leases, _, _, journal = self.keys.of(name)
+        kinds = {timeline: b"zset", payloads: b"hash", leases: b"hash", journal: b"stream"}
+        self.line.send(*(("TYPE", key) for key in kinds))
+        found = dict(zip(kinds, map(checked, self.line.receive(len(kinds))), strict=True))
+        for key, kind in kinds.items():
+            if found[key] not in (kind, b"none"):
+                raise WrongKeyType(
+                    f"{key} holds a {found[key].decode()}, not a {kind.decode()}; "
+                    "move it away or set another key prefix"
+                )
+        return bool(found[journal] == b"stream")
+
+    def _send(self, part: Batch) -> None:
+        timeline, payloads, leases, *_ = self.keys.of(part.topic)
+        scores, kept = _scores(part)
+        size = len(part.timer_ids)
+        timers: list[Argument] = [b""] * (2 * size)
+        stored: list[Argument] = [b""] * (2 * size)
+        timers[::2], timers[1::2] = scores, part.timer_ids
+        stored[::2], stored[1::2] = part.timer_ids, part.envelopes
+        commands: list[Sequence[Argument]] = [
+            ("MULTI",),
+            ("ZRANGE", timeline, 0, 0, "WITHSCORES"),
+            ("ZADD", timeline, *timers),
+            ("HDEL", leases, *part.timer_ids),
+            ("HSET", payloads, *stored),
+        ]
+        if kept:
+            commands.append(("HSET", leases, *kept))
+        commands.append(("EXEC",))
+        self.line.send(*commands)
+        self._sent(_Sent(part.topic, len(commands), to_score(min(part.due))))
+
+    def _settle(self) -> None:
+        """Read what became of the oldest that is under way."""
+        sent = self._under_way.popleft()
+        *queued, done = self.line.receive(sent.replies)
+        if sent.first is None:
+            if isinstance(done, ResponseError):
+                self.unheard(str(done))
+            return  # whatever became of the hint, the timers are stored, and relays poll
+        checked(queued)  # the reason stands there, and not in EXEC's own refusal
+        head = checked(done)[0]
+        topic = self._topics[sent.topic]
+        if sent.first < topic.hinted and (not head or sent.first < float(head[1])):
+            topic.hinted = sent.first
+            self.line.send(("PUBLISH", self.keys.channel(sent.topic), repr(sent.first)))
+            self._under_way.append(_Sent(sent.topic, 1, None))
+
+    def _write_through_journal(self, part: Batch, keep: int) -> None:
+        """By the script that relays take: the journal's entry comes before the first write."""
+        args: list[Argument] = [self.keys.channel(part.topic), 0]
+        for n, timer_id in enumerate(part.timer_ids):
+            expires = part.expires[n] if part.expires else None
+            terms = "" if expires is None else f";e{to_score(expires)!r}"
+            args += (timer_id, f"{to_score(part.due[n])!r}{terms}", part.envelopes[n])
+        reply, _trimmed = self.script("schedule+journal", part.topic, *args, keep)
+        heard(reply, self.unheard)
+
+    # ------------------------------------------------------------------ scripts
+
+    def script(self, name: str, topic: str, *args: Argument) -> Any:
+        """Run one script of `lua/` on the topic's keys: `list`, or `schedule+journal` with what its journal
+        keeps as the last argument. Raises `StoreError`."""
+        script = self.known(name)
+        keys = self.keys.of(topic)
+        return self.run(script, [*keys[: script.keys], *(keys[-1:] if script.journal else ())], *args)
+
+    def run(self, script: Script, taken: Sequence[str], *args: Argument) -> Any:
+        """Run a script on these keys; raises `StoreError`."""
+        self.flush()
+        self.line.send(("EVALSHA", script.sha, len(taken), *taken, *args))
+        (reply,) = self.line.receive(1)
+        if isinstance(reply, NoScriptError):
+            self.line.send(("EVAL", script.text, len(taken), *taken, *args))
+            (reply,) = self.line.receive(1)
+        return checked(reply)
+
+    def known(self, name: str) -> Script:
+        """The script: its text, its digest, how many keys it takes."""
+        if name not in self._scripts:
+            self._scripts[name] = Script(name)
+        return self._scripts[name]
+
+
+_BEGIN, _END = b"*1\r\n$5\r\nMULTI\r\n", b"*1\r\n$4\r\nEXEC\r\n"
+_FIRST_ONE = b"$1\r\n0\r\n$1\r\n0\r\n$10\r\nWITHSCORES\r\n"
+
+
+def _command(name: bytes, key: str, arguments: int) -> bytes:
+    """How a command begins that has so many arguments behind its key."""
+    raw = key.encode()
+    return b"*%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (2 + arguments, len(name), name, len(raw), raw)
+
+
+def _scores(part: Batch) -> tuple[list[Argument], list[Argument]]:
+    """The timers' scores; and id and record of each that expires, in turn."""
+    scores: list[Argument]
+    if max(part.due) < EXACT:
+        # As text: Redis reads the nearest double, which is `to_score`, and Python writes it twice as fast.
+        scores = [b"%d.%06d" % divmod(due, SECOND) for due in part.due]
+    else:
+        scores = [to_score(due) for due in part.due]
+    kept: dict[str | bytes, bytes] = {}
+    for n, expires in enumerate(part.expires):
+        kept.pop(part.timer_ids[n], None)
+        if expires is not None:
+            scores[n], kept[part.timer_ids[n]] = lease_record.fresh(to_score(part.due[n]), to_score(expires))
+    return scores, [each for pair in kept.items() for each in pair]
+
+
+def _end(envelopes: Sequence[bytes], start: int) -> int:
+    """Where the batch ends that begins at `start`: it has at least one timer."""
+    part = envelopes[start : start + BATCH]
+    if sum(map(len, part)) <= BATCH_BYTES:
+        return start + len(part)
+    end, size = start, 0
+    for envelope in part:
+        size += len(envelope)
+        if size > BATCH_BYTES and end > start:
+            break
+        end += 1
+    return end

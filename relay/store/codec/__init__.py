@@ -1,0 +1,1 @@
+"""What Redis holds as bytes: envelopes and lease records."""

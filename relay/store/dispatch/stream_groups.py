@@ -1,0 +1,216 @@
+"""Deliveries from a stream, for one group of its consumers: a `LeaseSource`, in Redis.
+
+A lease is an entry that is pending with this relay's consumer. Its proof is the entry and how often it was
+delivered. The scripts in `lua/` say what they read, write and return.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+
+from redis.asyncio import Redis
+
+from relay.core.dispatch import Reclaim
+from relay.core.instants import from_score, micros
+from relay.core.journal import NO_JOURNALS, Journals
+from relay.core.outcomes import (
+    NO_LIMITS,
+    Acknowledged,
+    Extension,
+    Limits,
+    Settled,
+    Settlement,
+    Verdict,
+    one_by_one,
+)
+from relay.core.policy import TopicPolicy
+from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
+from relay.store.codec import envelope
+from relay.store.codec.lease_record import text_of
+from relay.store.dispatch.promotions import Met, pairs
+from relay.store.keys import KeyNames
+from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, untold
+from relay.store.timeline.read_sizes import at_once
+from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
+
+VERBS = ("take", "finish", "hold")
+
+START = "0-0"
+
+ROUND = 1.0
+"""Seconds between two rounds over what is pending, at most: for that much longer than its idle time an entry
+of a dead consumer lies there. A quarter of the idle time if that is less."""
+
+STEP = 0.01
+"""Seconds between two steps of a round, each over some hundreds of entries."""
+
+_PROOF = Struct(">QQI")
+FIELDS = 10
+"""What take.lua answers of each timer."""
+
+
+class RedisGroups:
+    """A `LeaseSource` of topics with a stream; arguments as of `RedisStore`, and the topics' `policy`.
+
+    `met` is to be shared with `RedisPromotions`.
+    `consumer` names this relay in every group: afresh in every process, so that what a process left behind is
+    never taken for its successor's.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        policy: Callable[[str], TopicPolicy],
+        keys: KeyNames | None = None,
+        *,
+        consumer: str = "",
+        park_grace: int = PARK_GRACE,
+        journals: Journals = NO_JOURNALS,
+        demoted: Callable[[], None] = lambda: None,
+        texts: Mapping[str, str] | None = None,
+        observe: Observe = unobserved,
+        unheard: Unheard = untold,
+        met: Met | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy = policy
+        self._met = Met() if met is None else met
+        self._keys = keys = keys or KeyNames()
+        self._park_grace = park_grace
+        self._monotonic = monotonic
+        self.consumer = consumer or f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._run = Scripts(
+            redis,
+            keys,
+            VERBS,
+            journals=journals,
+            demoted=demoted,
+            texts=texts,
+            observe=observe,
+            unheard=unheard,
+            names=lambda topic: keys.of_stream(topic, policy(topic).stream.group),
+        ).run
+        self._rounds: dict[str, tuple[str, float]] = {}
+        """Of each topic: where the round over what is pending goes on, and when (monotonic seconds)."""
+
+    async def claim(
+        self,
+        topic: str,
+        *,
+        limit: int,
+        lease: int,
+        nonce: bytes,
+        max_bytes: int,
+        limits: Limits = NO_LIMITS,
+    ) -> Claim:
+        """See `LeaseSource.claim`. One script call, which promotes what is due before."""
+        policy = self._policy(topic)
+        stream = policy.stream
+        cursor, at = self._rounds.get(topic, (START, -math.inf))
+        here = self._monotonic()
+        looks = stream.reclaim is not Reclaim.OFF and here >= at
+        reply = await self._run(
+            "take",
+            topic,
+            *(limit, lease, nonce, max_bytes, self._park_grace),
+            *(stream.group, self.consumer, cursor if looks else "", "1" if _reads(stream.reclaim) else ""),
+            *limit_words(limits),
+            at_once(policy.max_payload_bytes),
+            self._met.begin(topic, stream.group),
+        )
+        self._met.add((topic, stream.group))
+        (
+            now,
+            following,
+            deadline,
+            parked,
+            orphans,
+            flat,
+            deaths,
+            paused,
+            promoted,
+            cursor_,
+            pending,
+            missing,
+        ) = reply
+        look_in = None
+        if looks and not paused:
+            cursor = cursor_.decode()
+            at = here + (min(ROUND, lease / 4e6) if cursor == START else STEP)
+            self._rounds[topic] = (cursor, at)
+        if stream.reclaim is not Reclaim.OFF and pending:
+            look_in = max(at - here, 0.0)
+        return Claim(
+            timers=ClaimedTimers.of(_claimed(flat[i : i + FIELDS]) for i in range(0, len(flat), FIELDS)),
+            now=int(now),
+            next=from_score(float(following)) if following else None,
+            deadline=from_score(float(deadline)),
+            parked=parked,
+            orphans=(*(text_of(raw)[0] for raw in orphans),),
+            deaths=pairs(deaths),
+            paused_until=int(paused) if paused else None,
+            look_at=None if look_in is None else int(now) + micros(look_in),
+            promoted=promoted,
+            missing=missing,
+        )
+
+    async def settle(
+        self,
+        topic: str,
+        settlements: Sequence[Settlement],
+        *,
+        acknowledged: Sequence[Acknowledged] = (),
+        limits: Limits = NO_LIMITS,
+    ) -> list[Settled]:
+        """See `LeaseSource.settle`. One script call. RESCHEDULE is for this group alone."""
+        policy = self._policy(topic)
+        args: list[bytes | str | int] = [self._keys.channel(topic), micros(policy.lease_ttl)]
+        args += (policy.stream.group, self.consumer, *limit_words(limits))
+        for settlement in one_by_one(settlements, acknowledged):
+            args += (*_entry(settlement.nonce), *settlement_words(settlement))
+        reply = await self._run("finish", topic, *args)
+        return [SETTLED[word] for word in reply[1:]]
+
+    async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
+        """See `LeaseSource.extend`. One script call."""
+        args: list[bytes | str | int] = [lease, self._policy(topic).stream.group, self.consumer]
+        for extension in extensions:
+            args += (*_entry(extension.nonce), "1" if extension.received else "")
+        reply = await self._run("hold", topic, *args)
+        return [VERDICTS[word] for word in reply[1:]]
+
+
+def _reads(reclaim: Reclaim) -> bool:
+    return reclaim is not Reclaim.DEDICATED
+
+
+def _entry(proof: bytes) -> tuple[str, int]:
+    milliseconds, sequence, deliveries = _PROOF.unpack(proof)
+    return f"{milliseconds}-{sequence}", deliveries
+
+
+def _claimed(parts: Sequence[bytes | int]) -> ClaimedTimer:
+    entry, deliveries, raw_id, stored, due, occurrence, attempts, claims, suspect, approximate = parts
+    assert isinstance(entry, bytes)
+    assert isinstance(raw_id, bytes)
+    assert isinstance(stored, bytes)
+    assert isinstance(occurrence, bytes)
+    milliseconds, _, sequence = entry.partition(b"-")
+    timer_id, readable = text_of(raw_id)
+    return ClaimedTimer(
+        timer_id,
+        *envelope.decode(stored),
+        from_score(float(due)),
+        int(attempts) + 1,
+        occurrence.decode(errors="backslashreplace"),  # others write to the stream, too, and anything
+        bool(approximate),
+        bool(suspect),
+        readable,
+        int(claims),
+        _PROOF.pack(int(milliseconds), int(sequence), int(deliveries)),
+    )

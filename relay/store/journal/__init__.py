@@ -1,0 +1,1 @@
+"""A topic's journal: its entries, read from Redis and from files."""

@@ -1,0 +1,99 @@
+"""Reading a topic's journal: the stream's entries as values. `lua/journal.lua` writes them."""
+
+from __future__ import annotations
+
+import re
+
+from google.protobuf.message import DecodeError
+from redis.asyncio import Redis
+
+from relay.core.errors import InvalidField, StoreRefused
+from relay.core.instants import from_score
+from relay.core.journal import Adoption, Batch, Kind, Record
+from relay.journal.v1 import journal_pb2
+from relay.store.codec.lease_record import text_of
+from relay.store.keys import KeyNames
+from relay.store.server.errors import translated_errors
+
+VERSION = 1
+MAX_BATCHES = 1000
+"""At most so many entries are read at once."""
+
+_ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+
+
+class JournalReader:
+    """Reads the journals of all topics on a Redis or Valkey server."""
+
+    def __init__(self, redis: Redis, keys: KeyNames | None = None) -> None:
+        self._redis = redis
+        self._keys = keys or KeyNames()
+
+    async def read(self, topic: str, after: str = "", *, count: int = 100) -> list[Batch]:
+        """Up to `count` batches behind the entry `after`, the oldest first; all of them if it is empty.
+
+        One XRANGE. Raises `InvalidField("from", …)` for what is no entry's id, and `StoreError`.
+        """
+        start = f"({_checked(after)}" if after else "-"
+        return await self._page("XRANGE", topic, start, "+", count)
+
+    async def newest(self, topic: str, *, count: int = 1) -> list[Batch]:
+        """The last `count` batches, the oldest first. One XREVRANGE; raises `StoreError`."""
+        return (await self._page("XREVRANGE", topic, "+", "-", count))[::-1]
+
+    async def _page(self, command: str, topic: str, start: str, end: str, count: int) -> list[Batch]:
+        key = self._keys.of(topic)[-1]
+        with translated_errors():
+            found = await self._redis.execute_command(
+                command, key, start, end, "COUNT", min(count, MAX_BATCHES)
+            )
+        return [decode(name.decode(), fields.get(b"b", b"")) for name, fields in found]
+
+
+def decode(entry: str, raw: bytes) -> Batch:
+    """The batch that the stream's entry of this id holds; raises `StoreRefused` if it is none."""
+    message = journal_pb2.Batch()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError:
+        raise StoreRefused(f"entry {entry} of the journal can't be read: it is not Relay's") from None
+    if message.version != VERSION:
+        raise StoreRefused(
+            f"entry {entry} of the journal has version {message.version}; this Relay reads {VERSION}"
+        )
+    try:
+        records = tuple(_record(change, message) for change in message.changes)
+    except ValueError:
+        raise StoreRefused(f"entry {entry} of the journal has a kind that this Relay doesn't know") from None
+    return Batch(entry, message.time, message.first, message.last, records)
+
+
+def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> Record:
+    kind = Kind(change.kind)
+    claimed = kind is Kind.CLAIMED
+    return Record(
+        kind=kind,
+        timer_id=text_of(change.timer_id)[0],
+        nonce=batch.nonce if claimed else change.nonce,
+        occurrence=change.occurrence or (batch.nonce if claimed else b""),
+        due=from_score(change.due),
+        score=from_score(batch.score if claimed else change.score),
+        attempts=change.attempts,
+        claims=change.claims,
+        received=change.received,
+        suspect=change.suspect,
+        approximate=change.approximate,
+        expires=from_score(change.expires),
+        previous_due=from_score(change.previous_due),
+        reason=change.reason,
+        refused=Kind(change.refused) if change.refused else None,
+        adopted=Adoption(change.adopted) if change.adopted else None,
+        dead_id=change.dead_id,
+        count=change.count,
+    )
+
+
+def _checked(entry: str) -> str:
+    if not _ENTRY.fullmatch(entry):
+        raise InvalidField("from", "is no entry of a journal, such as 1767225600000-0")
+    return entry

@@ -1,0 +1,179 @@
+"""One connection to Redis that blocks, for Spark's workers: commands are sent ahead of their replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import hiredis
+from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from relay.core.endpoints.redis_url import parse
+from relay.store.server.connect import Kinds, options_of
+from relay.store.server.errors import NotMaster, translated_errors, words
+from relay.store.server.pool import role_of
+from relay.store.server.sentinel import SENTINEL_TIMEOUT, Address
+
+NAME = "relay-pipeline"
+"""What CLIENT LIST shows."""
+
+Argument = bytes | str | int | float
+
+
+class Line:
+    """A connection to the master, made when it is first needed.
+
+    `send` puts commands on their way, `receive` reads as many replies, in the same order. What Redis
+    refuses is an exception among the replies; a connection that is lost raises `StoreUnavailable`, and what
+    was sent and not answered may have happened. Nothing is ever sent twice.
+    """
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
+        options = options_of(parse(url), BLOCKING, timeout=timeout)
+        made = options.pop("connection_class")
+        self._connection: AbstractConnection = made(redis_connect_func=_greet, **options)
+        self.waiting = 0
+        """Replies that were not received yet."""
+
+    def send(self, *commands: Sequence[Argument]) -> None:
+        """Put them on their way."""
+        with translated_errors():
+            self._connection.send_packed_command([_pack(command) for command in commands], check_health=False)
+        self.waiting += len(commands)
+
+    def send_packed(self, data: bytes, replies: int) -> None:
+        """The same for commands that somebody has packed; so many replies will come."""
+        with translated_errors():
+            self._connection.send_packed_command([data], check_health=False)
+        self.waiting += replies
+
+    def receive(self, count: int) -> list[Any]:
+        """The next replies; raises `StoreUnavailable`."""
+        return [self._receive() for _ in range(count)]
+
+    def _receive(self) -> Any:
+        with translated_errors():
+            try:
+                reply = self._connection.read_response(disable_decoding=True)
+            except ResponseError as refusal:
+                reply = refusal
+        self.waiting -= 1
+        return reply
+
+    def ask(self, *command: Argument) -> Any:
+        """One command and its reply; what Redis refuses is raised. Nothing else may be under way."""
+        if self.waiting:
+            raise RuntimeError(f"{self.waiting} replies are under way")
+        self.send(command)
+        return checked(self.receive(1)[0])
+
+    def close(self) -> None:
+        """Leave; what is under way is not waited for."""
+        self.waiting = 0
+        self._connection.disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def checked(reply: Any) -> Any:
+    """The reply; raises `StoreError` if it is, or holds, a refusal."""
+    for each in reply if isinstance(reply, list) else [reply]:
+        if isinstance(each, RedisError):
+            with translated_errors():
+                raise each
+    return reply
+
+
+def said(*arguments: Argument) -> bytes:
+    """Arguments as they go over the wire, without the number of them that stands before a command."""
+    return _pack(arguments).partition(b"\r\n")[2]
+
+
+def _pack(command: Sequence[Argument]) -> bytes:
+    pack: Any = hiredis.pack_command  # typed for a single argument
+    try:
+        packed: bytes = pack(tuple(command))
+    except UnicodeEncodeError:  # an id that is not UTF-8
+        packed = pack(tuple(encoded(part) if isinstance(part, str) else part for part in command))
+    return packed
+
+
+def encoded(text: str) -> bytes:
+    """A text as Redis gets it; what came from there and was no UTF-8 is its bytes again."""
+    return text.encode(errors="surrogateescape")
+
+
+def _greet(connection: AbstractConnection) -> None:
+    """As `relay.store.server.pool.greet`: log in, give it a name, go on only if the server is a master."""
+    connection.on_connect()
+    connection.send_command("CLIENT", "SETNAME", NAME, check_health=False)
+    connection.send_command("INFO", "replication", check_health=False)
+    with suppress(ResponseError):  # the name is for people; a user may do without the permission
+        connection.read_response()
+    if role_of(connection.read_response(disable_decoding=True)) not in ("", "master"):
+        raise NotMaster("the server is a replica; Relay needs the master")
+
+
+class _Sentinels:
+    """As `relay.store.server.sentinel.Sentinels`, for one connection."""
+
+    def __init__(self, addresses: Sequence[Address], master: str, options: Mapping[str, Any]) -> None:
+        self._addresses = addresses
+        self._master = master
+        timeouts = {"socket_timeout": SENTINEL_TIMEOUT, "socket_connect_timeout": SENTINEL_TIMEOUT}
+        self._options = {**options, **timeouts}
+
+    def master(self) -> Address:
+        """The master's address; raises redis-py's `ConnectionError`."""
+        reasons = []
+        for host, port in self._addresses:
+            try:
+                reply = self._ask(host, port)
+            except (RedisError, OSError) as failure:
+                reasons.append(f"{host}:{port}: {words(failure)}")
+                continue
+            if reply:
+                return reply[0].decode(), int(reply[1])
+            reasons.append(f"{host}:{port}: knows no such master")
+        raise RedisConnectionError(
+            f"no Sentinel tells where the master {self._master!r} is ({'; '.join(reasons)})"
+        )
+
+    def _ask(self, host: str, port: int) -> Any:
+        options = dict(self._options)
+        connection = options.pop("connection_class")(**options, host=host, port=port)
+        try:
+            connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._master)
+            return connection.read_response(disable_decoding=True)
+        finally:
+            connection.disconnect()
+
+
+class _Master(Connection):
+    """A connection that goes wherever the Sentinels say."""
+
+    def __init__(self, *, sentinels: _Sentinels, **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self._sentinels = sentinels
+
+    def _connect(self) -> Any:
+        self.host, self.port = self._sentinels.master()
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+
+class _MasterTls(_Master, SSLConnection):
+    """The same over TLS."""
+
+
+BLOCKING = Kinds(
+    Connection, SSLConnection, UnixDomainSocketConnection, _Master, _MasterTls, _Sentinels, Retry
+)

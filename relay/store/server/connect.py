@@ -1,0 +1,226 @@
+"""Connections to Redis, and whether the server there is fit to hold Relay's promises."""
+
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import anyio
+from redis.asyncio import Redis
+from redis.asyncio.connection import Connection as TcpConnection
+from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from relay.core.endpoints.redis_url import Credentials, RedisLocation, Tls, parse
+from relay.core.errors import UnfitServer
+from relay.store.server.errors import translated_errors
+from relay.store.server.pool import Client, MasterPool
+from relay.store.server.sentinel import MasterConnection, MasterTlsConnection, Sentinels
+
+log = logging.getLogger(__name__)
+
+OLDEST = (6, 2)
+
+CONNECTIONS = 3
+"""Of a relay, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
+relay has two of them open, and one more for hints."""
+
+FOLLOW = 1.0
+"""Seconds between two questions to Sentinel; so long at most are we behind it."""
+
+Connection = Redis
+"""What `connect` answers; only the store speaks through it."""
+
+
+class Kinds(NamedTuple):
+    """redis-py's classes of connections, and ours through Sentinel."""
+
+    tcp: type
+    tls: type
+    unix: type
+    master: type
+    master_tls: type
+    sentinels: Callable[..., Any]
+    retry: Callable[..., Any]
+
+
+ASYNC = Kinds(
+    TcpConnection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    MasterConnection,
+    MasterTlsConnection,
+    Sentinels,
+    Retry,
+)
+
+
+def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[str, Any]:
+    """redis-py's options of a connection to there, `connection_class` among them; it never retries by itself.
+
+    Raises `UnfitServer` where a file that it names is of no use.
+    """
+    if where.tls is not None:
+        _check_files(where.tls)
+    return {
+        "socket_timeout": timeout,
+        "db": where.db,
+        "protocol": 2,
+        "retry": kinds.retry(NoBackoff(), 0),
+        "encoding_errors": "surrogateescape",
+        **_login(where.login),
+        **_place(where, kinds, timeout),
+    }
+
+
+def connect(url: str, *, connections: int, timeout: float) -> Redis:
+    """A client with at most `connections` connections; further calls wait for a free one.
+
+    It never retries by itself: a claim that is sent again needs a fresh nonce, and what may have
+    happened already is for the caller to judge. Names that are not UTF-8 come and go unharmed.
+    Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use.
+    """
+    options = options_of(parse(url), ASYNC, timeout=timeout)
+    options |= {"max_connections": connections, "timeout": timeout}
+    pool = MasterPool(**options)
+    if "sentinels" in options:
+        options["sentinels"].moved = pool.renew
+    return Client.from_pool(pool)  # so that its aclose closes the pool
+
+
+async def follow_master(redis: Redis, moved: Callable[[], None]) -> None:
+    """Ask the Sentinels every `FOLLOW` seconds for the master, and call `moved` when it is another one.
+
+    A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
+    made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
+    """
+    sentinels = redis.connection_pool.connection_kwargs.get("sentinels")
+    if sentinels is None:
+        return
+    known = sentinels.told
+    while True:
+        await anyio.sleep(FOLLOW)
+        with suppress(RedisError):  # commands find out by themselves whether the master is away
+            await sentinels.master()
+        if sentinels.told != known:
+            known = sentinels.told
+            moved()
+
+
+def _login(login: Credentials) -> dict[str, Any]:
+    return {name: value for name, value in asdict(login).items() if value is not None}
+
+
+def _place(where: RedisLocation, kinds: Kinds, timeout: float) -> dict[str, Any]:
+    """redis-py's options that say which server it is, and how to get there."""
+    if where.path:
+        return {"connection_class": kinds.unix, "path": where.path}
+    direct = kinds.tls if where.tls else kinds.tcp
+    tcp = {"socket_connect_timeout": timeout, "socket_keepalive": True} | _tls(where.tls)
+    if not where.master:
+        ((host, port),) = where.hosts
+        return {"connection_class": direct, **tcp} | {"host": host, "port": port}
+    to_sentinel = {
+        "connection_class": direct,
+        "protocol": 2,
+        "retry": kinds.retry(NoBackoff(), 0),
+        **_login(where.sentinel_login),
+        **_tls(where.tls),
+    }
+    return {
+        "connection_class": kinds.master_tls if where.tls else kinds.master,
+        "sentinels": kinds.sentinels(where.hosts, where.master, to_sentinel),
+        **tcp,
+    }
+
+
+def _tls(tls: Tls | None) -> dict[str, Any]:
+    return {f"ssl_{name}": value for name, value in asdict(tls).items()} if tls else {}
+
+
+def _check_files(tls: Tls) -> None:
+    """Tell now of files that can't be used: later it would look as if Redis were away."""
+    context = ssl.create_default_context()
+    try:
+        if tls.ca_certs:
+            context.load_verify_locations(cafile=tls.ca_certs)
+    except (OSError, ssl.SSLError) as failure:
+        raise UnfitServer(
+            f"redis.url: the file after ssl_ca_certs= is of no use: {_reason(failure)}"
+        ) from None
+    try:
+        if tls.certfile:
+            context.load_cert_chain(tls.certfile, tls.keyfile, password="")  # a prompt would hang the daemon
+    except (OSError, ssl.SSLError) as failure:
+        raise UnfitServer(
+            f"redis.url: the files after ssl_certfile= and ssl_keyfile= are of no use: {_reason(failure)}"
+        ) from None
+
+
+def guess(url: str, trouble: str) -> str:
+    """What a start that never got an answer may be due to, as the end of a sentence; empty if unknown.
+
+    Servers close such connections without a word, or wait for more: only together with the URL
+    does that tell something.
+    """
+    tls = parse(url).tls
+    closed = re.search(r"reset|closed|lost|broken pipe|EOF", trouble, re.IGNORECASE)
+    if closed and tls is None:
+        return "; does the server speak TLS on this port? Then redis.url begins with rediss://"
+    if closed and tls is not None and tls.certfile is None:
+        return (
+            "; does the server want a client certificate? Then name one in redis.url, with ssl_certfile "
+            "and ssl_keyfile"
+        )
+    if closed and tls is not None:
+        return "; does the server refuse the client certificate? It may trust another CA, or want a newer one"
+    if tls is not None and re.search("Timeout connecting|no answer", trouble):
+        return "; does the server speak TLS on this port? Otherwise redis.url begins with redis://"
+    return ""
+
+
+def _reason(failure: OSError) -> str:
+    return failure.strerror or type(failure).__name__
+
+
+def spares_timers(policy: str) -> bool:
+    """Whether a `maxmemory-policy` evicts, but only keys with a time to live."""
+    return policy.startswith("volatile-")
+
+
+async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = False) -> str:
+    """Raise `UnfitServer` if the server is too old, may evict timers, or is a cluster's node and keys
+    have no hash tags; answers its name and version. Logs that it may evict what is no timer."""
+    with translated_errors():
+        info = await redis.info()
+    version = str(info.get("redis_version", "0"))
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < OLDEST:
+        raise UnfitServer(f"Redis {version} is too old: Relay needs 6.2 or newer")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if spares_timers(policy):
+        log.warning(
+            "Redis may evict keys with a time to live; no key that holds timers has one, and docs/redis.md "
+            "says what the loss of the others costs; noeviction is better",
+            extra={"maxmemory_policy": policy},
+        )
+    elif policy != "noeviction" and not allow_eviction:
+        raise UnfitServer(
+            f"Redis has maxmemory-policy {policy}, which may drop timers: set it to noeviction, "
+            "or allow it with redis.allow_eviction"
+        )
+    if info.get("cluster_enabled") and not hash_tags:
+        raise UnfitServer(
+            "Redis runs in cluster mode, where all keys of a topic must share a slot: "
+            "set redis.hash_tags to true"
+        )
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {version}"

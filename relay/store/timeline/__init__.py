@@ -1,0 +1,1 @@
+"""Topics that relays deliver from the timeline: timers, and what people do to them."""

@@ -1,0 +1,1 @@
+"""Metrics: what there is, how it is counted, and how it leaves."""

@@ -1,0 +1,158 @@
+"""Gauges: how topics stand in Redis, and how this relay stands.
+
+They are read on the engine's loop (`Snapshot`), right before a collection, which may run in a thread
+of its own and only passes on what was read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+from relay import __version__
+from relay.core.dispatch import Dispatch, GroupStats
+from relay.core.timers import TopicStats
+from relay.telemetry.metrics import catalogue as c
+from relay.telemetry.metrics.catalogue import InstrumentSpec, Kind
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """How a relay stands. Ages in seconds; by topic, and by loop."""
+
+    leased: Mapping[str, int] = field(default_factory=dict)
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    consumers: Mapping[str, int] = field(default_factory=dict)
+    capacity: int = 0
+    free: int = 0
+    unwritten: int = 0
+    heartbeats: Mapping[str, float] = field(default_factory=dict)
+    connected: bool = True
+    last_answer: float = 0.0
+
+
+Row = tuple[float, dict[str, str]]
+
+
+class Gauges:
+    """All gauges of a daemon. `topic` bounds the names; see `TopicNames`."""
+
+    def __init__(self, provider: MeterProvider, topic: Callable[[str], str]) -> None:
+        self._topic = topic
+        self._rows: dict[str, list[Row]] = {}
+        self.suppressed: Callable[[], int] = lambda: 0
+        """How many lines the log has left out."""
+        meter = provider.get_meter("relay", __version__)
+        make = {
+            Kind.GAUGE: meter.create_observable_gauge,
+            Kind.UP_DOWN_COUNTER: meter.create_observable_up_down_counter,
+            Kind.COUNTER: meter.create_observable_counter,
+        }
+        for spec in (*c.OF_TOPICS, *c.OF_RELAY):
+            make[spec.kind](spec.name, [self._observer(spec)], spec.unit, spec.description)
+
+    def show(self, vitals: Vitals, topics: Sequence[TopicStats]) -> None:
+        """What the next collection is to tell. No topics: they could not be read."""
+        rows: dict[str, list[Row]] = {}
+        self._show_topics(rows, topics)
+        self._show_relay(rows, vitals)
+        self._show_process(rows)
+        self._rows = rows
+
+    def _show_topics(self, rows: dict[str, list[Row]], topics: Sequence[TopicStats]) -> None:
+        total: dict[str, list[TopicStats]] = {}
+        for stats in topics:
+            total.setdefault(self._topic(stats.topic), []).append(stats)
+        for topic, group in total.items():
+            label = {"topic": topic}
+            firsts = [stats.first for stats in group if stats.first is not None]
+            # Of several topics under one name: their sum, or the worst.
+            late = max((s.now - s.first for s in group if s.first is not None), default=0) / 1e6
+            values = {
+                c.WAITING: sum(stats.timers for stats in group),
+                c.DUE: sum(stats.due for stats in group),
+                c.DEAD_LETTERS: sum(stats.dead for stats in group),
+                c.OLDEST_DUE: max(late, 0.0),
+                c.PAUSED: int(any(stats.paused_until is not None for stats in group)),
+            }
+            if firsts:
+                values[c.NEXT_DUE] = min(firsts) / 1e6
+            standings = [stats.standing for stats in group if stats.standing is not None]
+            values |= {
+                spec: sum(counts)
+                for spec, dispatch, counts in (
+                    (c.READY, Dispatch.LIST, [each.ready for each in standings]),
+                    (c.PROCESSING, Dispatch.LIST, [each.processing for each in standings]),
+                    (c.ENTRIES, Dispatch.STREAM, [each.entries for each in standings]),
+                )
+                if any(each.dispatch is dispatch for each in standings)
+            }
+            if journals := [stats.journal_keeps for stats in group if stats.journal_keeps]:
+                values[c.JOURNAL_LIMIT] = max(journals)
+            for spec, value in values.items():
+                rows.setdefault(spec.name, []).append((value, label))
+            self._show_groups(rows, topic, [each for standing in standings for each in standing.groups])
+
+    def _show_groups(self, rows: dict[str, list[Row]], topic: str, groups: Sequence[GroupStats]) -> None:
+        for name in dict.fromkeys(each.group for each in groups):
+            label = {"topic": topic, "group": name}
+            same = [each for each in groups if each.group == name]
+            unread = [each.unread for each in same if each.unread is not None]
+            for spec, counts in (
+                (c.GROUP_PENDING, [each.pending for each in same]),
+                (c.GROUP_UNREAD, unread),
+                (c.GROUP_WAITING, [each.waiting for each in same]),
+                (c.GROUP_CONSUMERS, [each.consumers for each in same]),
+            ):
+                if counts:
+                    rows.setdefault(spec.name, []).append((sum(counts), label))
+            overdue = max(each.overdue for each in same)
+            rows.setdefault(c.GROUP_OVERDUE.name, []).append((overdue, label))
+
+    def _show_relay(self, rows: dict[str, list[Row]], vitals: Vitals) -> None:
+        by_topic = (c.LEASED, vitals.leased), (c.IN_FLIGHT, vitals.in_flight), (c.CONSUMERS, vitals.consumers)
+        for spec, counts in by_topic:
+            sums: dict[str, int] = {}
+            for topic, count in counts.items():
+                name = self._topic(topic)
+                sums[name] = sums.get(name, 0) + count
+            rows[spec.name] = [(count, {"topic": name}) for name, count in sums.items()]
+        rows[c.HEARTBEAT.name] = [(age, {"loop": loop}) for loop, age in vitals.heartbeats.items()]
+        plain = {
+            c.CAPACITY: vitals.capacity,
+            c.FREE: vitals.free,
+            c.UNWRITTEN: vitals.unwritten,
+            c.CONNECTED: int(vitals.connected),
+            c.LAST_ANSWER: vitals.last_answer,
+            c.LOG_SUPPRESSED: self.suppressed(),
+        }
+        for each, value in plain.items():
+            rows[each.name] = [(value, {})]
+
+    def _show_process(self, rows: dict[str, list[Row]]) -> None:
+        times = os.times()
+        rows[c.CPU.name] = [(times.user, {"cpu.mode": "user"}), (times.system, {"cpu.mode": "system"})]
+        memory = resident_bytes()
+        if memory is not None:
+            rows[c.MEMORY.name] = [(memory, {})]
+
+    def _observer(self, spec: InstrumentSpec) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, attributes) for value, attributes in self._rows.get(spec.name, ())]
+
+        return observe
+
+
+def resident_bytes() -> int | None:
+    """Physical memory of this process; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  (no file of ours)
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,1 @@
+"""Traces: spans, their ids and context, and how they leave."""
