@@ -75,11 +75,11 @@ def test_without_the_api_nothing_happens() -> None:
     code = """
 import sys
 import relay.client
-from relay.client import tracing
+from relay.client import trace_context
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 sys.modules["opentelemetry"] = None
-assert tracing.inject() == ()
-assert tracing.current({"traceparent": "x"}) is None
+assert trace_context.inject() == ()
+assert trace_context.current({"traceparent": "x"}) is None
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 

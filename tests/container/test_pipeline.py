@@ -17,7 +17,7 @@ from tests.servers import start_server
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
 
 COUNT = """
-from relay.pipeline.session import session
+from relay.pipeline.spark.session import session
 spark = session("count", master="local[1]")
 numbers = spark.range(1000).mapInArrow(lambda batches: batches, "id long")
 print("total", numbers.selectExpr("sum(id)").first()[0])

@@ -351,7 +351,7 @@ def test_pip_installs_the_main_file_beside_the_command(wheel_as_zip: Path) -> No
 
 def test_a_driver_may_run_from_the_archive(wheel_as_zip: Path, bare_python: str, tmp_path: Path) -> None:
     """What `--py-files` brings is for the driver too: it finds the page of an audit's report there."""
-    program = "from relay.pipeline import audit_page as p; print(p.__file__, p.template().template)"
+    program = "from relay.pipeline.audit import page as p; print(p.__file__, p.template().template)"
     ran = subprocess.run(
         [bare_python, "-c", program],
         env={"PYTHONPATH": str(wheel_as_zip)},

@@ -19,7 +19,7 @@ MAIN_FILE = ROOT / "deploy" / "spark" / "relay-pipeline.py"
 # No worker has as much memory: the only executor is the one that the test starts.
 SUM = """
 import sys
-from relay.pipeline.session import session
+from relay.pipeline.spark.session import session
 big = {"spark.executor.memory": "64g", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
 spark = session("entry point", master=sys.argv[1], conf=big)
 context = spark.sparkContext

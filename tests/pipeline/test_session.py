@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RANGE = """
-from relay.pipeline.session import session
+from relay.pipeline.spark.session import session
 spark = session("test", master="local[1]")
 assert spark.range(1000).selectExpr("sum(id)").first()[0] == 499500
 print(spark._jvm.java.lang.System.getProperty("java.version"))
