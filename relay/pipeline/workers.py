@@ -19,6 +19,11 @@ import pandas  # noqa: F401, ICN001 (pyarrow makes an array of a list by it)
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
+import relay.pipeline.cold.guarded_load
+import relay.pipeline.cold.staging
+import relay.pipeline.rows.writing
+import relay.pipeline.timers_source  # noqa: F401
+
 NICENESS = 10
 """How much nicer: a tenth of a core that Redis asks for as well is theirs, and all of one that is idle."""
 
