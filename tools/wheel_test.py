@@ -55,7 +55,7 @@ import pathlib, sys, relay
 from relay.cli import main  # the entry point of the `relay` command
 package = pathlib.Path(relay.__file__).parent
 assert package.is_relative_to(sys.prefix), f"{package} is not the installed one"
-assert list((package / "lua").glob("*.lua")), "the wheel carries no lua/"
+assert list((package / "lua").rglob("*.lua")), "the wheel carries no lua/"
 assert (package / "py.typed").exists(), "the wheel carries no py.typed"
 """
 

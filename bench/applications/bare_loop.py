@@ -44,13 +44,13 @@ class Loop:
         """The ids of a batch, and the nonce of their lease."""
         nonce = self._nonce()
         fixed = self._batch, LEASE, nonce, CLAIM_BYTES, PARK_GRACE
-        reply = await self._scripts.run("claim", self._topic, *fixed, *LIMITS, MOST)
+        reply = await self._scripts.run("timeline/claim", self._topic, *fixed, *LIMITS, MOST)
         return reply[5][::3], nonce
 
     async def settle(self, ids: list[bytes], nonce: bytes) -> None:
         """Acknowledge them."""
         await self._scripts.run(
-            "settle", self._topic, self._channel, *LIMITS, nonce, "ack", "", len(ids), *ids
+            "timeline/settle", self._topic, self._channel, *LIMITS, nonce, "ack", "", len(ids), *ids
         )
 
     async def schedule(self, first: int) -> None:
@@ -58,7 +58,7 @@ class Loop:
         args: list[Argument] = [self._channel, 0]
         for number in range(first, first + self._batch):
             args += (f"timer-{number}", "+3600000000", self._stored)
-        await self._scripts.run("schedule", self._topic, *args)
+        await self._scripts.run("timeline/schedule", self._topic, *args)
 
     async def drain(self, timers: int, *, overlap: bool) -> int:
         """Claim and settle so many; answers how many it were."""
@@ -87,7 +87,12 @@ async def main(
 ) -> None:
     """Do so many, and say how long it took."""
     async with connect(url, connections=2, timeout=60) as redis:
-        loop = Loop(Scripts(redis, KeyNames(), ("claim", "settle", "schedule")), topic, batch, payload)
+        loop = Loop(
+            Scripts(redis, KeyNames(), ("timeline/claim", "timeline/settle", "timeline/schedule")),
+            topic,
+            batch,
+            payload,
+        )
         began, cpu = time.perf_counter(), time.process_time()
         if verb == "drain":
             handled = await loop.drain(timers, overlap=overlap)

@@ -16,9 +16,9 @@ from relay.store.timeline.redis_store import VERBS
 from relay.store.timeline.topics import VERBS as TOPIC_VERBS
 
 LOOKS = "zrangebyscore"
-"""lua/claim.lua runs it once a call, and no other script does."""
+"""lua/timeline/claim.lua runs it once a call, and no other script does."""
 FINDS = "get"
-"""lua/claim.lua runs it once if something is due, and only `stats` does besides. `tests/bench` holds both."""
+"""timeline/claim.lua runs it once if something is due, and only `stats` does besides; see `tests/bench`."""
 SCRIPT = "evalsha"
 OURS = ("info", "client", "config", "command", "dbsize", "exists")
 """What the bench sends itself, with whatever stands behind a `|`."""

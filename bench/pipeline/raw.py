@@ -76,7 +76,7 @@ def pipelines(url: str, topic: str, held: Rows) -> float:
 
 def guarded(target: Target, marks: Marks, held: Rows) -> float:
     """The script of the guarded load, 500 timers a call, pipelined: timers a second."""
-    script, keys = Script("load"), target.keys
+    script, keys = Script("bulk/load"), target.keys
     timeline, payloads, leases, *_ = keys.of(marks.topic)
     names = timeline, payloads, leases, keys.marks_of(marks.topic)
     with Line(target.url, timeout=60) as line:

@@ -1,4 +1,4 @@
-"""The journal of the store in memory: the same batches that `lua/journal.lua` writes."""
+"""The journal of the store in memory: the same batches that `lua/lib/journal.lua` writes."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Desk:
         journals = Journals(lambda _: self.keep)
         self.store = RedisStore(self.redis, journals=journals, texts=texts(VERBS))
         scripts = texts(TOPIC_VERBS)
-        for name in ("pause", "pause+journal"):  # its expiry goes by the server's own clock
+        for name in ("people/pause", "people/pause+journal"):  # its expiry goes by the server's own clock
             scripts[name] = replaced(
                 scripts[name], ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))", ""
             )

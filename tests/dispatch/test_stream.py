@@ -552,7 +552,7 @@ async def test_consumers_that_are_gone(fan: Desk) -> None:
     names = {"one", "two"}
     consumers = fan.raw.xinfo_consumers(fan.stream, "billing")
     assert {each["name"].decode() for each in cast("list[Any]", consumers)} <= names
-    reply = await fan.promotions._streams("tidy", fan.topic, -1, 0, 100)
+    reply = await fan.promotions._streams("stream/tidy", fan.topic, -1, 0, 100)
     left = cast("list[Any]", fan.raw.xinfo_consumers(fan.stream, "billing"))
     assert [each["name"] for each in left] == [b"one"]
     assert reply[2] == len(cast("list[Any]", consumers)) - 1

@@ -67,7 +67,7 @@ async def test_a_nack_with_a_wish_has_it(world: World) -> None:
     app.end(app.one(), Verb.NACK, retry_after=500_000)
     await settle()
     assert [each.retry_after for each in settlements(world)] == [500_000]
-    world.hint(0.5)  # as settle.lua does
+    world.hint(0.5)  # as timeline/settle.lua does
     await world.advance(0.49)
     assert app.take() == []
     await world.advance(0.02)

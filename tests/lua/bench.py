@@ -41,7 +41,7 @@ EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by th
 
 
 class Break(NamedTuple):
-    """A change to one script's text; `script` 'prelude' means all, 'journal' all for topics that have one."""
+    """A change to one script's text; `script` 'prelude' means all, 'journal' all of topics with a journal."""
 
     script: str
     old: str
@@ -63,9 +63,9 @@ def replaced(text: str, old: str, new: str) -> str:
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     verbs = (*VERBS, *topics.VERBS, *loading.VERBS, inserting.VERB)
-    names = (*verbs, "pace", *(f"{verb}+journal" for verb in verbs if verb not in READING))
+    names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if verb not in READING))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
-    for name in ("pause", "pause+journal"):
+    for name in ("people/pause", "people/pause+journal"):
         scripts[name] = replaced(scripts[name], EXPIRY, "")
     for each in breaks:
         scripts = each.apply(scripts)
@@ -220,7 +220,7 @@ class Bench:
 
     def turn(self, lasts: int) -> int:
         """Take a turn of so many microseconds; in how many it begins."""
-        return int(self.bulk.run(self.bulk.known("pace"), [self.pace], lasts))
+        return int(self.bulk.run(self.bulk.known("bulk/pace"), [self.pace], lasts))
 
     async def close(self) -> None:
         self.bulk.close()

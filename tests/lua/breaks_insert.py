@@ -12,29 +12,31 @@ WRITTEN = "if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end
 INSERTED = "add_chosen(ARGV[1], ARGV[4], note_inserted)\n"
 
 OF_INSERT = {
-    "the run's ledger not read": Break("insert", "  if known[n] == 0 then\n", "  if true then\n"),
-    "the run's ledger not written": Break("insert", WRITTEN, ""),
-    "the run's ledger written first": Break("insert", INSERTED, WRITTEN + INSERTED),
-    "the run's ledger stays for ever": Break("insert", "redis.call('EXPIRE', KEYS[4], ARGV[2])\n", ""),
-    "long ids as they are": Break("insert", "  if #id > LONGEST then\n", "  if false then\n"),
-    "insert spares nothing": Break("insert", "if spare and found[n] then", "if false then"),
-    "insert always spares": Break("insert", "local spare = ARGV[3] == 'spare'", "local spare = true"),
+    "the run's ledger not read": Break("bulk/insert", "  if known[n] == 0 then\n", "  if true then\n"),
+    "the run's ledger not written": Break("bulk/insert", WRITTEN, ""),
+    "the run's ledger written first": Break("bulk/insert", INSERTED, WRITTEN + INSERTED),
+    "the run's ledger stays for ever": Break("bulk/insert", "redis.call('EXPIRE', KEYS[4], ARGV[2])\n", ""),
+    "long ids as they are": Break("bulk/insert", "  if #id > LONGEST then\n", "  if false then\n"),
+    "insert spares nothing": Break("bulk/insert", "if spare and found[n] then", "if false then"),
+    "insert always spares": Break("bulk/insert", "local spare = ARGV[3] == 'spare'", "local spare = true"),
     "what was spared comes later": Break(
-        "insert",
+        "bulk/insert",
         "    decided[#decided + 1] = name\n    if spare and found[n] then live = live + 1",
         "    if not (spare and found[n]) then decided[#decided + 1] = name end\n"
         "    if spare and found[n] then live = live + 1",
     ),
-    "insert begins with a delete": Break("insert", ADDED + CLEARED, CLEARED + ADDED),
-    "insert leaves the lease": Break("insert", CLEARED, ""),
-    "envelopes of other inserted rows": Break("insert", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
+    "insert begins with a delete": Break("bulk/insert", ADDED + CLEARED, CLEARED + ADDED),
+    "insert leaves the lease": Break("bulk/insert", CLEARED, ""),
+    "envelopes of other inserted rows": Break("bulk/insert", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
     "scores of other inserted rows": Break(
-        "insert", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"
+        "bulk/insert", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"
     ),
-    "inserted timers never expire": Break("insert", "if (expires[n] or 0) > 0 then", "if false then"),
-    "no hint from insert": Break("insert", "hint(channel, before, head())", ""),
-    "what is inserted not in the journal": Break("insert", "      note(SCHEDULED,", "      note(EXTENDED,"),
-    "what is replaced not in the journal": Break("insert", "    if old then\n", "    if false then\n"),
+    "inserted timers never expire": Break("bulk/insert", "if (expires[n] or 0) > 0 then", "if false then"),
+    "no hint from insert": Break("bulk/insert", "hint(channel, before, head())", ""),
+    "what is inserted not in the journal": Break(
+        "bulk/insert", "      note(SCHEDULED,", "      note(EXTENDED,"
+    ),
+    "what is replaced not in the journal": Break("bulk/insert", "    if old then\n", "    if false then\n"),
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {

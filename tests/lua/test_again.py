@@ -1,4 +1,4 @@
-"""settle.lua's RESCHEDULE and run.lua: a new due time for a timer that lives on."""
+"""timeline/settle.lua's RESCHEDULE and timeline/run.lua: a new due time for a timer that lives on."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_what_is_no_reschedule(bench: Bench, detail: str) -> None:
     before = bench.state()
     with pytest.raises(StoreRefused):
         await bench.run(
-            "settle", "channel", 9, 9, 0, "", "", "b", N1, "ack", "", "a", N1, "reschedule", detail
+            "timeline/settle", "channel", 9, 9, 0, "", "", "b", N1, "ack", "", "a", N1, "reschedule", detail
         )
     assert bench.state() == before
 

@@ -1,4 +1,4 @@
-"""claim.lua: what is taken, and what a claim leaves behind."""
+"""timeline/claim.lua: what is taken, and what a claim leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""claim.lua and settle.lua: how a timer dies, and what is kept of it."""
+"""timeline/claim.lua and timeline/settle.lua: how a timer dies, and what is kept of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""extend.lua: renewals and receipts."""
+"""timeline/extend.lua: renewals and receipts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_one_call_for_many(bench: Bench) -> None:
         dict.fromkeys(("pending", "ok", "stale"), ENVELOPE),
         {"stale": HELD, "ok": HELD._replace(score=later)},
     )
-    reply = await bench.run("extend", LEASE, "ok", N1, "")
+    reply = await bench.run("timeline/extend", LEASE, "ok", N1, "")
     assert (float(reply[0]), reply[1:]) == (later, [b"OK"])
 
 

@@ -22,22 +22,22 @@ LETTER = Letter("a", "rejected", 1, 1, DUE, NOW, N1)
 
 Call = Callable[[Bench], Awaitable[object]]
 CALLS: dict[str, Call] = {
-    "schedule": lambda bench: bench.store.schedule(bench.topic, [NewTimer("a", b"x", due=NOW)]),
-    "cancel": lambda bench: bench.store.cancel(bench.topic, ["a"]),
-    "get": lambda bench: bench.store.get(bench.topic, "a"),
-    "list": lambda bench: bench.store.list(bench.topic, state=None, limit=5, cursor=""),
-    "claim": lambda bench: bench.claim(N2),
-    "settle": lambda bench: bench.settle("a", N1, Verb.ACK),
-    "extend": lambda bench: bench.extend("a", N1),
-    "run": lambda bench: bench.store.run(bench.topic, ["a"]),
-    "letters": lambda bench: bench.topics.dead_page(bench.topic, limit=5, cursor=""),
-    "redrive": lambda bench: bench.topics.redrive(bench.topic, ["1-0"]),
-    "purge": lambda bench: bench.topics.purge(bench.topic, ["1-0"]),
-    "trim": lambda bench: bench.topics.trim(bench.topic, max_count=1, max_age=1),
-    "stats": lambda bench: bench.topics.stats(bench.topic),
-    "pause": lambda bench: bench.topics.pause(bench.topic),
-    "sweep": lambda bench: bench.topics.orphans(bench.topic, limit=5),
-    "repair": lambda bench: bench.topics.repair(bench.topic, ["a"]),
+    "timeline/schedule": lambda bench: bench.store.schedule(bench.topic, [NewTimer("a", b"x", due=NOW)]),
+    "timeline/cancel": lambda bench: bench.store.cancel(bench.topic, ["a"]),
+    "timeline/get": lambda bench: bench.store.get(bench.topic, "a"),
+    "timeline/list": lambda bench: bench.store.list(bench.topic, state=None, limit=5, cursor=""),
+    "timeline/claim": lambda bench: bench.claim(N2),
+    "timeline/settle": lambda bench: bench.settle("a", N1, Verb.ACK),
+    "timeline/extend": lambda bench: bench.extend("a", N1),
+    "timeline/run": lambda bench: bench.store.run(bench.topic, ["a"]),
+    "people/letters": lambda bench: bench.topics.dead_page(bench.topic, limit=5, cursor=""),
+    "people/redrive": lambda bench: bench.topics.redrive(bench.topic, ["1-0"]),
+    "people/purge": lambda bench: bench.topics.purge(bench.topic, ["1-0"]),
+    "people/trim": lambda bench: bench.topics.trim(bench.topic, max_count=1, max_age=1),
+    "people/stats": lambda bench: bench.topics.stats(bench.topic),
+    "people/pause": lambda bench: bench.topics.pause(bench.topic),
+    "timeline/orphans": lambda bench: bench.topics.orphans(bench.topic, limit=5),
+    "timeline/repair": lambda bench: bench.topics.repair(bench.topic, ["a"]),
 }
 TAKEN = [(verb, broken) for verb in CALLS for broken in range(KEYS.get(verb, 3))]
 """Each verb and each of the keys that it takes."""

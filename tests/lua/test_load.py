@@ -1,4 +1,4 @@
-"""load.lua, retire.lua, marks.lua, and the marks that other scripts leave: what a sweep may rely on."""
+"""bulk/load, bulk/retire, bulk/marks, and the marks that other scripts leave: what a sweep may rely on."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_rows_that_expire(bench: Bench) -> None:
 
 
 async def test_every_digit_of_a_due_time(bench: Bench) -> None:
-    """Scores are those of schedule.lua, to the microsecond and the year 9999."""
+    """Scores are those of timeline/schedule.lua, to the microsecond and the year 9999."""
     marks = bench.open()
     for n, due in enumerate((NOW + 1, 9_007_199_254_740_993, LATEST - 1)):
         bench.load(marks, "a", batch=n, due=due)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 foreign_lease: Scenario = partial(foreign.test_a_foreign_lease_keeps_what_we_know, before=foreign.HELD)
 nack_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.NACK)
 release_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.RELEASE)
-wrong_leases: Scenario = partial(harm.test_a_wrong_type, verb="schedule", broken=2)
+wrong_leases: Scenario = partial(harm.test_a_wrong_type, verb="timeline/schedule", broken=2)
 ack: Scenario = partial(settle.test_the_end, verb=Verb.ACK, answer=Verdict.OK)
 
 # What has to fail under each break: every one of the scenarios named.

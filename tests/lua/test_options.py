@@ -1,4 +1,4 @@
-"""schedule.lua and cancel.lua: create only, conditions, expiry, and the most that a topic holds."""
+"""timeline/schedule and timeline/cancel: create only, conditions, expiry, and the most that a topic holds."""
 
 from __future__ import annotations
 

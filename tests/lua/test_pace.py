@@ -1,4 +1,4 @@
-"""pace.lua: turns that all loads with a rate take together. Times in microseconds."""
+"""bulk/pace.lua: turns that all loads with a rate take together. Times in microseconds."""
 
 from __future__ import annotations
 

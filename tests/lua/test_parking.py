@@ -1,4 +1,4 @@
-"""claim.lua: a timer whose payload is missing is put aside, and removed only if it stays so."""
+"""timeline/claim.lua: a timer whose payload is missing is put aside, and removed only if it stays so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""get.lua and list.lua: what is shown; reading writes nothing."""
+"""timeline/get.lua and timeline/list.lua: what is shown; reading writes nothing."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_pages_with_envelopes(bench: Bench) -> None:
     stored = {"a": small, "b": small, "c": big, "d": None, "e": small}
     for timer_id, held in stored.items():
         bench.put(timer_id, DUE, stored=held)
-    script = Script("list", bench.texts["list"])
+    script = Script("timeline/list", bench.texts["timeline/list"])
     found: list[list[bytes]] = []
     cursor: tuple[str, bytes] = ("", b"")
     while True:

@@ -1,4 +1,4 @@
-"""redrive.lua, purge.lua and trim.lua: what becomes of dead letters."""
+"""people/redrive.lua, people/purge.lua and people/trim.lua: what becomes of dead letters."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def test_a_page_leaves_the_content_out(bench: Bench) -> None:
     """However large it is, it does not cross the wire; a page of much content ends sooner, and goes on."""
     letters = [Letter(f"t{n:02}", "rejected", 1, 1, DUE, NOW, N1, envelope=bytes(100_000)) for n in range(35)]
     names = [bench.put_letter(letter) for letter in letters]
-    reply = await bench.run("letters", 500, "", 4 << 20, 10)
+    reply = await bench.run("people/letters", 500, "", 4 << 20, 10)
     assert (reply[0], [name.decode() for name in reply[1::2]]) == (b"", names)
     assert all(b"envelope" not in fields[::2] and len(fields) == 16 for fields in reply[2::2])
     found, cursor = [], ""
     while True:
-        more, *flat = await bench.run("letters", 20, cursor, 550_000, 10)
+        more, *flat = await bench.run("people/letters", 20, cursor, 550_000, 10)
         assert len(flat) == 2 * 6 or not more, "about as much as asked for"
         found += [name.decode() for name in flat[::2]]
         cursor = found[-1]
@@ -119,7 +119,7 @@ LETTER = Letter("a", "attempts", 9, 11, DUE, NOW - SECOND, N2, b"no")
 async def test_a_redriven_timer(bench: Bench) -> None:
     """Due now, with a new life and the occurrence that it had; the letter is gone, and its stream."""
     name = bench.put_letter(LETTER)
-    assert await bench.run("redrive", "channel", name) == [b"OK", b"a"]
+    assert await bench.run("people/redrive", "channel", name) == [b"OK", b"a"]
     kept = record(PENDING, own(NOW), due=score(NOW), claims=0, occurrence=N2)
     assert bench.state() == alone("a", own(NOW), kept)
     bench.now += 1
@@ -129,10 +129,10 @@ async def test_a_redriven_timer(bench: Bench) -> None:
 
 async def test_a_redrive_of_nothing(bench: Bench) -> None:
     """An entry that is not there, in a topic with others and in an empty one."""
-    assert await bench.run("redrive", "channel", "5-5") == [b"GONE", b""]
+    assert await bench.run("people/redrive", "channel", "5-5") == [b"GONE", b""]
     bench.put_letter(LETTER)
     before = bench.state()
-    assert await bench.run("redrive", "channel", "5-5", "7-0") == [b"GONE", b"", b"GONE", b""]
+    assert await bench.run("people/redrive", "channel", "5-5", "7-0") == [b"GONE", b"", b"GONE", b""]
     assert bench.state() == before
 
 
@@ -142,7 +142,7 @@ async def test_a_redrive_of_an_id_that_lives(bench: Bench, lease: object) -> Non
     bench.put("a", DEADLINE, lease, stored=b"new")  # type: ignore[arg-type]
     name = bench.put_letter(LETTER)
     before = bench.state()
-    assert await bench.run("redrive", "channel", name) == [b"CONFLICT", b"a"]
+    assert await bench.run("people/redrive", "channel", name) == [b"CONFLICT", b"a"]
     assert bench.state() == before
 
 
@@ -150,7 +150,7 @@ async def test_two_deaths_redriven_in_one_call(bench: Bench) -> None:
     """The first one lives, and is in the way of the second; so is an entry that comes twice."""
     first = bench.put_letter(LETTER)
     second = bench.put_letter(LETTER._replace(envelope=b"second"))
-    answer = await bench.run("redrive", "channel", first, second, first)
+    answer = await bench.run("people/redrive", "channel", first, second, first)
     assert answer == [b"OK", b"a", b"CONFLICT", b"a", b"CONFLICT", b"a"]
     assert (bench.dead_ids(), bench.state().payloads) == ([second], {"a": ENVELOPE})
 
@@ -188,8 +188,8 @@ async def test_a_redrive_hints(bench: Bench) -> None:
     names = [bench.put_letter(LETTER._replace(timer_id=timer_id)) for timer_id in "ab"]
     with bench.listening() as ear:
         channel = f"timers_wake:{bench.topic}"
-        await bench.run("redrive", channel, names[0])
-        await bench.run("redrive", channel, names[1])
+        await bench.run("people/redrive", channel, names[0])
+        await bench.run("people/redrive", channel, names[1])
         assert ear.heard() == [own(NOW)]
 
 
@@ -197,8 +197,8 @@ async def test_a_name_that_is_no_entry(bench: Bench) -> None:
     """A script that meets one fails before it writes."""
     name = bench.put_letter(LETTER)
     before = bench.state()
-    for verb in ("redrive", "purge"):
-        head = ["channel"] if verb == "redrive" else []
+    for verb in ("people/redrive", "people/purge"):
+        head = ["channel"] if verb == "people/redrive" else []
         with pytest.raises(StoreRefused):
             await bench.run(verb, *head, name, "x")
     assert bench.state() == before

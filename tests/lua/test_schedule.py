@@ -1,4 +1,4 @@
-"""schedule.lua and cancel.lua: new intents."""
+"""timeline/schedule.lua and timeline/cancel.lua: new intents."""
 
 from __future__ import annotations
 

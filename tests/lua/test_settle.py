@@ -1,4 +1,4 @@
-"""settle.lua: how a lease ends."""
+"""timeline/settle.lua: how a lease ends."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_one_call_for_many(bench: Bench) -> None:
             "stale": HELD,
         },
     )
-    reply = await bench.run("settle", *HEAD, N1, "ack", "", 2, "stale", "gone")
+    reply = await bench.run("timeline/settle", *HEAD, N1, "ack", "", 2, "stale", "gone")
     assert (float(reply[0]), reply[1:]) == (own(NOW), [2, b"GONE"])
 
 
@@ -151,7 +151,7 @@ async def test_an_unknown_verb(bench: Bench) -> None:
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
     with pytest.raises(StoreRefused, match="BADVERB keep"):
-        await bench.run("settle", *HEAD, N1, "ack", "", 1, "a", N1, "keep", "", 1, "b")
+        await bench.run("timeline/settle", *HEAD, N1, "ack", "", 1, "a", N1, "keep", "", 1, "b")
     assert bench.state() == before
 
 
@@ -161,5 +161,5 @@ async def test_a_delay_that_is_no_number(bench: Bench) -> None:
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
     with pytest.raises(StoreRefused):
-        await bench.run("settle", *HEAD, N1, "ack", "", 1, "a", N1, "nack", "soon;", 1, "b")
+        await bench.run("timeline/settle", *HEAD, N1, "ack", "", 1, "a", N1, "nack", "soon;", 1, "b")
     assert bench.state() == before

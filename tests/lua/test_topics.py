@@ -1,4 +1,4 @@
-"""pause.lua, stats.lua, sweep.lua and repair.lua: what people and the janitor do to a topic."""
+"""people/pause, people/stats, timeline/orphans, timeline/repair: what people and the janitor do to topics."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ async def test_resume_wakes_everybody(bench: Bench) -> None:
     """Pollers that wait for the end of the pause are told to look at once; an empty topic tells nobody."""
     channel = f"timers_wake:{bench.topic}"
     with bench.listening() as ear:
-        await bench.run("pause", channel, "in", MINUTE)
-        await bench.run("pause", channel, "end", 0)
+        await bench.run("people/pause", channel, "in", MINUTE)
+        await bench.run("people/pause", channel, "end", 0)
         assert ear.heard() == []
         bench.put("a", DUE)
-        await bench.run("pause", channel, "in", MINUTE)
+        await bench.run("people/pause", channel, "in", MINUTE)
         assert ear.heard() == []
-        await bench.run("pause", channel, "end", 0)
+        await bench.run("people/pause", channel, "end", 0)
         assert ear.heard() == [0.0]
 
 

@@ -141,7 +141,7 @@ def test_a_runs_batches_say_what_the_store_would(
 
 
 def _texts(column: Buffer) -> list[bytes]:
-    """What is in it. That Redis reads the same is tested with load.lua."""
+    """What is in it. That Redis reads the same is tested with bulk/load.lua."""
     data, texts, start = bytes(column), [], 0
     while start < len(data):
         width = {0xDA: 2, 0xDB: 4}.get(data[start], 0)

@@ -40,7 +40,7 @@ class World(Scene):
     @classmethod
     def subclass(cls, bench: Bench, runner: asyncio.Runner) -> type[World]:
         """The machine on a topic of `bench`, and with its scripts' prelude in the probe."""
-        prelude = bench.texts["get"].partition("-- get.lua")[0]
+        prelude = bench.texts["timeline/get"].partition("-- timeline/get.lua")[0]
         return type("BoundWorld", (cls,), {"bench": bench, "runner": runner, "prelude": prelude, "steps": 0})
 
     @rule(action=ACTIONS)

@@ -192,7 +192,7 @@ def test_a_script_that_the_server_forgot(
     with redis_server.client() as client:
         for _ in range(2):
             client.script_flush()
-            assert bulk.script("list", keyspace.topic(), 1, "", "") == [b""]
+            assert bulk.script("timeline/list", keyspace.topic(), 1, "", "") == [b""]
 
 
 @given(st.integers(0, EXACT - 1))

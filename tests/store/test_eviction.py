@@ -140,9 +140,16 @@ def test_the_page_lists_them() -> None:
 
 def test_nothing_else_sets_one() -> None:
     """Whoever writes such a command finds this test: the key belongs into `everything`, and on the page."""
-    files = [*(ROOT / "lua").glob("*.lua"), *(ROOT / "relay").rglob("*.py")]
+    files = [*(ROOT / "lua").rglob("*.lua"), *(ROOT / "relay").rglob("*.py")]
     setting = {file.name for file in files if SETTING.search(file.read_text(encoding="utf-8"))}
-    assert setting == {"insert.lua", "inserting.py", "pause.lua", "pace.lua", "loading.py", "topics.py"}
+    assert setting == {
+        "insert.lua",
+        "inserting.py",
+        "pause.lua",
+        "pace.lua",
+        "loading.py",
+        "topics.py",
+    }
 
 
 async def test_an_eviction_spares_every_timer(redis_server: RunningServer, keyspace: Keyspace) -> None:

@@ -62,12 +62,12 @@ async def test_run_by_digest(valkey: RunningServer, keyspace: Keyspace) -> None:
 
 def test_digests() -> None:
     """Each script's digest is that of its own text."""
-    assert Script("get").sha != Script("get", source("get") + "\n").sha
+    assert Script("timeline/get").sha != Script("timeline/get", source("timeline/get") + "\n").sha
     assert len({Script(verb).sha for verb in VERBS}) == len(VERBS)
 
 
 @pytest.mark.checkout
-@pytest.mark.parametrize("verb", [*VERBS, "pace"])
+@pytest.mark.parametrize("verb", [*VERBS, "bulk/pace"])
 def test_a_script_says_what_it_does(verb: str) -> None:
     """Its header begins with its name and purpose and tells KEYS, ARGV, returns, errors and the race."""
     path = Path(__file__).parents[2] / "lua" / f"{verb}.lua"
@@ -90,7 +90,7 @@ def test_a_script_says_what_it_does(verb: str) -> None:
 
 
 @pytest.mark.checkout
-@pytest.mark.parametrize("verb", [*VERBS, "pace"])
+@pytest.mark.parametrize("verb", [*VERBS, "bulk/pace"])
 def test_rules_that_can_be_read_off(verb: str) -> None:
     """Keys come in KEYS only, no Lua number is returned or joined, and every range is limited."""
     code = SUBCOMMAND.sub(r"'\1', ", re.sub(r"--.*", "", source(verb).partition(f"-- {verb}.lua")[2]))

@@ -19,7 +19,7 @@ from relay.store.bulk.store import BATCH
 from relay.store.codec import envelope
 
 RAW = "ceiling: raw variadic pipelines"
-GUARDED = "raw: lua/load.lua out of memory"
+GUARDED = "raw: lua/bulk/load.lua out of memory"
 PUT = "into the cold store, with what it retires"
 STAGE = "plan and stage"
 LOAD = "guarded load"

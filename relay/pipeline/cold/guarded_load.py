@@ -1,4 +1,4 @@
-"""The guarded load: staged batches into Redis, each once, by `lua/load.lua`."""
+"""The guarded load: staged batches into Redis, each once, by `lua/bulk/load.lua`."""
 
 from __future__ import annotations
 

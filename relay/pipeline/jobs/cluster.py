@@ -176,7 +176,7 @@ def _asking(looks: list[Look]) -> Callable[[Iterable[int]], Iterator[Answer]]:
             import relay.pipeline.timers_source
             from relay.store.server.scripts import source
 
-            source("schedule")
+            source("timeline/schedule")
         except Exception as failure:  # noqa: BLE001 (whatever it is, the driver says it)
             answer["problem"] = f"{type(failure).__name__}: {failure}"
         answer["seen"] = [any(sees(*each) for each in files) for _, _, files in looks]

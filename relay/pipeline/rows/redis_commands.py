@@ -96,7 +96,7 @@ def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
 
 
 def pack_texts(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
-    """A group as `lua/insert.lua` takes it, in batches as of `pack`; of rows with one id only the first."""
+    """A group as `bulk/insert.lua` takes it, in batches as of `pack`; of rows with one id only the first."""
     group = group.distinct()
     scores, ids, envelopes = _texts(_scores(group.due)), _texts(group.timer_ids), _texts(group.envelopes)
     ending = group.expires.tolist() if len(group) and int(group.expires.max()) >= 0 else []

@@ -1,4 +1,4 @@
-"""A load's run in Redis: timers are inserted each once, by `lua/insert.lua`, which keeps the run's ledger.
+"""A load's run in Redis: `lua/bulk/insert.lua` inserts each timer once, and keeps the run's ledger.
 
 The script says what it promises, and which races it closes.
 """
@@ -13,7 +13,7 @@ from relay.store.bulk.loading import Call, PackedRows, UnderWay
 from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.server.blocking import Argument
 
-VERB = "insert"
+VERB = "bulk/insert"
 
 KEPT = 7 * 86_400
 """Seconds for which a ledger is kept after the last batch of its run."""
@@ -93,7 +93,7 @@ def note_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]
 
 
 def _name(timer_id: bytes) -> bytes:
-    """What a ledger has for a timer, as `lua/insert.lua` writes it."""
+    """What a ledger has for a timer, as `lua/bulk/insert.lua` writes it."""
     if len(timer_id) <= LONGEST:
         return timer_id
     return b"\0" + hashlib.sha1(timer_id, usedforsecurity=False).hexdigest().encode()

@@ -1,6 +1,6 @@
 """What a sweep does in Redis: a topic's marks, the guarded load, and what a write to the cold store retires.
 
-The scripts `marks.lua`, `load.lua` and `retire.lua` say what they promise, and which races they close.
+The scripts `bulk/marks`, `bulk/load` and `bulk/retire` say what they promise, and which races they close.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from relay.store.bulk.store import AHEAD, KEEP_ALL, Buffer, BulkStore
 from relay.store.server.blocking import Argument, checked, encoded, said
 from relay.store.server.scripts import Script, heard
 
-VERBS = ("load", "retire", "marks")
+LOAD, RETIRE, MARKS = "bulk/load", "bulk/retire", "bulk/marks"
+VERBS = (LOAD, RETIRE, MARKS)
 
 VERSION_DIGITS = 19
 """Of a version as the scripts compare it: they know no whole numbers of that size."""
@@ -115,7 +116,7 @@ class PackedRows(NamedTuple):
     timer; its head is left to the call.
 
     `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
-    `lua/load.lua` takes them: see `versions_text`, `expiries_text`.
+    `lua/bulk/load.lua` takes them: see `versions_text`, `expiries_text`.
     """
 
     batch: int | str
@@ -234,7 +235,7 @@ class Loading:
         in microseconds, `ttl` in seconds; `store` is the cold store's name, `place` for people. `take_over`:
         the plan of another store that nobody keeps is given up."""
         args = (plan, driver, lock, ttl * 1000, epoch, store, place, "1" if take_over else "")
-        word, *told = self._run("marks", topic, "open", *args)
+        word, *told = self._run(MARKS, topic, "open", *args)
         if word == b"OPEN":
             return str(told[0].decode())
         micros = int(told.pop(0)) if word == b"BUSY" else 0
@@ -242,18 +243,18 @@ class Loading:
 
     def keep(self, topic: str, plan: str, driver: str, *, lock: int, ttl: int) -> bool:
         """Whether they are this driver's still, and for another `lock`."""
-        return bool(self._run("marks", topic, "keep", plan, driver, lock, ttl * 1000)[0] == b"OK")
+        return bool(self._run(MARKS, topic, "keep", plan, driver, lock, ttl * 1000)[0] == b"OK")
 
     def close(self, topic: str, plan: str, driver: str) -> bool:
         """Whether they were this driver's; there are none then."""
-        return bool(self._run("marks", topic, "close", plan, driver)[0] == b"OK")
+        return bool(self._run(MARKS, topic, "close", plan, driver)[0] == b"OK")
 
     # --------------------------------------------------------------------- load
 
     def load(self, marks: Marks, rows: PackedRows) -> None:
         """Insert the batch, once; `flush` tells that it is. Raises `StalePlan`, `StoreError`."""
         self._under_way.make_room()
-        script, keys, last = self._scripted("load", marks.topic)
+        script, keys, last = self._scripted(LOAD, marks.topic)
         channel, name = self._store.keys.channel(marks.topic), marks.name_of(rows.batch)
         head: list[Argument] = [len(keys), *keys, channel, marks.epoch, marks.plan, name]
         head += rows.versions, rows.expires
@@ -300,7 +301,7 @@ class Loading:
 
     def retire(self, topic: str, version: int, token: str, timer_ids: Sequence[str | bytes]) -> int:
         """Remove them from Redis; how many lived. Raises `Fenced`, `StoreError`. At most 500."""
-        reply = self._run("retire", topic, version_text(version), token, *timer_ids)
+        reply = self._run(RETIRE, topic, version_text(version), token, *timer_ids)
         if reply[0] == b"FENCED":
             raise Fenced("a sweep has finished this write to the cold store; nothing is left to do")
         return int(reply[1])
@@ -320,17 +321,17 @@ class Loading:
 
     def _scripted(self, verb: str, topic: str) -> tuple[Script, Sequence[str], Sequence[Argument]]:
         """The verb's script for the topic, its keys, and what it takes behind its other arguments."""
-        keep = 0 if verb == "marks" else self._keep(topic)
+        keep = 0 if verb == MARKS else self._keep(topic)
         script = self._store.known(f"{verb}+journal" if keep else verb)
         keys = self._keys(verb, topic)
         return (script, (*keys, self._store.keys.of(topic)[-1]), (keep,)) if keep else (script, keys, ())
 
     def _keys(self, verb: str, topic: str) -> tuple[str, ...]:
         keys, marks = self._store.keys, self._store.keys.marks_of(topic)
-        if verb == "marks":
+        if verb == MARKS:
             return (marks,)
         first = keys.of(topic)[:3]
-        return (*first, marks) if verb == "load" else (*first, keys.retiring_of(topic), marks)
+        return (*first, marks) if verb == LOAD else (*first, keys.retiring_of(topic), marks)
 
     def _keep(self, topic: str) -> int:
         """How many changes the topic's journal keeps; 0 if it has none."""

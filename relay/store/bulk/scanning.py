@@ -88,11 +88,11 @@ def read(store: BulkStore, part: Part, *, envelopes: bool) -> Iterator[Columns]:
     if part.due is not None:
         yield from _elsewhere(store, part.topic, *part.due, envelopes=envelopes)
         return
-    script, keys = store.known("list"), store.keys.of(part.topic)[:3]
+    script, keys = store.known("timeline/list"), store.keys.of(part.topic)[:3]
     extra = (PAGE_BYTES,) if envelopes else ()
     width = 4 if envelopes else 3
     args = (BATCH, *_after(part.after), *extra)
-    reply = store.script("list", part.topic, *args)
+    reply = store.script("timeline/list", part.topic, *args)
     while True:
         more, *flat = reply
         scores = [float(score) for score in flat[1::width]]
@@ -112,12 +112,12 @@ def read(store: BulkStore, part: Part, *, envelopes: bool) -> Iterator[Columns]:
             return
         (reply,) = store.line.receive(1)
         if isinstance(reply, NoScriptError):
-            reply = store.script("list", part.topic, *args)
+            reply = store.script("timeline/list", part.topic, *args)
         checked(reply)
 
 
 def _after(place: Place | None) -> tuple[str, bytes]:
-    """As `list.lua` takes it."""
+    """As `timeline/list.lua` takes it."""
     return (repr(place[0]), place[1]) if place else ("", b"")
 
 
@@ -168,10 +168,10 @@ def _elsewhere(store: BulkStore, topic: str, low: int, high: int, *, envelopes: 
 
 
 def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Any]:
-    """What `get.lua` answers of each, in one pipeline."""
+    """What `timeline/get.lua` answers of each, in one pipeline."""
     if not timer_ids:
         return []
-    script, keys = store.known("get"), store.keys.of(topic)[:3]
+    script, keys = store.known("timeline/get"), store.keys.of(topic)[:3]
     call = ("EVALSHA", script.sha, len(keys), *keys)
 
     def ask() -> list[Any]:
@@ -180,6 +180,6 @@ def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Any]:
 
     replies = ask()
     if any(isinstance(reply, NoScriptError) for reply in replies):
-        store.script("get", topic, timer_ids[0])  # the server knows it then
+        store.script("timeline/get", topic, timer_ids[0])  # the server knows it then
         replies = ask()
     return [checked(reply) for reply in replies]

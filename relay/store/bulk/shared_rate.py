@@ -27,6 +27,6 @@ class Pace:
     def turn(self, count: int) -> None:
         """Wait until `count` timers may be written; raises `StoreError`."""
         lasts = math.ceil(count / self._rate * SECOND)
-        wait = int(self._store.run(self._store.known("pace"), [self._store.keys.pace], lasts))
+        wait = int(self._store.run(self._store.known("bulk/pace"), [self._store.keys.pace], lasts))
         if wait > 0:
             self._sleep(wait / SECOND)

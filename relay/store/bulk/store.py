@@ -1,7 +1,8 @@
 """Timers in bulk, for Spark's workers: written in batches that Redis hardly notices, and without a guard.
 
-A load replaces whatever lives under its ids, as `schedule.lua` does, and asks nobody. So it is for timers
-that are new; what may have been delivered or cancelled since it was put down is for a sweep's guarded load.
+A load replaces whatever lives under its ids, as `timeline/schedule` does, and asks nobody. So it is for
+timers that are new; what may have been delivered or cancelled since it was put down is for a sweep's guarded
+load.
 
 Each batch is one MULTI: ZADD first, so that a full Redis refuses the whole; then the lease records of the ids
 go, so that whoever delivers a timer that is replaced has a token that is worth nothing; then the envelopes.
@@ -298,7 +299,7 @@ class BulkStore:
             expires = part.expires[n] if part.expires else None
             terms = "" if expires is None else f";e{to_score(expires)!r}"
             args += (timer_id, f"{to_score(part.due[n])!r}{terms}", part.envelopes[n])
-        reply, _trimmed = self.script("schedule+journal", part.topic, *args, keep)
+        reply, _trimmed = self.script("timeline/schedule+journal", part.topic, *args, keep)
         heard(reply, self.unheard)
 
     # ------------------------------------------------------------------ scripts

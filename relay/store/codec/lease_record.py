@@ -1,4 +1,4 @@
-"""The lease record as Python sees it; `lua/prelude.lua` writes it, and says what it means."""
+"""The lease record as Python sees it; `lua/lib/prelude.lua` writes it, and says what it means."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ OFF_GRID = 2.0**-21
 
 
 def fresh(due: float, expires: float) -> tuple[float, bytes]:
-    """The score and the record of a timer that expires and that nothing has happened to: as `schedule.lua`
-    writes them. Both arguments in unix seconds."""
+    """The score and the record of a timer that expires and that nothing has happened to: as
+    `timeline/schedule.lua` writes them. Both arguments in unix seconds."""
     score = math.ceil(due * 1e6) / 1e6 + OFF_GRID  # no publisher's: the record must not explain theirs
     expires = max(expires, 1e-6)  # 0 is never
     record = _RECORD.pack(VERSION, PENDING, 0, 0, 0, 0, 0, score, due, expires, NO_NONCE, NO_NONCE)

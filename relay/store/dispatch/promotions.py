@@ -22,8 +22,8 @@ from relay.store.server.scripts import Observe, Scripts, unobserved
 from relay.store.timeline.read_sizes import at_once
 from relay.store.timeline.redis_store import PARK_GRACE, limit_words
 
-LIST_VERBS = ("ready", "reclaim")
-STREAM_VERBS = ("publish", "tidy")
+LIST_VERBS = ("list/promote", "list/reclaim")
+STREAM_VERBS = ("stream/promote", "stream/tidy")
 
 PROMOTE_BYTES = 4 << 20
 """Payload bytes that one call moves at most, roughly: they stay within the server."""
@@ -118,10 +118,12 @@ class RedisPromotions:
         rest = (*limit_words(policy.limits), at_once(policy.max_payload_bytes))
         if policy.dispatch is Dispatch.STREAM:
             group = policy.stream.group
-            reply = await self._streams("publish", topic, *args, group, *rest, self._met.begin(topic, group))
+            reply = await self._streams(
+                "stream/promote", topic, *args, group, *rest, self._met.begin(topic, group)
+            )
             self._met.add((topic, group))
         else:
-            reply = await self._lists("ready", topic, *args, *rest)
+            reply = await self._lists("list/promote", topic, *args, *rest)
         now, following, promoted, parked, orphans, deaths, paused, *dues = reply
         return Promotion(
             promoted=promoted,
@@ -149,7 +151,7 @@ class RedisPromotions:
         place, size = 0, 0
         for look in range(LOOKS):
             returned, deaths, following, scan, read = await self._lists(
-                "reclaim",
+                "list/reclaim",
                 topic,
                 *(micros(policy.ready.processing_timeout), LOOK),
                 *limit_words(policy.limits),
@@ -174,7 +176,7 @@ class RedisPromotions:
     async def _trim(self, topic: str, max_length: int) -> Tidied:
         trimmed = dropped = consumers = 0
         for _ in range(TRIMS):
-            reply = await self._streams("tidy", topic, round(GONE * 1000), max_length, TRIM)
+            reply = await self._streams("stream/tidy", topic, round(GONE * 1000), max_length, TRIM)
             trimmed, dropped, consumers = trimmed + reply[0], dropped + reply[1], consumers + reply[2]
             if max(reply[:2]) < TRIM / 2:
                 break

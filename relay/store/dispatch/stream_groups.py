@@ -38,7 +38,7 @@ from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, un
 from relay.store.timeline.read_sizes import at_once
 from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
 
-VERBS = ("take", "finish", "hold")
+VERBS = ("stream/claim", "stream/settle", "stream/extend")
 
 START = "0-0"
 
@@ -51,7 +51,7 @@ STEP = 0.01
 
 _PROOF = Struct(">QQI")
 FIELDS = 10
-"""What take.lua answers of each timer."""
+"""What stream/claim.lua answers of each timer."""
 
 
 class RedisGroups:
@@ -115,7 +115,7 @@ class RedisGroups:
         here = self._monotonic()
         looks = stream.reclaim is not Reclaim.OFF and here >= at
         reply = await self._run(
-            "take",
+            "stream/claim",
             topic,
             *(limit, lease, nonce, max_bytes, self._park_grace),
             *(stream.group, self.consumer, cursor if looks else "", "1" if _reads(stream.reclaim) else ""),
@@ -173,7 +173,7 @@ class RedisGroups:
         args += (policy.stream.group, self.consumer, *limit_words(limits))
         for settlement in one_by_one(settlements, acknowledged):
             args += (*_entry(settlement.nonce), *settlement_words(settlement))
-        reply = await self._run("finish", topic, *args)
+        reply = await self._run("stream/settle", topic, *args)
         return [SETTLED[word] for word in reply[1:]]
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
@@ -181,7 +181,7 @@ class RedisGroups:
         args: list[bytes | str | int] = [lease, self._policy(topic).stream.group, self.consumer]
         for extension in extensions:
             args += (*_entry(extension.nonce), "1" if extension.received else "")
-        reply = await self._run("hold", topic, *args)
+        reply = await self._run("stream/extend", topic, *args)
         return [VERDICTS[word] for word in reply[1:]]
 
 

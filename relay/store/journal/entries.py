@@ -1,4 +1,4 @@
-"""Reading a topic's journal: the stream's entries as values. `lua/journal.lua` writes them."""
+"""Reading a topic's journal: the stream's entries as values. `lua/lib/journal.lua` writes them."""
 
 from __future__ import annotations
 

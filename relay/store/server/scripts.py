@@ -1,4 +1,4 @@
-"""The Lua scripts: one file per verb in `lua/`, each run by its digest."""
+"""The Lua scripts: `timeline/claim` is the verb in `lua/timeline/claim.lua`; each is run by its digest."""
 
 from __future__ import annotations
 
@@ -48,30 +48,43 @@ def heard(reply: Any, unheard: Unheard) -> Any:
 
 @cache
 def source(name: str) -> str:
-    """The text of a script: `claim` is `lua/claim.lua` behind the prelude, `claim+journal` has
-    `lua/journal.lua` between them; what `SHARED` names comes behind that."""
+    """The text of a script: `timeline/claim` is `lua/timeline/claim.lua` behind `lua/lib/prelude.lua`;
+    `timeline/claim+journal` has `lua/lib/journal.lua` between them. What `SHARED` names comes behind that."""
     verb, _, between = name.partition("+")
     packaged = files("relay") / "lua"
     folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "lua"
-    parts = [part for part in ("prelude", between, *SHARED.get(verb, ()), verb) if part]
-    return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts)
+    shared = [f"lib/{part}" for part in ("prelude", between, *SHARED.get(verb, ())) if part]
+    return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*shared, verb))
 
 
-KEYS = {"claim": 5, "settle": 4, "letters": 4, "redrive": 4, "purge": 4, "trim": 4, "stats": 5, "pause": 5}
-KEYS |= {"ready": 8, "reclaim": 8, "publish": 8, "take": 8, "finish": 8, "hold": 8, "revive": 8, "tidy": 6}
+KEYS = {
+    **dict.fromkeys(("timeline/claim", "people/stats", "people/pause"), 5),
+    **dict.fromkeys(
+        ("timeline/settle", "people/letters", "people/redrive", "people/purge", "people/trim"), 4
+    ),
+    **dict.fromkeys(("list/promote", "list/reclaim"), 8),
+    **dict.fromkeys(
+        ("stream/promote", "stream/claim", "stream/settle", "stream/extend", "stream/redrive"), 8
+    ),
+    "stream/tidy": 6,
+}
 """How many of a topic's keys a script takes, if not the first three."""
 
-MARKING = frozenset(("cancel", "claim", "settle", "ready", "publish", "take"))
+MARKING = frozenset(
+    ("timeline/cancel", "timeline/claim", "timeline/settle", "list/promote", "stream/promote", "stream/claim")
+)
 """The verbs that may end timers, and so take the key of a sweep's marks as well."""
 
 SHARED = {
-    **dict.fromkeys(("load", "insert"), ("columns",)),
-    **dict.fromkeys(("ready", "reclaim"), ("promotion", "entries")),
-    **dict.fromkeys(("publish", "take", "finish", "hold"), ("promotion", "group")),
+    **dict.fromkeys(("bulk/load", "bulk/insert"), ("bulk_columns",)),
+    **dict.fromkeys(("list/promote", "list/reclaim"), ("promotion", "list_entries")),
+    **dict.fromkeys(
+        ("stream/promote", "stream/claim", "stream/settle", "stream/extend"), ("promotion", "stream_group")
+    ),
 }
-"""What else is put before a script."""
+"""What else of `lua/lib` is put before a script."""
 
-READING = frozenset(("get", "list", "letters", "stats", "sweep"))
+READING = frozenset(("timeline/get", "timeline/list", "timeline/orphans", "people/letters", "people/stats"))
 """The verbs that change nothing; all others are in the topic's journal, if it has one."""
 
 

@@ -53,7 +53,16 @@ from relay.store.timeline.read_sizes import Largest, at_once, usual
 PARK_GRACE = 60 * SECOND
 """How long a timer whose payload is missing is kept before it is removed as an orphan."""
 
-VERBS = ("schedule", "cancel", "run", "get", "list", "claim", "settle", "extend")
+VERBS = (
+    "timeline/schedule",
+    "timeline/cancel",
+    "timeline/run",
+    "timeline/get",
+    "timeline/list",
+    "timeline/claim",
+    "timeline/settle",
+    "timeline/extend",
+)
 
 
 class RedisStore:
@@ -108,7 +117,9 @@ class RedisStore:
         whens = map(_when, dues, delays, *terms)
         contents = map(envelope.encode, payloads, headers, content_types)
         args = chain.from_iterable(zip(timer_ids, whens, contents, strict=True))
-        time, *others = await self._run("schedule", topic, self._keys.channel(topic), max_waiting, *args)
+        time, *others = await self._run(
+            "timeline/schedule", topic, self._keys.channel(topic), max_waiting, *args
+        )
         now = int(time)
         results = [
             Scheduled(_due(due, delay, now), _CREATED) for due, delay in zip(dues, delays, strict=True)
@@ -126,16 +137,16 @@ class RedisStore:
         """See `TimerStore.cancel`. One script call."""
         word = _condition(condition)
         args = [part for timer_id in timer_ids for part in (timer_id, word)]
-        return [_CHANGES[reply] for reply in await self._run("cancel", topic, *args)]
+        return [_CHANGES[reply] for reply in await self._run("timeline/cancel", topic, *args)]
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
         """See `TimerStore.run`. One script call."""
-        reply = await self._run("run", topic, self._keys.channel(topic), *timer_ids)
+        reply = await self._run("timeline/run", topic, self._keys.channel(topic), *timer_ids)
         return [_CHANGES[word] for word in reply]
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """See `TimerStore.get`. One script call."""
-        reply = await self._run("get", topic, timer_id)
+        reply = await self._run("timeline/get", topic, timer_id)
         if not reply:
             return None
         score, record, stored = reply
@@ -153,7 +164,7 @@ class RedisStore:
     ) -> Claim:
         """See `TimerStore.claim`. One script call."""
         reply = await self._run(
-            "claim",
+            "timeline/claim",
             topic,
             *(limit, lease, nonce, max_bytes, self._park_grace),
             *limit_words(limits),
@@ -186,7 +197,7 @@ class RedisStore:
             args += (nonce, verb, detail, len(ids), *ids)
         for nonce, timer_ids in acknowledged:
             args += (nonce, "ack", "", len(timer_ids), *timer_ids)
-        _, *others = await self._run("settle", topic, *args)
+        _, *others = await self._run("timeline/settle", topic, *args)
         count = len(settlements) + sum(len(timer_ids) for _, timer_ids in acknowledged)
         results: list[Settled] = [Verdict.OK] * count
         for place, word in zip(others[::2], others[1::2], strict=True):
@@ -198,13 +209,13 @@ class RedisStore:
         args: list[bytes | str | int] = [lease]
         for extension in extensions:
             args += (extension.timer_id, extension.nonce, "1" if extension.received else "")
-        reply = await self._run("extend", topic, *args)
+        reply = await self._run("timeline/extend", topic, *args)
         return [VERDICTS[word] for word in reply[1:]]
 
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. One script call; it looks at `limit` entries."""
         last_score, last_id = _read_cursor(cursor)
-        more, *entries = await self._run("list", topic, limit, last_score, last_id)
+        more, *entries = await self._run("timeline/list", topic, limit, last_score, last_id)
         timers = [
             _stored(text_of(entries[i])[0], float(entries[i + 1]), entries[i + 2])
             for i in range(0, len(entries), 3)
@@ -241,7 +252,7 @@ def _when(
     create: bool = False,
     condition: Condition = NO_CONDITION,
 ) -> str:
-    """When, and on what terms; see `schedule.lua`."""
+    """When, and on what terms; see `timeline/schedule.lua`."""
     when = f"+{delay or 0}" if due is None else repr(to_score(due))
     if expires is not None:
         when += f";e{to_score(expires)!r}"
@@ -269,12 +280,12 @@ def _condition(condition: Condition) -> str:
 
 
 def _end(settlement: Settlement) -> tuple[bytes, str, str | bytes]:
-    """What a group of settlements shares; see `settle.lua`."""
+    """What a group of settlements shares; see `timeline/settle.lua`."""
     return settlement.nonce, *settlement_words(settlement)
 
 
 def settlement_words(settlement: Settlement) -> tuple[str, str | bytes]:
-    """The verb and the detail of a settlement; see `settle.lua`."""
+    """The verb and the detail of a settlement; see `timeline/settle.lua`."""
     if settlement.verb is _ACK:
         return "ack", ""
     try:
@@ -286,7 +297,7 @@ def settlement_words(settlement: Settlement) -> tuple[str, str | bytes]:
 
 
 def _detail(settlement: Settlement) -> str | bytes:
-    """The last argument of a settlement; see `settle.lua`."""
+    """The last argument of a settlement; see `timeline/settle.lua`."""
     verb, retry_after = settlement.verb, settlement.retry_after
     if verb is Verb.NACK:
         return f"{'' if retry_after is None else retry_after};{settlement.error}"

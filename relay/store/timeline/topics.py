@@ -19,7 +19,17 @@ from relay.store.server.errors import translated_errors
 from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, untold
 from relay.store.timeline.read_sizes import Largest, at_once, usual
 
-VERBS = ("letters", "redrive", "purge", "trim", "stats", "pause", "sweep", "repair", "revive")
+VERBS = (
+    "people/letters",
+    "people/redrive",
+    "people/purge",
+    "people/trim",
+    "people/stats",
+    "people/pause",
+    "timeline/orphans",
+    "timeline/repair",
+    "stream/redrive",
+)
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
 
 ELSEWHERE = b"ELSEWHERE"
@@ -85,11 +95,11 @@ class RedisTopics:
 
     async def stats(self, topic: str) -> TopicStats:
         """See `TopicStore.stats`. One script call."""
-        return _stats(topic, await self._run("stats", topic))
+        return _stats(topic, await self._run("people/stats", topic))
 
     async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
         """See `TopicStore.overview`. One pipeline of script calls."""
-        replies = await self._scripts.run_each("stats", topics)
+        replies = await self._scripts.run_each("people/stats", topics)
         return [
             _stats(topic, reply)
             for topic, reply in zip(topics, replies, strict=True)
@@ -99,19 +109,19 @@ class RedisTopics:
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """See `TopicStore.pause`. One script call."""
         word, value = ("in", duration) if duration is not None else ("at", LATEST if until is None else until)
-        reply = await self._run("pause", topic, self._keys.channel(topic), word, value)
+        reply = await self._run("people/pause", topic, self._keys.channel(topic), word, value)
         return int(reply) if reply else None
 
     async def resume(self, topic: str) -> None:
         """See `TopicStore.resume`. One script call."""
-        await self._run("pause", topic, self._keys.channel(topic), "end", 0)
+        await self._run("people/pause", topic, self._keys.channel(topic), "end", 0)
 
     async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
         """See `TopicStore.dead_page`. One script call."""
         if cursor and not _ENTRY.fullmatch(cursor):
             raise InvalidField("page_token", "is not one that a page gave; start without one")
         more, *flat = await self._run(
-            "letters", topic, limit, cursor, PAGE_BYTES, at_once(self._largest(topic))
+            "people/letters", topic, limit, cursor, PAGE_BYTES, at_once(self._largest(topic))
         )
         letters = [
             _letter(flat[i], dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)))
@@ -134,7 +144,7 @@ class RedisTopics:
         size = at_once(self._largest(topic), PART)
         for start in range(0, len(dead_ids), size):
             part = dead_ids[start : start + size]
-            reply = await self._run("redrive", topic, self._keys.channel(topic), *part)
+            reply = await self._run("people/redrive", topic, self._keys.channel(topic), *part)
             ours = [CHANGES.get(word, Change.GONE) for word in reply[::2]]
             groups: dict[bytes, list[int]] = {}
             for index, word in enumerate(reply[::2]):
@@ -151,7 +161,7 @@ class RedisTopics:
     async def _revive(self, topic: str, group: bytes, dead_ids: Sequence[str]) -> Sequence[bytes]:
         """Dead letters that died in a group of the topic's stream."""
         reply: Sequence[bytes] = await self._run(
-            "revive",
+            "stream/redrive",
             topic,
             self._keys.channel(topic),
             group,
@@ -167,18 +177,18 @@ class RedisTopics:
         removed = 0
         size = at_once(self._largest(topic), PART)
         for start in range(0, len(dead_ids), size):
-            removed += await self._run("purge", topic, *dead_ids[start : start + size])
+            removed += await self._run("people/purge", topic, *dead_ids[start : start + size])
         return removed
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
         """See `TopicStore.trim`. One script call."""
-        removed: int = await self._run("trim", topic, max_count, max_age)
+        removed: int = await self._run("people/trim", topic, max_count, max_age)
         return removed
 
     async def orphans(self, topic: str, *, limit: int) -> tuple[list[str], bool]:
         """See `TopicStore.orphans`. One script call; payloads and lease records in turn."""
         which, cursor = self._places.get(topic, ("payloads", "0"))
-        cursor, *found = await self._run("sweep", topic, which, cursor, limit)
+        cursor, *found = await self._run("timeline/orphans", topic, which, cursor, limit)
         done = False
         if int(cursor) == 0:
             done = which == "leases"
@@ -188,7 +198,7 @@ class RedisTopics:
 
     async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:
         """See `TopicStore.repair`. One script call."""
-        payloads, leases = await self._run("repair", topic, *timer_ids)
+        payloads, leases = await self._run("timeline/repair", topic, *timer_ids)
         return payloads, leases
 
     async def lock(self, name: str, *, ttl: int) -> bool:

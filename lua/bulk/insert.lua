@@ -1,0 +1,67 @@
+-- bulk/insert.lua: insert timers of a load's run, each of them once.
+--
+-- KEYS    timeline, payloads, leases, ledger
+--           ledger SET   the timers on which the run has decided: their ids; of an id that is longer than LONGEST
+--                        bytes a NUL, which no id has, and its SHA-1 in hexadecimal digits
+-- ARGV[1] channel of wake hints
+-- ARGV[2] seconds for which the ledger is kept from now on
+-- ARGV[3] 'spare' to leave alone what lives, '' to replace it
+-- ARGV[4] '' if none expires; else of each timer the score at which it does, or nothing, and ';'
+-- ARGV[5] scores, [6] timer_ids, [7] envelopes: an array in MessagePack each, of one text for each timer; each
+--         timer once
+-- Returns { how many were inserted, how many the ledger had, how many were alive and spared }
+--         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
+--         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
+-- Race    a load that is killed and repeated, after what it had inserted was delivered, cancelled or moved: the ledger
+--         is written in the step that inserts the timers, so the repeated load leaves them as they are.
+-- Race    two tasks with the same rows, as Spark starts them when it speculates: the second finds the ledger written.
+-- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's token is worth nothing.
+-- Order   ZADD comes before SADD. If Redis refused the second, the timer would come once more; the other way round it
+--         would be lost.
+
+local LONGEST = 64
+
+KINDS[4] = 'set'
+local bad = wrong_type()
+if bad then return bad end
+
+scores, ids, envelopes = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
+local names = ids
+for n, id in ipairs(ids) do
+  if #id > LONGEST then
+    if names == ids then names = { unpack(ids) } end
+    names[n] = '\0' .. redis.sha1hex(id)
+  end
+end
+local known = redis.call('SMISMEMBER', KEYS[4], unpack(names))
+local spare = ARGV[3] == 'spare'
+local found = (spare or JOURNAL) and redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
+
+-- What is inserted, and all that the run decides on here. It has decided on a timer that it spared, too: repeated
+-- when that one has ended, it does not bring it back.
+local decided, live = {}, 0
+for n, name in ipairs(names) do
+  if known[n] == 0 then
+    decided[#decided + 1] = name
+    if spare and found[n] then live = live + 1 else chosen[#chosen + 1] = n end
+  end
+end
+
+local function note_inserted(expires)
+  for _, n in ipairs(chosen) do
+    local old = found[n] and understand(tonumber(found[n]), records[n])
+    local fields = due_is(math.max(tonumber(scores[n]), 0)) .. expires_is(expires[n] or 0)
+    if old then
+      note(REPLACED, ids[n], nonce_is(old.nonce) .. fields .. previous_due_is(old.due) .. adopted_is(old.adopted))
+    else
+      note_taken(ids[n], records[n])
+      note(SCHEDULED, ids[n], fields)
+    end
+  end
+end
+
+add_chosen(ARGV[1], ARGV[4], note_inserted)
+if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end
+redis.call('EXPIRE', KEYS[4], ARGV[2])
+return answer({ #chosen, #ids - #decided, live })

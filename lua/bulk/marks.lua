@@ -1,0 +1,54 @@
+-- bulk/marks.lua: open a topic's marks for a sweep's plan, keep them, close them.
+--
+-- KEYS    marks                      HASH, there only while a plan is open:
+--           'epoch'                  made anew whenever there were no marks
+--           'plan', 'driver', 'until' whose they are, and until when nobody else may take them, microseconds
+--           'kept'                   when they are abandoned unless somebody keeps them, microseconds
+--           'store', 'place'         which cold store the plan is of: its name, and where it lies, for people
+--           't' and a timer_id       the timer was delivered, cancelled or died
+--           'f' and a timer_id       rows of the cold store before this version are over
+--           'b', plan, ':', batch    the ledger: what a batch that was loaded came to
+--           'any'                    there is a 't' or an 'f'
+-- ARGV[1] 'open'   ARGV[2] plan, ARGV[3] driver, ARGV[4] microseconds for which it is the driver's own, ARGV[5]
+--                  milliseconds after which they are abandoned, ARGV[6] epoch if there are none, ARGV[7] store,
+--                  ARGV[8] place, ARGV[9] '1' to end another store's plan that nobody keeps, else ''
+--         'keep'   the same to ARGV[5]
+--         'close'  plan, driver
+-- Returns { 'OPEN', epoch } | { 'BUSY', microseconds for which it is another's, its plan, its place }
+--         { 'TAKEN', plan, place }   another store's plan is open, and nobody keeps it
+--         { 'OK' } | { 'LOST' }      they are not, or no more, this plan's and driver's
+--         error WRONGKEYTYPE
+-- Race    a driver that comes to itself after another went on in its place: it can't close what that one needs.
+-- Race    sweeps of one topic over two stores: closed with the one's plan, the marks would be missing in the other's.
+--         So one store has them, until its plan is done.
+
+MARKS = KEYS[1]
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+if marking and are_abandoned() then redis.call('UNLINK', MARKS) end
+local verb, plan, driver = ARGV[1], ARGV[2], ARGV[3]
+local held, by, till, store, place = unpack(redis.call('HMGET', MARKS, 'plan', 'driver', 'until', 'store', 'place'))
+local mine = held == plan and by == driver
+if verb == 'close' then
+  if not mine then return answer({ 'LOST' }) end
+  redis.call('UNLINK', MARKS)
+  return answer({ 'OK' })
+end
+if verb == 'keep' and not mine then return answer({ 'LOST' }) end
+if by and by ~= driver and now_us < tonumber(till) then
+  return answer({ 'BUSY', tonumber(till) - now_us, held, place or '' })
+end
+if verb == 'open' and store and store ~= ARGV[7] then
+  if ARGV[9] == '' then return answer({ 'TAKEN', held, place }) end
+  redis.call('UNLINK', MARKS) -- with its epoch: what that plan has read is old from now on
+end
+
+local epoch = redis.call('HGET', MARKS, 'epoch') or ARGV[6]
+redis.call('HSET', MARKS, 'epoch', epoch, 'plan', plan, 'driver', driver,
+  'until', string.format('%.0f', now_us + tonumber(ARGV[4])),
+  'kept', string.format('%.0f', now_us + tonumber(ARGV[5]) * 1000))
+if verb == 'keep' then return answer({ 'OK' }) end
+redis.call('HSET', MARKS, 'store', ARGV[7], 'place', ARGV[8])
+return answer({ 'OPEN', epoch })

@@ -1,0 +1,56 @@
+-- bulk/retire.lua: take out of Redis what newer rows of the cold store have replaced or cancelled.
+--
+-- KEYS    timeline, payloads, leases, retiring, marks
+--           retiring HASH  version of a write to the cold store -> token of whoever may retire for it
+-- ARGV[1] version of the rows, 19 digits
+-- ARGV[2] token
+-- ARGV    then timer_ids
+-- Returns { 'OK', how many lived }
+--         { 'FENCED' }               the token is not the version's: somebody else goes on with this
+--         error WRONGKEYTYPE
+-- Race    a write that is slow, and a sweep that has finished it in its place and loaded its rows: what the slow one
+--         would then remove is what it has written.
+-- Race    a delivery of the timer that these rows replace, and its ACK: whether it comes before this or behind it,
+--         the rows stand. So what touched the timer until now is forgotten, and older rows are held off by the version.
+
+KINDS[4], MARKS = 'hash', KEYS[5]
+local bad = wrong_type()
+if bad then return bad end
+if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return answer({ 'FENCED' }) end
+
+local ids, seen = {}, {}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  if not seen[id] then ids[#ids + 1], seen[id] = id, true end
+end
+if JOURNAL then
+  local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+  local records = redis.call('HMGET', KEYS[3], unpack(ids))
+  for n, id in ipairs(ids) do
+    local r = scores[n] and understand(tonumber(scores[n]), records[n])
+    if r then
+      note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted))
+    else
+      note_remains(id)
+    end
+  end
+  append_always(time_us())
+end
+redis.call('HDEL', KEYS[3], unpack(ids))
+redis.call('HDEL', KEYS[2], unpack(ids))
+local lived = redis.call('ZREM', KEYS[1], unpack(ids))
+
+if marking and not are_abandoned() then
+  local names, newest, forgotten = {}, { 'any', '1' }, {}
+  for n, id in ipairs(ids) do names[n] = 'f' .. id end
+  local floors = redis.call('HMGET', MARKS, unpack(names))
+  for n, id in ipairs(ids) do
+    if not floors[n] or floors[n] <= ARGV[1] then
+      newest[#newest + 1], newest[#newest + 2] = names[n], ARGV[1]
+      forgotten[#forgotten + 1] = 't' .. id
+    end
+  end
+  redis.call('HSET', MARKS, unpack(newest))
+  if #forgotten > 0 then redis.call('HDEL', MARKS, unpack(forgotten)) end
+end
+return answer({ 'OK', lived })

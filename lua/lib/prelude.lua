@@ -1,0 +1,209 @@
+-- lib/prelude.lua: what every script shares. It is put before each of them; it does nothing by itself.
+--
+-- Keys of one topic, in this order in every script, which takes as many of them as it needs:
+--   KEYS[1] timeline  ZSET    timer_id -> due time in unix seconds; while leased, the lease deadline
+--   KEYS[2] payloads  HASH    timer_id -> envelope
+--   KEYS[3] leases    HASH    timer_id -> record, written by relays only
+--   KEYS[4] dead      STREAM  one entry a death; see `bury`
+--   KEYS[5] pause     STRING  microseconds since 1970 until which nothing is claimed
+-- and behind those that it takes, where a script may end timers:
+--   MARKS   marks     HASH    what a sweep has to know of; see bulk/marks.lua. There only while one is under way
+--
+-- Where the topic has a journal, lib/journal.lua comes between this and a script that changes something.
+--
+-- Foreign writers (FastStream publishers and workers) know the first two keys and no record.
+-- So a record counts only if it explains the score: it keeps the score that we last wrote, and
+-- every score that we write after a claim is a whole microsecond + 2^-21 s, where no publisher
+-- writes. What a foreign writer meant by any other score, `understand` tells.
+
+local KINDS = { 'zset', 'hash', 'hash', 'stream', 'string' }
+local RECORD = '<BBBBBI4I4dddc16c16'
+local VERSION, RECORD_SIZE = 2, 69
+local PENDING, LEASED, PARKED = 0, 1, 2
+local LEASED_RECORD = string.char(VERSION, LEASED) -- how one begins
+local INTENT, LEASE = 1, 2 -- what a foreign writer meant
+local NO_NONCE = string.rep('\0', 16)
+local OFF_GRID = 2 ^ -21
+local LATEST = 253402300799 -- the last second of the year 9999
+
+local JOURNAL -- its key, if the topic has one: see lib/journal.lua
+local MARKS, marking -- their key, if the script has it; and whether a sweep is under way
+local unheard -- why Redis refused the script's wake hint, if it did
+
+local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
+
+-- 17 digits bring every double back; `tostring` keeps 14 and loses 0.1 ms.
+local function number(x) return string.format('%.17g', x) end
+
+local function time_us()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- The score of an instant as callers say it: a score, or '+' and microseconds from now.
+local function instant(when, now_us)
+  local value = tonumber(when)
+  return string.byte(when) == 43 and (now_us + value) / 1e6 or value
+end
+
+local function whole_us(score) return math.floor(score * 1e6 + 0.5) / 1e6 == score end
+
+-- The score of an instant that we choose, never before the due time.
+local function own_score(us, due) return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID end
+
+-- An error reply if a key holds another type than ours.
+local function wrong_type()
+  for i = 1, #KEYS do
+    local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
+    if KEYS[i] == MARKS then kind, marking = 'hash', found == 'hash' end
+    if found ~= kind and found ~= 'none' then
+      return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
+    end
+  end
+end
+
+local function pack(r)
+  return struct.pack(RECORD, VERSION, r.state, r.received, r.suspect, r.approximate,
+    math.min(r.attempts, 4294967295), math.min(r.claims, 4294967295), r.score, r.due, r.expires, r.nonce,
+    r.occurrence)
+end
+
+local function unpack_record(raw)
+  if not raw or #raw ~= RECORD_SIZE then return nil end
+  local version, state, received, suspect, approximate, attempts, claims, score, due, expires, nonce, occurrence =
+    struct.unpack(RECORD, raw)
+  if version ~= VERSION then return nil end
+  return { state = state, received = received, suspect = suspect, approximate = approximate, attempts = attempts,
+    claims = claims, score = score, due = due, expires = expires, nonce = nonce, occurrence = occurrence }
+end
+
+-- The record of a timer that nothing has happened to. `expires` in unix seconds, 0: never.
+local function fresh(score, expires)
+  return { state = PENDING, received = 0, suspect = 0, approximate = 0, attempts = 0, claims = 0, score = score,
+    due = math.max(score, 0), expires = expires, nonce = NO_NONCE, occurrence = NO_NONCE }
+end
+
+-- That of one that expires. Its score is no publisher's, whose the record must not explain.
+local function expiring(score, expires)
+  local r = fresh(score, expires)
+  r.score = own_score(0, r.due)
+  return r
+end
+
+-- What a timer's score and record mean together.
+--   score explained by the record   the record stands
+--   no record                       a new intent, due = score
+--   whole microsecond, or too early a publisher gave a new intent while we held or kept the timer
+--   otherwise                       a foreign worker leased it: due and attempts stay, as far as we know
+local function understand(score, raw)
+  local r = unpack_record(raw)
+  if r and r.score == score then return r end
+  if not r or whole_us(score) or score < r.due then
+    local new = fresh(score, 0)
+    new.approximate = whole_us(score) and 0 or 1
+    new.adopted = r and INTENT
+    return new
+  end
+  if r.state == LEASED then r.attempts = r.attempts + r.received end
+  r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE
+  r.adopted = LEASE
+  return r
+end
+
+-- The fence: the lease is the one taken under this nonce, and nobody has written a score since. A record that does
+-- not explain the score is no lease of ours, whatever `understand` makes of it; so nothing more of it is read here.
+local function holds(score, raw, nonce)
+  return raw and #raw == RECORD_SIZE and string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce
+    and struct.unpack('<d', raw, 14) == score
+end
+
+-- A text up to the first semicolon, and what follows it.
+local function cut(text)
+  local at = string.find(text, ';', 1, true)
+  if not at then return text, '' end
+  return string.sub(text, 1, at - 1), string.sub(text, at + 1)
+end
+
+-- Whether a due time is the one that callers are told as `told`: the last whole microsecond not after it.
+-- Foreign writers' due times lie in between.
+local function told_as(told, due)
+  due = math.min(due, LATEST)
+  return told == due or (told <= due and due < (math.floor(told * 1e6 + 0.5) + 1) / 1e6)
+end
+
+-- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
+-- why not. `condition`: any of 'p' (not while it is leased), 'd' and a score (that is its due time).
+local function refuses(condition, r)
+  if string.sub(condition, 1, 1) == 'p' then
+    if r.state == LEASED then return 'IN_FLIGHT' end
+    condition = string.sub(condition, 2)
+  end
+  if string.sub(condition, 1, 1) == 'd' and not told_as(tonumber(string.sub(condition, 2)), r.due) then
+    return 'UNCHANGED'
+  end
+end
+
+-- What the topic's policy says of timers that fail, five arguments from ARGV[i] on:
+--   most attempts, most claims, most microseconds from the due time to a further attempt (0: no limit),
+--   '1' to keep the dead and '1' to keep the expired (else '')
+local function read_limits(i)
+  return { attempts = tonumber(ARGV[i]), claims = tonumber(ARGV[i + 1]), age = tonumber(ARGV[i + 2]),
+    keep = ARGV[i + 3] ~= '', keep_expired = ARGV[i + 4] ~= '' }
+end
+
+-- Why a timer is not to be delivered (again) at a whole microsecond; nil if it is.
+local function fate(r, us, limits)
+  if r.attempts >= limits.attempts then return 'attempts' end
+  if r.claims >= limits.claims then return 'claims' end
+  if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
+end
+
+-- Keep dead timers, each { timer_id, record, envelope or false, reason, last error, nonce of its last lease,
+-- keep }. An entry's id tells its death from others of the timer. To be called before anything of them is
+-- removed: where XADD is not permitted, no timer is lost. A delete comes first, so that a Redis at its
+-- maxmemory takes the rest. Returns the entries' ids, '' for one that is not kept.
+local function bury(dead, now_us)
+  local names = {}
+  if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end
+  for n, each in ipairs(dead) do
+    local id, r, envelope, reason, text, _, keep = unpack(each)
+    names[n] = keep and redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts,
+      'claims', r.claims, 'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence,
+      'error', text, 'envelope', envelope or '') or ''
+  end
+  return names
+end
+
+-- Whether nobody has kept the marks for so long that they count for nothing. They have no time to live in Redis: a
+-- server that evicts may take such keys first, and a sweep that lost its marks would bring back what was cancelled.
+local function are_abandoned()
+  local till = redis.call('HGET', MARKS, 'kept')
+  return till and time_us() >= tonumber(till)
+end
+
+-- Tell the sweep that is under way, if one is, that these timers' lives have ended, or never are to begin: what the
+-- cold store holds of them is over. To be called after the removal, so that a delete is the first write.
+local function mark(ids)
+  if not marking or #ids == 0 or are_abandoned() then return end
+  local fields = { 'any', '1' }
+  for n, id in ipairs(ids) do fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, '' end
+  redis.call('HSET', MARKS, unpack(fields))
+end
+
+-- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.
+local function head()
+  return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or ''
+end
+
+-- What the script returns: its reply; or, where Redis refused its wake hint, { 'UNHEARD', why, its reply }. No reply
+-- begins with that word. lib/journal.lua has something to add.
+local function answer(reply) return unheard and { 'UNHEARD', unheard, reply } or reply end
+
+-- Tell sleeping relays that the first timer has become an earlier one. What was written stands whatever becomes of that:
+-- some servers and users may not publish.
+local function hint(channel, before, after)
+  if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
+    local sent = redis.pcall('PUBLISH', channel, after)
+    unheard = type(sent) == 'table' and sent.err or nil
+  end
+end

@@ -1,0 +1,43 @@
+-- list/promote.lua: move due timers to a ready list.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken, marks
+-- ARGV[1] limit, 1 to 500
+-- ARGV[2] payload bytes to stop at (the first timer is moved whatever its size)
+-- ARGV[3] grace in microseconds for a timer without payload
+-- ARGV[4] nonce, 16 bytes, never used before
+-- ARGV[5] to ARGV[9] the policy's limits, see `read_limits`
+-- ARGV[10] payloads to read at a time at most
+-- Returns { now in microseconds, score of the next timer or '', number promoted, number parked,
+--           { ids removed as orphans }, { timer_id, reason, and so on, of those that died },
+--           end of the pause in microseconds, if there is one, else '',
+--           due times of those promoted that nobody has had before, 8 bytes each }
+--         error WRONGKEYTYPE
+-- Race, Full    see lib/promotion.lua
+
+MARKS = KEYS[9]
+local bad = wrong_type()
+if bad then return bad end
+
+local dues = {}
+
+local function push(batch)
+  local entries = {}
+  for n, each in ipairs(batch) do
+    entries[n] = entry_of(unpack(each))
+    if each[2].claims == 0 then dues[#dues + 1] = each[2].due end
+  end
+  -- What can't be recorded must not be pushed: see lib/promotion.lua.
+  if JOURNAL then may_add() end
+  redis.call('LPUSH', KEYS[6], unpack(entries))
+end
+
+local now_us = time_us()
+local till = redis.call('GET', KEYS[5])
+local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
+if now_us >= (tonumber(till or 0) or 0) then
+  till = ''
+  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[10]), tonumber(ARGV[3]), read_limits(5), ARGV[4],
+    is_utf8, push, function() may_push('LPUSH') end)
+end
+return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till,
+  #dues > 0 and struct.pack('<' .. string.rep('d', #dues), unpack(dues)) or '' })

@@ -1,0 +1,110 @@
+-- list/reclaim.lua: give back what dead workers have left in a processing list.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken
+-- ARGV[1] microseconds after which an entry counts as left
+-- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
+-- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
+-- ARGV[8] entries to read at a time at most
+-- ARGV[9] how many of the oldest to pass over
+-- ARGV[10] where to go on looking for what is finished; '0': at the start
+-- Returns { number given back, { timer_id, reason, and so on, of those that died }, how many of the oldest to pass over
+--           to go on, '' at the list's end, where to go on looking for what is finished, bytes read }
+--         error WRONGKEYTYPE
+-- Race    a worker that finishes as its entry is given back: it removes its own from the processing list, or
+--         finds it gone; the work is done twice then, and never not at all.
+-- Race    relays that look at the same time: since when an entry is there stands in Redis, once for all.
+-- Full    the first write is a delete.
+
+local DAY, ROUND = 86400000000, 600000000 -- ROUND: a look at the whole list takes less
+local BYTES = 16777216 -- after which no more entries are read
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
+local step, passed = tonumber(ARGV[8]), tonumber(ARGV[9])
+local limits = read_limits(3)
+local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
+while #entries < most and size < BYTES do
+  local at = passed + #entries
+  local part = redis.call('LRANGE', KEYS[7], -at - math.min(step, most - #entries), -at - 1)
+  if #part == 0 then break end
+  for n = #part, 1, -1 do entries[#entries + 1], size = part[n], size + #part[n] end
+end
+local at_end = redis.call('LLEN', KEYS[7]) <= passed + #entries
+local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
+
+local function unhex(two) return string.char(tonumber(two, 16)) end
+
+-- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is none of ours.
+local function known(entry)
+  local at = string.find(entry, '\n', 1, true)
+  local fine, head = pcall(cjson.decode, at and string.sub(entry, 1, at - 1) or '')
+  if not fine or type(head) ~= 'table' or type(head.occurrence_id) ~= 'string' or type(head.timer_id) ~= 'string' then
+    return nil
+  end
+  -- Others may write what looks like ours: of that only what has our form is read.
+  local headers, given = {}, type(head.headers) == 'table' and head.headers or {}
+  given['content-type'] = head.content_type ~= '' and head.content_type or nil
+  for name, text in pairs(given) do
+    if type(name) == 'string' and type(text) == 'string' and #name < 65536 and #text < 65536 then headers[name] = text end
+  end
+  local due, occurrence = tonumber((head.due_time)), string.match(head.occurrence_id, '/(%x+)$') or ''
+  local since, times = cut(redis.call('HGET', KEYS[8], head.occurrence_id) or '')
+  return { head = head, name = head.occurrence_id, since = tonumber(since), times = tonumber(times) or 0,
+    payload = string.sub(entry, at + 1), headers = headers, due = due or 0,
+    occurrence = #occurrence == 32 and string.gsub(occurrence, '%x%x', unhex) or NO_NONCE }
+end
+
+for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken first
+  local entry = entries[n]
+  local it = known(entry)
+  if it then
+    seen[it.name] = true
+    if not it.since or it.since < 0 then
+      marks[#marks + 1], marks[#marks + 2] = it.name, string.format('%.0f;%d', now_us, it.times)
+    elseif now_us - it.since >= patience then
+      gone[#gone + 1] = entry
+      it.times = it.times + 1
+      if it.times >= limits.attempts then
+        local r = fresh(it.due, 0)
+        r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence
+        dead[#dead + 1] = { it.head.timer_id, r, sealed(it.payload, it.headers), 'attempts',
+          'its workers did not finish it', NO_NONCE, limits.keep }
+        deaths[#deaths + 1], deaths[#deaths + 2] = it.head.timer_id, 'attempts'
+        seen[it.name] = nil
+      else
+        marks[#marks + 1], marks[#marks + 2] = it.name, string.format('-%.0f;%d', now_us, it.times)
+        back[#back + 1] = entry
+      end
+    end
+  end
+end
+
+redis.call('LREM', KEYS[7], 1, NO_NONCE)
+if #gone > 0 then -- what can't be removed and noted must be neither pushed nor buried: it would be again and again
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('HSET', KEYS[8], NO_NONCE, '')
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  if #back > 0 then may_push('RPUSH') end
+end
+bury(dead, now_us)
+if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
+if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
+for _, entry in ipairs(gone) do redis.call('LREM', KEYS[7], -1, entry) end
+
+-- Forget what is finished: it was there and is no more, or would have been given back by now. What went back is
+-- remembered for a day.
+local scan = '0'
+if passed == 0 and redis.call('HLEN', KEYS[8]) > 0 then
+  local patient, finished, page = at_end and 0 or patience + ROUND, {}, nil
+  scan, page = unpack(redis.call('HSCAN', KEYS[8], ARGV[10], 'COUNT', 2 * most))
+  for i = 1, #page, 2 do
+    local since = tonumber((cut(page[i + 1]))) or 0
+    if since < 0 and now_us + since > DAY or since >= 0 and not seen[page[i]] and now_us - since >= patient then
+      finished[#finished + 1] = page[i]
+    end
+  end
+  if #finished > 0 then redis.call('HDEL', KEYS[8], unpack(finished)) end
+end
+return answer({ #back, deaths, at_end and '' or passed + #entries - #gone, scan, size })

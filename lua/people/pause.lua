@@ -1,0 +1,37 @@
+-- people/pause.lua: let nothing more of a topic be claimed, until an instant.
+--
+-- KEYS    timeline, payloads, leases, dead, pause
+-- ARGV[1] channel of wake hints
+-- ARGV[2] 'at' | 'in' | 'end': resume
+-- ARGV[3] microseconds since 1970 | from now | 0
+-- Returns end of the pause in microseconds, '' after a resume, or if that is past: nothing was written
+--         error WRONGKEYTYPE
+-- Race    a claim at the same moment: it reads the key in its own script, so it comes wholly before or
+--         wholly after. What is in flight goes on to its end.
+-- Full    the first write is a delete, so that a Redis at its maxmemory can be paused.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
+if ARGV[2] == 'end' then
+  if JOURNAL then may_append() end
+  local ended = redis.call('DEL', KEYS[5])
+  if JOURNAL and ended > 0 then
+    note(RESUMED, '', '')
+    append(now_us)
+  end
+  if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once
+  return answer('')
+end
+if till <= now_us then return answer('') end -- refused: a pause that stands goes on
+till = math.min(till, LATEST * 1e6)
+local text = string.format('%.0f', till)
+if JOURNAL then
+  note(PAUSED, '', score_is(till / 1e6))
+  append_always(now_us)
+end
+redis.call('DEL', KEYS[5])
+redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
+return answer(text)

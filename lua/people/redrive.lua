@@ -1,0 +1,62 @@
+-- people/redrive.lua: bring dead letters back to life, due now.
+--
+-- KEYS    timeline, payloads, leases, dead
+-- ARGV[1] channel of wake hints
+-- ARGV    then the entries' ids, each once
+-- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id;
+--           or 'ELSEWHERE', group: it died in a group of a stream, and is for stream/redrive.lua
+--         error WRONGKEYTYPE
+-- Race    two people redrive one entry: the second finds it gone. Two deaths of one timer in one call: the
+--         first one lives again, and is in the way of the second.
+-- Full    the first write is a delete: what is kept moves from one key to others.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+local before = head()
+local gone, moved, kept, stored, reply, taken = {}, {}, {}, {}, {}, {}
+for i = 2, #ARGV do
+  local n = 2 * (i - 1) - 1
+  local entry = redis.call('XRANGE', KEYS[4], ARGV[i], ARGV[i])[1]
+  local letter = {}
+  if entry then
+    for j = 1, #entry[2], 2 do letter[entry[2][j]] = entry[2][j + 1] end
+  end
+  local id = letter.timer_id
+  if not (id and letter.envelope and letter.occurrence and #letter.occurrence == 16) then
+    reply[n], reply[n + 1] = 'GONE', ''
+  elseif letter.group then
+    reply[n], reply[n + 1] = 'ELSEWHERE', letter.group
+  else
+    reply[n + 1] = id
+    if taken[id] or redis.call('ZSCORE', KEYS[1], id) then
+      reply[n] = 'CONFLICT'
+    else
+      reply[n] = 'OK'
+      taken[id] = true
+      -- A new life by its attempts and its age, and the same occurrence: whoever keeps what has been done
+      -- by occurrence must not do it twice.
+      local r = fresh(now_us / 1e6, 0)
+      r.score, r.occurrence = own_score(now_us, r.due), letter.occurrence
+      gone[#gone + 1] = ARGV[i]
+      if JOURNAL then
+        note_taken(id, redis.call('HGET', KEYS[3], id))
+        note(REDRIVEN, id, occurrence_is(r.occurrence) .. due_is(r.due) .. score_is(r.score) .. dead_id_is(ARGV[i]))
+      end
+      moved[#moved + 1], moved[#moved + 2] = number(r.score), id
+      kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+      stored[#stored + 1], stored[#stored + 2] = id, letter.envelope
+    end
+  end
+end
+if #gone > 0 then
+  if JOURNAL then append_always(now_us) end
+  redis.call('XDEL', KEYS[4], unpack(gone))
+  redis.call('ZADD', KEYS[1], unpack(moved))
+  redis.call('HSET', KEYS[2], unpack(stored))
+  redis.call('HSET', KEYS[3], unpack(kept))
+  if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
+  hint(ARGV[1], before, head())
+end
+return answer(reply)

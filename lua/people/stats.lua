@@ -1,0 +1,25 @@
+-- people/stats.lua: how a topic stands. Never reads more than its ends.
+--
+-- KEYS    timeline, payloads, leases, dead, pause
+-- ARGV    none
+-- Returns { now in microseconds, timers, of them due, score of the first or '', lease records,
+--           dead letters, id of the oldest dead letter or '', end of the pause in microseconds or '' }
+--         error WRONGKEYTYPE
+-- Race    none: one script sees the keys as of one instant.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', 1)[1]
+local till = redis.call('GET', KEYS[5])
+return {
+  string.format('%.0f', now_us),
+  redis.call('ZCARD', KEYS[1]),
+  redis.call('ZCOUNT', KEYS[1], '-inf', number(now_us / 1e6)),
+  head(),
+  redis.call('HLEN', KEYS[3]),
+  redis.call('XLEN', KEYS[4]),
+  oldest and oldest[1] or '',
+  now_us < (tonumber(till or 0) or 0) and till or '',
+}

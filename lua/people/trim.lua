@@ -1,0 +1,26 @@
+-- people/trim.lua: remove the oldest dead letters, beyond what is to be kept.
+--
+-- KEYS    timeline, payloads, leases, dead
+-- ARGV[1] at most so many stay, 0: any number
+-- ARGV[2] at most so many microseconds old, 0: any age
+-- Returns how many were removed
+--         error WRONGKEYTYPE
+-- Race    none: one script sees the stream as of one instant.
+
+local bad = wrong_type()
+if bad then return bad end
+
+if JOURNAL then may_append() end
+local count, age, removed = tonumber(ARGV[1]), tonumber(ARGV[2]), 0
+if age > 0 then
+  local oldest = string.format('%.0f', math.max(math.floor((time_us() - age) / 1000), 0))
+  removed = redis.call('XTRIM', KEYS[4], 'MINID', oldest)
+end
+if count > 0 then removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', count) end
+if JOURNAL and removed > 0 then
+  local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', 1)[1]
+  note(TRIMMED, '', dead_id_is(oldest and oldest[1]) .. count_is(removed))
+  append(time_us())
+end
+if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
+return answer(removed)

@@ -1,0 +1,201 @@
+-- stream/claim.lua: lease entries of a stream for one consumer of a group; timeline/claim.lua's counterpart.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group, marks
+-- ARGV[1] limit, 1 to 500
+-- ARGV[2] lease in microseconds: an entry idle for so long is a dead consumer's
+-- ARGV[3] nonce, 16 bytes, never used before
+-- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
+-- ARGV[5] grace in microseconds for a timer without payload
+-- ARGV[6] group, ARGV[7] consumer
+-- ARGV[8] where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
+-- ARGV[9] '1' to take new entries too, else ''
+-- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
+-- ARGV[15] payloads to read at a time at most: all that is read has to be taken, however large it is
+-- ARGV[16] where the group begins if it isn't there: '$', behind all entries, or '0'
+-- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
+--           { ids removed as orphans },
+--           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
+--             approximate '1' | '', and so on },
+--           { timer_id, reason, and so on, of those that died },
+--           end of the pause in microseconds if there is one, else '',
+--           number promoted, where to go on looking ('0-0' at the end of a round), number pending in the group,
+--           number of entries that were pending and are not in the stream any more }
+--         error WRONGKEYTYPE
+-- Race    two relays of a group take at once: a script is atomic, and what one has read is pending with it.
+-- Race    a relay that comes back after its entry was taken from it: the entry is another consumer's, or was
+--         delivered once more; see lib/stream_group.lua.
+-- Race    a relay that dies while a handler runs: nobody settles, so whoever takes the entry counts the attempt.
+-- Full    the first write is a delete, or one that Redis permits at its maxmemory.
+
+local LOOK = 500 -- entries that one call takes, whatever becomes of them
+
+MARKS = KEYS[9]
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us, limit, room = time_us(), tonumber(ARGV[1]), tonumber(ARGV[4])
+local lease, group, consumer, cursor = tonumber(ARGV[2]), ARGV[6], ARGV[7], ARGV[8]
+local limits, at_once = read_limits(10), tonumber(ARGV[15])
+local deadline = number((now_us + lease) / 1e6)
+local summary = redis.pcall('XPENDING', KEYS[6], group)
+if summary.err then
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('XGROUP', 'CREATE', KEYS[6], group, ARGV[16], 'MKSTREAM')
+  summary = { 0 }
+end
+local till = redis.call('GET', KEYS[5])
+if now_us < (tonumber(till or 0) or 0) then
+  return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
+end
+
+local done = promote(now_us, limit, room, at_once, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
+local timers, deaths, dead, acked, forgotten, kept, missing = {}, done.deaths, {}, {}, {}, {}, 0
+local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
+
+-- Take one entry that is pending with us by now, for the `deliveries`-th time.
+local function take(entry, deliveries, raw)
+  local it, k = read_entry(entry), known(raw)
+  looked, bytes = looked + 1, bytes + #it.envelope
+  if it.only_group and it.only_group ~= group then -- somebody else's second try
+    acked[#acked + 1] = entry[1]
+    return
+  end
+  if k.received == 1 then -- its relay is gone or was cut off
+    k.attempts, k.suspect, k.received = k.attempts + 1, 1, 0
+    kept[#kept + 1], kept[#kept + 2] = entry[1], known_as(k)
+  end
+  local expired = it.expires > 0 and now_us / 1e6 >= it.expires
+  local before = { attempts = k.attempts, claims = deliveries - 1 - k.unsent, due = it.due }
+  local reason = expired and 'expired' or fate(before, now_us, limits)
+  if reason then
+    deaths[#deaths + 1], deaths[#deaths + 2] = it.timer_id, reason
+    dead[#dead + 1] = { it, k, before.claims, reason, '', limits.keep and (not expired or limits.keep_expired) }
+    acked[#acked + 1] = entry[1]
+    return
+  end
+  count = count + 1
+  for _, part in ipairs({ entry[1], deliveries, it.timer_id, it.envelope, number(it.due), it.occurrence_id,
+    k.attempts, before.claims + 1, k.suspect == 1 and '1' or '', it.approximate and '1' or '' }) do
+    timers[#timers + 1] = part
+  end
+end
+
+-- Make pending entries ours, one delivery more each, and take them.
+local function take_again(ids)
+  if #ids == 0 then return end
+  local known_of, there, before = redis.call('HMGET', KEYS[8], unpack(ids)), {}, {}
+  for n, id in ipairs(ids) do before[n] = select(3, pending(group, id)) or 0 end
+  for _, entry in ipairs(redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(ids))) do
+    if entry and entry[2] then there[entry[1]] = entry end
+  end
+  for n, id in ipairs(ids) do
+    local entry = there[id]
+    if entry then
+      take(entry, before[n] + 1, known_of[n])
+    elseif before[n] > 0 then -- trimmed by somebody; what Redis 6 still calls pending is so no longer
+      missing = missing + 1
+      acked[#acked + 1] = id
+    else -- acknowledged by a plain consumer; or of a group that was lost, and new to the one that took its place
+      forgotten[#forgotten + 1] = id
+    end
+  end
+end
+
+-- How many more may be read without going far beyond the bytes: as many as fit by the mean of those before. Those that
+-- die, or are for another group, have their bound as well: a group that was away may find any number of them.
+local function may_read(at_first)
+  if looked == 0 then return math.min(limit, at_first, at_once) end
+  if bytes >= room then return 0 end
+  return math.min(limit - count, LOOK - looked, at_once, math.ceil((room - bytes) / (bytes / looked + 1)))
+end
+
+-- When to look again at an entry that waits for another try, if a plain consumer took it meanwhile and may be at work:
+-- when it has been idle for a lease. nil if nobody did, or long ago.
+local function elsewhere(id, k)
+  local _, idle, deliveries = pending(group, id)
+  if deliveries and k.deliveries > 0 and deliveries > k.deliveries and idle * 1000 < lease then
+    return now_us + lease - idle * 1000
+  end
+end
+
+-- First what waits for another try. A timer that comes again for this group alone is put into the stream.
+local due = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
+local tried = 0
+while tried < #due do
+  local most = may_read(8)
+  if most <= 0 then break end
+  local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
+  local again, detached, later = {}, {}, {}
+  redis.call('ZREM', KEYS[7], NO_NONCE)
+  for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
+    if raw and string.sub(raw, 1, 1) == 'D' then
+      local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
+      if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32) end -- no two alike
+      redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
+        'only_group', group, '__data__', envelope)
+      detached[#detached + 1] = part[n]
+    else
+      local at = elsewhere(part[n], known(raw))
+      if at then
+        later[#later + 1], later[#later + 2] = number(at / 1e6), part[n]
+      else
+        again[#again + 1] = part[n]
+      end
+    end
+  end
+  redis.call('ZREM', KEYS[7], unpack(part))
+  if #later > 0 then redis.call('ZADD', KEYS[7], unpack(later)) end
+  if #detached > 0 then redis.call('HDEL', KEYS[8], unpack(detached)) end
+  take_again(again)
+  tried = tried + #part
+end
+
+-- Then a step of the round over what is pending: what has been idle for a lease is a dead consumer's. All that is
+-- found is ours from then on, and so it has to be taken.
+local next_cursor, most = '0-0', may_read(32)
+if cursor ~= '' and most <= 0 then
+  next_cursor = cursor -- no room: the round goes on there, or its end might never be reached
+elseif cursor ~= '' and summary[1] > 0 then
+  local found = redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most,
+    'JUSTID')
+  next_cursor = found[1]
+  local left = {}
+  if #found[2] > 0 then
+    for n, at in ipairs(redis.call('ZMSCORE', KEYS[7], unpack(found[2]))) do
+      if not at then left[#left + 1] = found[2][n] end -- else it waits for its time
+    end
+  end
+  for _, id in ipairs(found[3] or {}) do -- trimmed by somebody, and pending no more
+    missing = missing + 1
+    acked[#acked + 1] = id
+  end
+  take_again(left)
+end
+
+-- Then what is new. `last` is the last entry that was read, '-' for none, nil once there is none behind it.
+local last = '-'
+while ARGV[9] ~= '' do
+  most = may_read(8)
+  if most <= 0 then break end
+  local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
+  local entries = read and read[1] and read[1][2] or {}
+  for _, entry in ipairs(entries) do take(entry, 1, nil) end
+  last = #entries == most and entries[most][1] or nil
+  if not last then break end
+end
+local more = ARGV[9] ~= '' and last
+  and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0)
+
+bury_here(group, dead, now_us)
+if #forgotten > 0 then redis.call('HDEL', KEYS[8], unpack(forgotten)) end
+if #acked > 0 then
+  redis.call('HDEL', KEYS[8], unpack(acked))
+  redis.call('XACK', KEYS[6], group, unpack(acked))
+end
+if #kept > 0 then
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('HSET', KEYS[8], unpack(kept))
+  if #acked > 0 then redis.call('HDEL', KEYS[8], unpack(acked)) end
+end
+return answer({ string.format('%.0f', now_us), more and number(now_us / 1e6) or next_for_us(), deadline, done.parked, done.orphans, timers, deaths, '',
+  done.promoted, next_cursor, redis.call('XPENDING', KEYS[6], group)[1], missing })

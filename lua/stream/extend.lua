@@ -1,0 +1,54 @@
+-- stream/extend.lua: renew leases on entries of a stream, and record receipts; timeline/extend.lua's counterpart.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group
+-- ARGV[1] lease in microseconds; 0 to record only
+-- ARGV[2] group, ARGV[3] consumer
+-- ARGV    then three for each: entry, how often it was delivered, '1' if received, else ''
+-- Returns { lease deadline as a score, then for each 'OK' | 'STALE' | 'GONE' }
+--         error WRONGKEYTYPE; error DUPLICATE <entry>
+-- Race    a renewal that meets the ACK of the same lease: the deliveries stay, so either order is right.
+-- Full    the first write is a delete, so that a Redis at its maxmemory still renews.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us, group, consumer = time_us(), ARGV[2], ARGV[3]
+local ids, seen = {}, {}
+for i = 4, #ARGV, 3 do
+  local id = ARGV[i]
+  if seen[id] then return fail('DUPLICATE', id) end
+  seen[id] = i
+  ids[#ids + 1] = id
+end
+local waiting = redis.call('ZMSCORE', KEYS[7], unpack(ids))
+local raws = redis.call('HMGET', KEYS[8], unpack(ids))
+local held, kept, reply = {}, {}, { number((now_us + tonumber(ARGV[1])) / 1e6) }
+local there = not redis.pcall('XPENDING', KEYS[6], group).err
+
+for n, id in ipairs(ids) do
+  local at, owner, deliveries, _ = seen[id], nil, nil, nil
+  if there then owner, _, deliveries = pending(group, id) end
+  if not owner then
+    reply[n + 1] = 'GONE'
+  elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then
+    reply[n + 1] = 'STALE'
+  else
+    reply[n + 1] = 'OK'
+    held[#held + 1] = id
+    local k = known(raws[n])
+    if ARGV[at + 2] ~= '' and k.received == 0 then
+      k.received = 1
+      kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
+    end
+  end
+end
+
+if #kept > 0 then
+  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('HSET', KEYS[8], unpack(kept))
+end
+if #held > 0 and tonumber(ARGV[1]) > 0 then
+  table.insert(held, 'JUSTID')
+  redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(held))
+end
+return answer(reply)

@@ -1,0 +1,69 @@
+-- stream/tidy.lua: remove from a stream what every group has acknowledged, and consumers that are gone.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, stream
+-- ARGV[1] milliseconds after which a consumer that has nothing pending is gone
+-- ARGV[2] at most so many entries stay, whoever has not had them; 0: any number
+-- ARGV[3] about how many entries to remove at most. Where half as many were, there may be more
+-- Returns { entries removed that all groups have acknowledged, entries removed by ARGV[2], consumers removed }
+--         error WRONGKEYTYPE
+-- Race    a consumer that takes something as it is removed: what is pending is asked in the same step, and Redis
+--         makes a consumer anew as it comes back.
+-- Race    a group that is made at this moment: it comes before, and counts, or after, and begins with what stays.
+
+KINDS[6] = 'stream'
+
+local bad = wrong_type()
+if bad then return bad end
+
+local patience, most, step = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if redis.call('TYPE', KEYS[6]).ok == 'none' then return answer({ 0, 0, 0 }) end
+
+local function by_name(flat)
+  local it = {}
+  for i = 1, #flat, 2 do it[flat[i]] = flat[i + 1] end
+  return it
+end
+
+local function parts(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(seq)
+end
+
+local function before(a, b)
+  local x, m = parts(a)
+  local y, n = parts(b)
+  return x < y or (x == y and m < n)
+end
+
+-- The first entry that some group still needs: one that is pending, or the one behind the last that was delivered.
+local floor, consumers = nil, 0
+for _, raw in ipairs(redis.call('XINFO', 'GROUPS', KEYS[6])) do
+  local group = by_name(raw)
+  local ms, seq = parts(group['last-delivered-id'])
+  local needs = string.format('%.0f-%.0f', ms, seq + 1)
+  if group.pending > 0 then
+    local oldest = redis.call('XPENDING', KEYS[6], group.name)[2]
+    if oldest and before(oldest, needs) then needs = oldest end
+  end
+  if not floor or before(needs, floor) then floor = needs end
+  for _, each in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[6], group.name)) do
+    local consumer = by_name(each)
+    if consumer.pending == 0 and consumer.idle > patience then
+      redis.call('XGROUP', 'DELCONSUMER', KEYS[6], group.name, consumer.name)
+      consumers = consumers + 1
+    end
+  end
+end
+
+-- Whole nodes first, which costs little whatever they hold; the last one's entries then, if that is near.
+local trimmed, dropped = 0, 0
+if floor then
+  trimmed = redis.call('XTRIM', KEYS[6], 'MINID', '~', floor, 'LIMIT', step)
+  if trimmed < step / 2 then trimmed = trimmed + redis.call('XTRIM', KEYS[6], 'MINID', floor) end
+end
+-- Only once nothing is left that all have acknowledged: what goes then is missing somewhere.
+if most > 0 and trimmed < step / 2 and redis.call('XLEN', KEYS[6]) > most then
+  dropped = redis.call('XTRIM', KEYS[6], 'MAXLEN', '~', most, 'LIMIT', step)
+  if dropped < step / 2 then dropped = dropped + redis.call('XTRIM', KEYS[6], 'MAXLEN', most) end
+end
+return answer({ trimmed, dropped, consumers })

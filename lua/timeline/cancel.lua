@@ -1,0 +1,44 @@
+-- timeline/cancel.lua: remove timers.
+--
+-- KEYS    timeline, payloads, leases, marks
+-- ARGV    two for each timer: timer_id, condition, '' for none; see `refuses`
+-- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is
+--         cancelled once
+--         error WRONGKEYTYPE
+-- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
+--         is scheduled under that id later can't be settled by the old delivery.
+
+MARKS = KEYS[4]
+local bad = wrong_type()
+if bad then return bad end
+
+local ids, gone, reply, seen = {}, {}, {}, {}
+for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+for n, id in ipairs(ids) do
+  local condition = ARGV[2 * n]
+  local word = nil
+  local there, r = scores[n] and not seen[id], nil
+  if there and (condition ~= '' or JOURNAL) then
+    r = understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id))
+    word = refuses(condition, r)
+  end
+  reply[n] = word or (there and 'CANCELLED' or 'GONE')
+  if not word then
+    if JOURNAL and there then
+      note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted))
+    elseif JOURNAL and not seen[id] then
+      note_remains(id)
+    end
+    seen[id] = true
+    gone[#gone + 1] = id -- also what is not there: a payload alone is an orphan
+  end
+end
+if #gone > 0 then
+  if JOURNAL then append_always(time_us()) end
+  redis.call('HDEL', KEYS[3], unpack(gone))
+  redis.call('HDEL', KEYS[2], unpack(gone))
+  redis.call('ZREM', KEYS[1], unpack(gone))
+  mark(gone) -- also what is not there: it may rest in the cold store
+end
+return answer(reply)

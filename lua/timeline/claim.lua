@@ -1,0 +1,161 @@
+-- timeline/claim.lua: lease timers whose score has come, the earliest first.
+--
+-- KEYS    timeline, payloads, leases, dead, pause, marks
+-- ARGV[1] limit, 1 to 500
+-- ARGV[2] lease in microseconds
+-- ARGV[3] nonce, 16 bytes, never used before
+-- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
+-- ARGV[5] grace in microseconds for a timer without payload
+-- ARGV[6] to ARGV[10] the policy's limits, see `read_limits`; no first delivery is beyond them
+-- ARGV[11] payloads to read at a time at most: what is read in vain is copied all the same
+-- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
+--           number parked, { ids removed as orphans },
+--           { timer_id, record, envelope, and so on },
+--           { timer_id, 'attempts' | 'claims' | 'age' | 'expired', and so on, of those that died },
+--           end of the pause in microseconds if that is why due timers were left, else '' }
+--         error WRONGKEYTYPE
+-- Race    two relays claim at once: a script is atomic, and the score moves to the lease's end,
+--         so the second finds nothing due. The nonce is the relay's own, since a counter kept
+--         in Redis would repeat after a failover.
+-- Race    a publisher that writes its two keys apart: a timer without payload is parked for the
+--         grace period and removed only if it still has none.
+-- Race    a relay that dies while a handler runs: nobody settles, so the claim after it is what
+--         counts the attempt and finds that it was the last one.
+-- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
+
+MARKS = KEYS[6]
+local now_us, most = time_us(), tonumber(ARGV[11])
+local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local paused = ''
+if due.err or #due > 0 then -- an idle poll stays at three commands
+  local bad = wrong_type()
+  if bad or due.err then return bad or due end
+  local till = redis.call('GET', KEYS[5])
+  if now_us < (tonumber(till or 0) or 0) then due, paused = {}, till end
+end
+local ids, scores, envelopes = {}, {}, {}
+for n = 1, #due / 2 do ids[n], scores[n] = due[2 * n - 1], tonumber(due[2 * n]) end
+
+-- Read payloads until there are enough bytes; answers how many timers that takes. The first one alone, and then as many
+-- at a time as there is room for if none is larger than those before: so one command serves many timers, and fewer than
+-- `most` are read in vain.
+local function read_payloads(enough)
+  local taken, bytes, largest, some = 0, 0, 1, 1
+  while taken < #ids do
+    for _, envelope in ipairs(redis.call('HMGET', KEYS[2], unpack(ids, taken + 1, math.min(taken + some, #ids)))) do
+      local size = envelope and #envelope or 0
+      bytes, largest = bytes + size, math.max(largest, size)
+      if taken > 0 and bytes > enough then return taken end
+      taken = taken + 1
+      envelopes[taken] = envelope
+    end
+    some = math.max(1, math.min(most, math.floor((enough - bytes) / largest)))
+  end
+  return taken
+end
+
+local taken = read_payloads(tonumber(ARGV[4]))
+local deadline = own_score(now_us + tonumber(ARGV[2]), 0)
+local deadline_text = number(deadline) -- once, and not for each timer
+local limits = read_limits(6)
+local moved, kept, ended, dead, orphans, timers, deaths, parked = {}, {}, {}, {}, {}, {}, {}, 0
+
+local function note_moved(id, r, received, nonce)
+  if r.state == PARKED then
+    return note(LEFT, id, nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received)
+      .. adopted_is(r.adopted))
+  end
+  local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE
+  note(CLAIMED, id, occurrence_is(before) .. standing_is(r) .. received_is(received) .. adopted_is(r.adopted))
+end
+
+local function keep(id, score, record)
+  local n = #moved
+  moved[n + 1], moved[n + 2] = score, id
+  kept[n + 1], kept[n + 2] = id, record
+end
+
+local function hand_out(id, record, envelope)
+  keep(id, deadline_text, record)
+  local n = #timers
+  timers[n + 1], timers[n + 2], timers[n + 3] = id, record, envelope
+end
+
+local function lease(r)
+  r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
+  if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end
+  return pack(r)
+end
+
+local function park(id, r)
+  parked = parked + 1
+  r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
+  keep(id, r.score, pack(r))
+end
+
+local function remove_orphan(id, r)
+  orphans[#orphans + 1] = id
+  ended[#ended + 1] = id
+  if JOURNAL then note(ORPHANED, id, due_is(r.due)) end
+end
+
+-- `received` and `nonce` are those of the lease that ran out.
+local function die(id, r, envelope, reason, received, nonce)
+  deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
+  ended[#ended + 1] = id
+  r.received = received
+  dead[#dead + 1] = { id, r, envelope, reason, '', nonce,
+    limits.keep and (reason ~= 'expired' or limits.keep_expired) }
+end
+
+-- What becomes of a timer, whatever has happened to it.
+local function take(id, r, envelope)
+  if not envelope and r.state == PARKED then return remove_orphan(id, r) end
+  local received, nonce = r.received, r.nonce
+  if r.state == LEASED then -- its relay is gone or was cut off
+    r.attempts = r.attempts + r.received
+    r.suspect = math.max(r.suspect, r.received)
+  end
+  r.received = 0
+  local expired = r.expires > 0 and now_us / 1e6 >= r.expires
+  local reason = expired and 'expired' or fate(r, now_us, limits)
+  if envelope and reason then return die(id, r, envelope, reason, received, nonce) end
+  if envelope then hand_out(id, lease(r), envelope) else park(id, r) end
+  if JOURNAL then note_moved(id, r, received, nonce) end
+end
+
+-- Most timers are new: nothing has happened to them that could be their end, and their records differ in the due time
+-- alone. So these are cut from one; see RECORD.
+local new = lease(fresh(0, 0))
+local before_due, after_due = string.sub(new, 1, 21), string.sub(new, 30)
+
+if taken > 0 then
+  local records = redis.call('HMGET', KEYS[3], unpack(ids, 1, taken))
+  for n = 1, taken do
+    local id, score, envelope = ids[n], scores[n], envelopes[n]
+    if not records[n] and envelope and score >= 0 and whole_us(score) and not JOURNAL then
+      hand_out(id, before_due .. struct.pack('<d', score) .. after_due, envelope)
+    else
+      take(id, understand(score, records[n]), envelope)
+    end
+  end
+  local names = bury(dead, now_us)
+  if JOURNAL then
+    note_deaths(dead, names)
+    append_always(now_us, ARGV[3], deadline)
+  end
+  if #ended > 0 then
+    redis.call('HDEL', KEYS[3], unpack(ended))
+    redis.call('HDEL', KEYS[2], unpack(ended))
+    redis.call('ZREM', KEYS[1], unpack(ended))
+    mark(ended)
+  else
+    redis.call('HDEL', KEYS[3], ids[1])
+  end
+  if #moved > 0 then
+    redis.call('ZADD', KEYS[1], unpack(moved))
+    redis.call('HSET', KEYS[3], unpack(kept))
+  end
+end
+
+return answer({ string.format('%.0f', now_us), head(), deadline_text, parked, orphans, timers, deaths, paused })

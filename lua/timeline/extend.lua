@@ -1,0 +1,60 @@
+-- timeline/extend.lua: renew leases, and record receipts.
+--
+-- KEYS    timeline, payloads, leases
+-- ARGV[1] lease in microseconds from now
+-- ARGV    then three for each timer, each timer once: timer_id, nonce, '1' if received, else ''
+-- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
+--         error WRONGKEYTYPE; error DUPLICATE <timer_id>
+-- Race    a renewal that meets the ACK of the same lease: the nonce stays, so the ACK holds
+--         whichever comes first, and a renewal that comes second finds the timer gone.
+-- Full    the first write is a delete, so that a Redis at its maxmemory still renews.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local ids, seen = {}, {}
+for i = 2, #ARGV, 3 do
+  local id = ARGV[i]
+  if seen[id] then return fail('DUPLICATE', id) end
+  seen[id] = true
+  ids[#ids + 1] = id
+end
+
+local now_us = time_us()
+local deadline = own_score(now_us + tonumber(ARGV[1]), 0)
+local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local records = redis.call('HMGET', KEYS[3], unpack(ids))
+local forgotten, moved, kept, reply = {}, {}, {}, { number(deadline) }
+
+for n, id in ipairs(ids) do
+  local nonce, received = ARGV[3 * n], ARGV[3 * n + 1] ~= ''
+  local score = tonumber(scores[n] or nil)
+  if score and holds(score, records[n], nonce) then
+    local r = unpack_record(records[n])
+    reply[n + 1] = 'OK'
+    if received then r.received = 1 end
+    r.score = math.max(r.score, deadline)
+    moved[#moved + 1], moved[#moved + 2] = r.score, id
+    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end
+  else
+    reply[n + 1] = score and 'STALE' or 'GONE'
+    if not score then forgotten[#forgotten + 1] = id end
+    if JOURNAL then
+      if not score then note_taken(id, records[n]) end
+      note_refusal(id, nonce, received and RECEIVED or EXTENDED, score and understand(score, records[n]))
+    end
+  end
+end
+
+if JOURNAL then append_always(now_us) end
+if #forgotten > 0 then
+  redis.call('HDEL', KEYS[3], unpack(forgotten))
+elseif #kept > 0 then
+  redis.call('HDEL', KEYS[3], kept[1])
+end
+if #moved > 0 then
+  redis.call('ZADD', KEYS[1], unpack(moved))
+  redis.call('HSET', KEYS[3], unpack(kept))
+end
+return answer(reply)

@@ -1,0 +1,25 @@
+-- timeline/repair.lua: remove payloads and lease records that have no timer.
+--
+-- KEYS    timeline, payloads, leases
+-- ARGV    timer_ids that had none a grace period ago
+-- Returns { payloads removed, lease records removed }
+--         error WRONGKEYTYPE
+-- Race    a timer that was scheduled meanwhile: whether it is there is asked again here, in the same
+--         step as the removal.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local orphans, seen = {}, {}
+for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV))) do
+  local id = ARGV[n]
+  if not score and not seen[id] then -- whose payload and record were both found comes twice
+    orphans[#orphans + 1], seen[id] = id, true
+  end
+end
+if #orphans == 0 then return answer({ 0, 0 }) end
+if JOURNAL then
+  for _, id in ipairs(orphans) do note_remains(id) end
+  append_always(time_us())
+end
+return answer({ redis.call('HDEL', KEYS[2], unpack(orphans)), redis.call('HDEL', KEYS[3], unpack(orphans)) })

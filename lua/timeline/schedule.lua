@@ -1,0 +1,108 @@
+-- timeline/schedule.lua: store timers.
+--
+-- KEYS    timeline, payloads, leases
+-- ARGV[1] channel of wake hints
+-- ARGV[2] most timers that the topic may hold, 0: no limit
+-- ARGV    then three for each timer: timer_id, when, envelope
+--           when: see `instant`; and then, if wanted, each behind a semicolon and in this order:
+--             'e' and a score          it expires then
+--             'x' and microseconds     it expires so long after its due time
+--             'c'                      only if there is no such timer
+--             'p', 'd' and a score     only if; see `refuses`
+-- Returns { now in microseconds, then for each timer that is not simply new its place, from 1, a word and a text }
+--           'REPLACED'                 ''
+--           'UNCHANGED', 'IN_FLIGHT'   the due time of the timer that is there; nothing was written
+--           'GONE'                     '': a condition, and no timer to hold it against
+--           'FULL'                     '': the topic is at its limit
+--         error WRONGKEYTYPE; error OUTOFRANGE <index from 0> if a delay ends after 9999;
+--         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
+-- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
+--         token is worth nothing and its late ACK can't remove the new intent.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local now_us = time_us()
+local ids = {}
+for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local room = tonumber(ARGV[2])
+if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
+local scores, stored, written, kept, reply = {}, {}, {}, {}, { string.format('%.0f', now_us) }
+local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
+local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
+
+-- The timer of the n-th id as it stands: as this call leaves it, if it came before. Most records are made only here,
+-- where somebody asks: one takes as long as all else that is done for a timer.
+local function standing(n, id)
+  if latest[id] then return keeping[id] or fresh(latest[id], 0) end
+  return found[n] and understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
+end
+
+local function note_stored(n, id, score, expires)
+  local old, due = standing(n, id), math.max(score, 0)
+  if not old then
+    note_taken(id, records[n])
+    return note(SCHEDULED, id, due_is(due) .. expires_is(expires))
+  end
+  note(REPLACED, id, nonce_is(old.nonce) .. due_is(due) .. expires_is(expires) .. previous_due_is(old.due)
+    .. adopted_is(old.adopted))
+end
+
+local function say(n, word, text)
+  local size = #reply
+  reply[size + 1], reply[size + 2], reply[size + 3] = n, word, text
+end
+
+for n, id in ipairs(ids) do
+  local when, options = cut(ARGV[3 * n + 1])
+  local score = instant(when, now_us)
+  if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end
+  local word, expires, there = nil, 0, found[n] or latest[id]
+  if options ~= '' then
+    local option, rest = cut(options)
+    while option ~= '' do
+      local kind, value = string.sub(option, 1, 1), tonumber(string.sub(option, 2))
+      if kind == 'e' then
+        expires = math.max(value, 1e-6) -- 0 in a record is never
+      elseif kind == 'x' then
+        expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST)
+      elseif kind == 'c' then
+        word = word or (there and 'UNCHANGED')
+      elseif there then
+        word = word or refuses(option, standing(n, id))
+      else
+        word = 'GONE'
+      end
+      option, rest = cut(rest)
+    end
+  end
+  if not word and not there then
+    room = room - 1
+    if room < 0 then word = 'FULL' end
+  end
+  if word then
+    say(n, word, (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or '')
+  else
+    local text, size = number(score), #written
+    if there then say(n, 'REPLACED', '') end
+    if JOURNAL then note_stored(n, id, score, expires) end
+    latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
+    scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id
+    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[3 * n + 2]
+    written[size + 1] = id
+  end
+end
+
+if #written > 0 then
+  local before = head()
+  if JOURNAL then append(now_us) end
+  redis.call('ZADD', KEYS[1], unpack(scores))
+  redis.call('HDEL', KEYS[3], unpack(written))
+  redis.call('HSET', KEYS[2], unpack(stored))
+  for id, r in pairs(keeping) do kept[#kept + 1], kept[#kept + 2] = id, pack(r) end
+  if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
+  hint(ARGV[1], before, head())
+end
+
+return answer(reply)
