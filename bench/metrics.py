@@ -17,7 +17,7 @@ import timeit
 from bench.tracing import TIMERS, drain
 from relay.core.timers import TopicStats
 from relay.engine.clock import SystemClock
-from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import MAX_TOPICS, Instruments
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
@@ -83,7 +83,7 @@ def scrape() -> None:
         count.handled(topic, 0.1, 1)
         count.schedule_took(topic, 0.1)
     stats = [TopicStats(topic, 2, 1, 1, 1, 0, None, None) for topic in topics]
-    metrics.gauges.show(Vitals(), stats)
+    metrics.gauges.show(RelayState(), stats)
     began = time.thread_time()
     content, _ = metrics.render()
     lines = content.count(b"\n")

@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from relay import __version__
-from relay.core.errors import CannotListen, RelayError, StoreUnavailable
+from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
@@ -27,7 +27,7 @@ from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
-from relay.store.dispatch.promotions import Met, RedisPromotions
+from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.server.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
 from relay.store.server.hints import RedisHints
@@ -76,10 +76,10 @@ def run(settings: Settings, *, started: Started | None = None, if_taken: str = "
     set_up_logs(settings.log.level, settings.log.format)
     for sentence in doubtful(os.environ):
         log.warning(sentence)
-    failures: list[RelayError] = []
+    failures: list[ServiceError] = []
     try:
         anyio.run(serve, settings, started, backend_options={"loop_factory": loop_factory})
-    except* RelayError as group:
+    except* ServiceError as group:
         failures += leaves(group)
     for failure in failures:
         log.critical("%s%s", failure, if_taken if isinstance(failure, CannotListen) else "")
@@ -88,17 +88,17 @@ def run(settings: Settings, *, started: Started | None = None, if_taken: str = "
     return 4 if all(isinstance(failure, StoreUnavailable) for failure in failures) else 1
 
 
-def leaves(group: BaseExceptionGroup[RelayError]) -> list[RelayError]:
+def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
     """The errors in a tree of groups."""
-    found: list[RelayError] = []
+    found: list[ServiceError] = []
     for failure in group.exceptions:
         found += leaves(failure) if isinstance(failure, BaseExceptionGroup) else [failure]
     return found
 
 
 async def serve(settings: Settings, started: Started | None = None) -> None:
-    """Start everything, say so to `started`, wait for a signal, drain, stop. Raises `RelayError` if it can't
-    start."""
+    """Start everything, say so to `started`, wait for a signal, drain, stop. Raises `ServiceError` if it
+    can't start."""
     url = settings.redis.location
     keys = key_names(settings.redis)
     timeout = settings.redis.command_timeout
@@ -131,7 +131,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
             unheard=unheard,
             largest=policies.largest,
         )
-        met = Met()
+        met = KnownGroups()
         promotions = RedisPromotions(
             redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip, met=met
         )

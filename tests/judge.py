@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from relay.core.audit import Audit, Promise, Report, Verdict
-from relay.core.journal import Batch, Kind
+from relay.core.audit import Audit, Promise, PromiseVerdict, Report
+from relay.core.journal import JournalBatch, RecordKind
 from relay.store.journal.entries import decode
 from relay.store.keys import KeyNames
 
@@ -29,7 +29,7 @@ Handled = tuple[str, str]
 """A timer and its occurrence."""
 
 
-def journal_of(client: Redis, topic: str) -> list[Batch]:
+def journal_of(client: Redis, topic: str) -> list[JournalBatch]:
     """All that Redis holds of a topic's journal."""
     found = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(PREFIX + topic))
     return [decode(name.decode(), fields[b"b"]) for name, fields in found]
@@ -42,7 +42,7 @@ def topics_with_a_journal(client: Redis) -> list[str]:
 
 def report_of(
     client: Redis, topic: str, *, exclusive: bool = False, at_rest: bool = False
-) -> tuple[list[Batch], Report]:
+) -> tuple[list[JournalBatch], Report]:
     """What `relay audit` would say of the topic. Redis is asked between two readings, as there."""
     audit = Audit(exclusive=exclusive)
     batches = journal_of(client, topic)
@@ -66,7 +66,7 @@ def told(report: Report) -> str:
         f"{each.promise.title}: {each.verdict.value}, {each.refuted} broken, {dict(each.doubts)}, "
         + "; ".join(f"{one.timer_id} {one.what} ({', '.join(one.entries)})" for one in each.examples)
         for each in report.judgements
-        if each.verdict is not Verdict.PROVED
+        if each.verdict is not PromiseVerdict.PROVED
     ]
     return "\n".join([*lines, *(str(gap) for gap in report.gaps)])
 
@@ -74,7 +74,7 @@ def told(report: Report) -> str:
 def not_refuted(client: Redis, topic: str) -> Report:
     """Whatever the test did, and whoever else wrote: no promise is refuted."""
     _, report = report_of(client, topic)
-    refuted = [each for each in report.judgements if each.verdict is Verdict.REFUTED]
+    refuted = [each for each in report.judgements if each.verdict is PromiseVerdict.REFUTED]
     assert not refuted, f"the audit of {topic}: {told(report)}"
     return report
 
@@ -93,7 +93,11 @@ def judged(
     what the producer (`accepted`: the timers that were answered OK) and the handlers wrote down."""
     batches, report = report_of(client, topic, exclusive=exclusive, at_rest=at_rest)
     for each in report.judgements:
-        allowed = {Verdict.PROVED, Verdict.UNSAID} if each.promise in doubted else {Verdict.PROVED}
+        allowed = (
+            {PromiseVerdict.PROVED, PromiseVerdict.UNSAID}
+            if each.promise in doubted
+            else {PromiseVerdict.PROVED}
+        )
         assert each.verdict in allowed, f"the audit of {topic}: {told(report)}"
     Trial(batches).agrees(accepted, [event for event in events if event.topic == topic])
     return report
@@ -102,20 +106,20 @@ def judged(
 class Trial:
     """A journal by itself, read without the audit: what it says was stored, claimed and committed."""
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
+    def __init__(self, batches: Iterable[JournalBatch]) -> None:
         self.stored: Counter[str] = Counter()
         self.claimed: Counter[tuple[str, str, int]] = Counter()
         self.committed: Counter[Handled] = Counter()
         occurrences: dict[tuple[str, bytes], str] = {}
         for batch in batches:
             for record in batch.records:
-                if record.kind in (Kind.SCHEDULED, Kind.REPLACED):
+                if record.kind in (RecordKind.SCHEDULED, RecordKind.REPLACED):
                     self.stored[record.timer_id] += 1
-                elif record.kind is Kind.CLAIMED:
+                elif record.kind is RecordKind.CLAIMED:
                     occurrence = f"{record.timer_id}/{record.occurrence.hex()}"
                     occurrences[record.timer_id, record.nonce] = occurrence
                     self.claimed[record.timer_id, occurrence, record.attempts + 1] += 1
-                elif record.kind is Kind.ACKED:
+                elif record.kind is RecordKind.ACKED:
                     self.committed[record.timer_id, occurrences[record.timer_id, record.nonce]] += 1
 
     def agrees(self, accepted: Collection[str], events: Iterable[Event]) -> None:

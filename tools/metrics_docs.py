@@ -11,8 +11,8 @@ from relay.telemetry.metrics.catalogue import (
     OF_HTTP,
     OF_RELAY,
     OF_TOPICS,
+    InstrumentKind,
     InstrumentSpec,
-    Kind,
 )
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
@@ -29,7 +29,7 @@ TITLES = {
 def prometheus_name(spec: InstrumentSpec) -> str:
     """As it stands at `/metrics`; of a histogram, what `_bucket`, `_count` and `_sum` are put after."""
     name = spec.name.replace(".", "_") + {"s": "_seconds", "By": "_bytes"}.get(spec.unit, "")
-    return name + ("_total" if spec.kind is Kind.COUNTER else "")
+    return name + ("_total" if spec.kind is InstrumentKind.COUNTER else "")
 
 
 def table(specs: tuple[InstrumentSpec, ...]) -> list[str]:

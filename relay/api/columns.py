@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from relay.api import translate
 from relay.core import validate
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 from relay.core.timers import NO_CONDITION, NewTimers, Scheduled
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -15,7 +15,7 @@ MAX_SHARED = 16 << 20
 """Bytes of headers and content types that one call stores at most: as many as a message has by default."""
 
 
-class Columns:
+class RequestColumns:
     """The timers of a request.
 
     `trace` is the caller's trace context. Raises `InvalidField` where the columns differ in length, or what
@@ -74,7 +74,7 @@ class Columns:
         """Those that were read and are right."""
         return NewTimers.joined(self._read)
 
-    def outcomes(self, stored: Sequence[Scheduled | RelayError]) -> Sequence[Scheduled | RelayError]:
+    def outcomes(self, stored: Sequence[Scheduled | ServiceError]) -> Sequence[Scheduled | ServiceError]:
         """What became of all that was read, by what became of those that are right."""
         if not self._failures:
             return stored
@@ -113,12 +113,12 @@ class Columns:
         )
 
 
-def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | RelayError]) -> None:
+def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | ServiceError]) -> None:
     """Add what became of the next timers."""
     first = len(response.results)
     dues, results = [], []
     for place, outcome in enumerate(outcomes, first):
-        if isinstance(outcome, RelayError):
+        if isinstance(outcome, ServiceError):
             response.errors[place].CopyFrom(translate.item_error(outcome))
             dues.append(0)
             results.append(pb.CHANGE_RESULT_UNSPECIFIED)

@@ -8,7 +8,7 @@ from google.rpc import code_pb2
 
 from relay.core.errors import (
     InvalidField,
-    RelayError,
+    ServiceError,
     StoreFull,
     StoreUnavailable,
     TimerNotFound,
@@ -19,7 +19,7 @@ from relay.core.errors import (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ErrorKind:
     """What a kind of error is called.
 
     `code` is the number of a gRPC status, `status` that of HTTP. `name` and `title` are those of a problem's
@@ -33,26 +33,28 @@ class Kind:
     retry_after: int | None = None
 
 
-KINDS: dict[type[RelayError], Kind] = {
-    InvalidField: Kind(code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"),
-    TimerNotFound: Kind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
-    TopicFull: Kind(
+KINDS: dict[type[ServiceError], ErrorKind] = {
+    InvalidField: ErrorKind(
+        code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"
+    ),
+    TimerNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
+    TopicFull: ErrorKind(
         code_pb2.RESOURCE_EXHAUSTED, 429, "topic-full", "The topic holds as many timers as it may", 5
     ),
-    TooMany: Kind(
+    TooMany: ErrorKind(
         code_pb2.RESOURCE_EXHAUSTED, 429, "too-many", "There are as many of these as the relay keeps", 1
     ),
-    StoreFull: Kind(code_pb2.RESOURCE_EXHAUSTED, 507, "store-full", "Redis is full", 5),
-    StoreUnavailable: Kind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1),
-    WrongKeyType: Kind(
+    StoreFull: ErrorKind(code_pb2.RESOURCE_EXHAUSTED, 507, "store-full", "Redis is full", 5),
+    StoreUnavailable: ErrorKind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1),
+    WrongKeyType: ErrorKind(
         code_pb2.FAILED_PRECONDITION, 409, "wrong-key-type", "A key in Redis holds something else"
     ),
 }
 
-INTERNAL = Kind(code_pb2.INTERNAL, 500, "internal", "The relay could not do it")
+INTERNAL = ErrorKind(code_pb2.INTERNAL, 500, "internal", "The relay could not do it")
 """For those that no caller can mend."""
 
 
-def kind(failure: RelayError) -> Kind:
+def kind(failure: ServiceError) -> ErrorKind:
     """The kind of an error."""
     return KINDS.get(type(failure), INTERNAL)

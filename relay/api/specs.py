@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from relay.api import translate
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 from relay.core.timers import NewTimer, NewTimers, Scheduled
 from relay.v1 import timer_pb2 as pb
 
@@ -87,8 +87,8 @@ class Specs:
         return {topic: NewTimers.joined(parts) for topic, parts in self._read.items()}
 
     def outcomes(
-        self, stored: Mapping[str, Sequence[Scheduled | RelayError]]
-    ) -> Iterator[tuple[str, str, Scheduled | RelayError]]:
+        self, stored: Mapping[str, Sequence[Scheduled | ServiceError]]
+    ) -> Iterator[tuple[str, str, Scheduled | ServiceError]]:
         """What became of each that was read, by what became of those that are right: its topic, its name, and
         the result."""
         results = {topic: iter(some) for topic, some in stored.items()}

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from relay.api import translate
-from relay.api.columns import Columns, tell
+from relay.api.columns import RequestColumns, tell
 from relay.api.specs import Specs
 from relay.core import validate
-from relay.core.errors import InvalidField, RelayError, TimerNotFound
+from relay.core.errors import InvalidField, ServiceError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import NO_CONDITION, Change, TimerState
 from relay.engine.engine import Engine
@@ -32,8 +32,8 @@ FILTERS = {
 }
 
 
-class Timers:
-    """See `proto/relay/v1/timer_service.proto`. What goes wrong is raised as a `RelayError`.
+class TimerCalls:
+    """See `proto/relay/v1/timer_service.proto`. What goes wrong is raised as a `ServiceError`.
 
     `trace` is the caller's W3C trace context, to be kept in the timers' headers; see `trace_context`.
     """
@@ -72,7 +72,7 @@ class Timers:
 
         def answer(part: slice) -> None:
             for topic, timer_id, result in islice(outcomes, part.stop - part.start):
-                if isinstance(result, RelayError):
+                if isinstance(result, ServiceError):
                     results.refuse(result)
                 else:
                     results.add(topic, timer_id, result)
@@ -89,7 +89,7 @@ class Timers:
         _check_count("timer_ids", count)
         topic = request.topic
         limit = self._admit(topic)
-        columns = Columns(request, limit, trace, create=_create(request.mode))
+        columns = RequestColumns(request, limit, trace, create=_create(request.mode))
         await _by_stretches(self._reading, count, columns.read)
         results = await self._engine.schedule_many({topic: columns.timers})
         outcomes = columns.outcomes(results[topic])

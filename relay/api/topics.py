@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from relay.api import translate
 from relay.core import validate
-from relay.core.dispatch import Dispatch, Standing
+from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.errors import InvalidField, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
@@ -25,7 +25,7 @@ REDRIVEN = {
 }
 
 
-class Topics:
+class TopicCalls:
     """See `proto/relay/v1/topic_service.proto`. What goes wrong is raised as a `RelayError`."""
 
     def __init__(self, engine: Engine) -> None:
@@ -146,7 +146,7 @@ def _filter(message: pb.DeadLetterFilter) -> Callable[[DeadLetter], bool]:
 
 
 def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
-    paused, standing = stats.paused_until, stats.standing or Standing(dispatch)
+    paused, standing = stats.paused_until, stats.standing or DispatchState(dispatch)
     return pb.Topic(
         topic=stats.topic,
         timers=stats.timers,

@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from relay.api.errors import kind
 from relay.core import validate
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
 from relay.core.outcomes import ACKED, Again, Ending, Reason, Verb
 from relay.core.timers import (
@@ -230,7 +230,7 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
     return {"timer": timer, "replaced": change is Change.REPLACED, "result": RESULTS[change]}
 
 
-def item_error(failure: RelayError) -> service.ItemError:
+def item_error(failure: ServiceError) -> service.ItemError:
     """Why one item of many failed."""
     field = failure.field if isinstance(failure, InvalidField) else ""
     return service.ItemError(code=kind(failure).code, message=str(failure), field=field)
@@ -272,7 +272,7 @@ class ScheduleResults:
         self._timer.timer_id = timer_id
         self._written.append(self._one.SerializeToString())
 
-    def refuse(self, failure: RelayError) -> None:
+    def refuse(self, failure: ServiceError) -> None:
         """Why a timer was not stored."""
         self._write(service.ScheduleResult(error=item_error(failure)))
 

@@ -15,7 +15,7 @@ _log = logging.getLogger("relay.client")
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class Lines:
+class ConnectionLog:
     """The connection to one relay, as its log tells it: by changes, however many tries lie between them.
 
     A connection has parts, the streams of its topics: it is there once all of them are open, and lost with

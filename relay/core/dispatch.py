@@ -95,7 +95,7 @@ class GroupStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DispatchState:
     """How a topic stands behind its timeline: entries of the ready list and of the processing list; entries
     of the stream, and its groups."""
 

@@ -19,14 +19,14 @@ The docstring of a class is its default message.
 from __future__ import annotations
 
 
-class RelayError(Exception):
+class ServiceError(Exception):
     """Relay could not do what was asked."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
 
 
-class InvalidField(RelayError):
+class InvalidField(ServiceError):
     """A field of the request is wrong."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -35,7 +35,7 @@ class InvalidField(RelayError):
         self.problem = problem
 
 
-class TimerNotFound(RelayError):
+class TimerNotFound(ServiceError):
     """There is no such timer."""
 
     @classmethod
@@ -44,7 +44,7 @@ class TimerNotFound(RelayError):
         return cls(f"topic {topic!r} has no timer {timer_id!r}" + (more and f"; {more}"))
 
 
-class TopicFull(RelayError):
+class TopicFull(ServiceError):
     """The topic holds as many timers as it may."""
 
     @classmethod
@@ -53,11 +53,11 @@ class TopicFull(RelayError):
         return cls(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
 
 
-class TooMany(RelayError):
+class TooMany(ServiceError):
     """More calls wait, or more deliveries are held, than the relay keeps."""
 
 
-class StoreError(RelayError):
+class StoreError(ServiceError):
     """The store failed."""
 
 
@@ -77,7 +77,7 @@ class StoreRefused(StoreError):
     """Redis refused the command."""
 
 
-class UnfitServer(RelayError):
+class UnfitServer(ServiceError):
     """The server can't hold Relay's promises."""
 
 
@@ -88,7 +88,7 @@ LISTENERS = {
 }
 
 
-class CannotListen(RelayError):
+class CannotListen(ServiceError):
     """An address can't be listened on."""
 
     def __init__(self, setting: str, listen: str, reason: str) -> None:

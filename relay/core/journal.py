@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What happened."""
 
     SCHEDULED = 1
@@ -46,7 +46,15 @@ class Kind(IntEnum):
         return self in _ENDS
 
 
-_ENDS = {Kind.ACKED, Kind.DEAD, Kind.EXPIRED, Kind.CANCELLED, Kind.ORPHANED, Kind.TAKEN, Kind.PROMOTED}
+_ENDS = {
+    RecordKind.ACKED,
+    RecordKind.DEAD,
+    RecordKind.EXPIRED,
+    RecordKind.CANCELLED,
+    RecordKind.ORPHANED,
+    RecordKind.TAKEN,
+    RecordKind.PROMOTED,
+}
 
 
 class Adoption(IntEnum):
@@ -57,7 +65,7 @@ class Adoption(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     """One thing that happened to one timer. What its kind has no use for is empty or 0.
 
     `nonce` is that of the lease that this is about, `occurrence` that of the first claim: both are there
@@ -65,7 +73,7 @@ class Record:
     claimed or its lease ends; `expires` is 0 for never. An id that is not UTF-8 comes with surrogate escapes.
     """
 
-    kind: Kind
+    kind: RecordKind
     timer_id: str = ""
     nonce: bytes = b""
     occurrence: bytes = b""
@@ -79,14 +87,14 @@ class Record:
     expires: int = 0
     previous_due: int = 0
     reason: str = ""
-    refused: Kind | None = None
+    refused: RecordKind | None = None
     adopted: Adoption | None = None
     dead_id: str = ""
     count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class JournalBatch:
     """What one call of the store changed at one instant, `time`.
 
     `first` and `last` number its records within the topic's journal, from 1. `entry` is its place in the
@@ -97,7 +105,7 @@ class Batch:
     time: int
     first: int
     last: int
-    records: tuple[Record, ...]
+    records: tuple[JournalRecord, ...]
 
     def lost_since(self, before: int) -> int:
         """How many records are missing between the one with number `before` (0: none) and this batch.

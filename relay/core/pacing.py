@@ -13,7 +13,7 @@ Jitter = Callable[[], float]
 MAX_LOSSES = 3
 
 
-class Backoff:
+class FailureBackoff:
     """How long to wait after consecutive failures: doubling, jittered by half, up to a limit."""
 
     def __init__(self, jitter: Jitter, *, first: float = 0.1, limit: float = 5.0) -> None:

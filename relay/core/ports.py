@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from relay.core.dispatch import Promotion, Standing, Tidied
+from relay.core.dispatch import DispatchState, Promotion, Tidied
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
@@ -143,7 +143,7 @@ class Promotions(Protocol):
         """Remove what nobody needs any more, and give back what the dead have left in a processing list."""
         ...
 
-    async def standing(self, topic: str) -> Standing:
+    async def standing(self, topic: str) -> DispatchState:
         """How the topic stands behind its timeline."""
         ...
 

@@ -13,7 +13,7 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
-from relay.core.dispatch import Standing
+from relay.core.dispatch import DispatchState
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -330,5 +330,5 @@ class TopicStats:
     dead: int
     oldest_death: int | None
     paused_until: int | None
-    standing: Standing | None = None
+    standing: DispatchState | None = None
     journal_keeps: int = 0

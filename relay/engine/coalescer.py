@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 from relay.core.ports import MAX_PER_CALL
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
@@ -50,18 +50,18 @@ Items = TypeVar("Items", bound=Sliced)
 Result = TypeVar("Result")
 
 
-class _Caller(Generic[Result]):
+class _Waiter(Generic[Result]):
     """Who waits for the results of some items, in their order. One future serves them all: one for each
     would cost as much as the script call that stores them."""
 
     __slots__ = ("_left", "_results", "told")
 
     def __init__(self, items: int) -> None:
-        self.told: asyncio.Future[list[Result | RelayError]] = asyncio.get_running_loop().create_future()
+        self.told: asyncio.Future[list[Result | ServiceError]] = asyncio.get_running_loop().create_future()
         self._results: list[Any] = [None] * items
         self._left = items
 
-    def tell(self, first: int, results: Sequence[Result | RelayError]) -> None:
+    def tell(self, first: int, results: Sequence[Result | ServiceError]) -> None:
         """What became of its items from this one on."""
         self._results[first : first + len(results)] = results
         self._left -= len(results)
@@ -73,7 +73,7 @@ class _Caller(Generic[Result]):
 class _Share(Generic[Items, Result]):
     """Items of one caller and topic; `first` is the place of the first one among all that it brought."""
 
-    caller: _Caller[Result]
+    caller: _Waiter[Result]
     first: int
     items: Items
 
@@ -130,19 +130,19 @@ class Coalescer(Generic[Items, Result]):
 
     async def submit(self, topic: str, items: Items) -> Result:
         """Write a single item; raises what the store raised."""
-        caller: _Caller[Result] = _Caller(1)
+        caller: _Waiter[Result] = _Waiter(1)
         self._queue(topic).append(_Share(caller, 0, items))
         (result,) = await self._told(caller, 1)
-        if isinstance(result, RelayError):
+        if isinstance(result, ServiceError):
             raise result
         return result
 
-    async def submit_many(self, items: Mapping[str, Items]) -> dict[str, list[Result | RelayError]]:
+    async def submit_many(self, items: Mapping[str, Items]) -> dict[str, list[Result | ServiceError]]:
         """Write many items of any topics; each has a result or an error of its own."""
         ends = list(accumulate(map(len, items.values()), initial=0))
         if not ends[-1]:
             return {topic: [] for topic in items}
-        caller: _Caller[Result] = _Caller(ends[-1])
+        caller: _Waiter[Result] = _Waiter(ends[-1])
         for (topic, some), first in zip(items.items(), ends, strict=False):
             if some:
                 self._queue(topic).append(_Share(caller, first, some))
@@ -153,7 +153,7 @@ class Coalescer(Generic[Items, Result]):
         """What waits of the topic, which something is about to."""
         return self._waiting.setdefault(topic, deque())
 
-    async def _told(self, caller: _Caller[Result], items: int) -> list[Result | RelayError]:
+    async def _told(self, caller: _Waiter[Result], items: int) -> list[Result | ServiceError]:
         """What became of the items that a caller has just brought."""
         self._items += items
         self._callers += 1
@@ -253,7 +253,7 @@ class Coalescer(Generic[Items, Result]):
             results = await self._write(topic, items)
             if len(results) != len(items):
                 raise RuntimeError(f"{len(results)} results for {len(items)} items")
-        except RelayError as failure:
+        except ServiceError as failure:
             if len(items) > 1 and isinstance(failure, InvalidField):
                 for half in _halves(batch):
                     await self._flush(topic, half, self._items_of(half))
@@ -261,7 +261,7 @@ class Coalescer(Generic[Items, Result]):
                 _fail(batch, failure)
         except Exception as failure:
             log.exception("a call to Redis failed unexpectedly", extra={"topic": topic})
-            _fail(batch, RelayError(f"unexpected error: {failure!r}"))
+            _fail(batch, ServiceError(f"unexpected error: {failure!r}"))
         else:
             told = 0
             for share in batch:
@@ -296,6 +296,6 @@ def _meet(call: _Call, other: _Call) -> bool:
     return call[0] == other[0] and not call[1].isdisjoint(other[1])
 
 
-def _fail(batch: _Batch[Items, Result], failure: RelayError) -> None:
+def _fail(batch: _Batch[Items, Result], failure: ServiceError) -> None:
     for share in batch:
         share.caller.tell(share.first, [failure] * len(share.items))

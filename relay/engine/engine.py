@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
-from relay.core.errors import RelayError, StoreUnavailable, TopicFull
+from relay.core.errors import ServiceError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
 from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, TopicPolicy
@@ -42,12 +42,12 @@ from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
-from relay.engine.redis_health import Link
+from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_watch import vitals
-from relay.engine.topic_watch import Lookout
+from relay.engine.topic_watch import TopicWatch
 from relay.engine.upkeep.janitor import Janitor
 from relay.engine.upkeep.tidier import Tidier
-from relay.engine.upkeep.topic_registry import Registry
+from relay.engine.upkeep.topic_registry import TopicRegistry
 from relay.telemetry.metrics.gauges import Gauges
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
@@ -93,7 +93,7 @@ class Engine:
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
-        self._link = Link(ping, self._clock, instruments)
+        self._link = RedisHealth(ping, self._clock, instruments)
         self._settler = Settler(self._sources, policies, self._link, self._clock, instruments, self._tracing)
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
@@ -103,8 +103,8 @@ class Engine:
         self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
             partial(self._told, self._write), _sizes, attrgetter("timer_ids"), NewTimers.joined, self._clock
         )
-        self._registry = Registry(topics, self._clock)
-        self._lookout = Lookout(topics, self._registry.known, self._clock, self._with_standing)
+        self._registry = TopicRegistry(topics, self._clock)
+        self._lookout = TopicWatch(topics, self._registry.known, self._clock, self._with_standing)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Change] = Coalescer(
             partial(self._told, store.cancel), partial(map, len), list, _chained, self._clock
@@ -161,7 +161,9 @@ class Engine:
             raise self._full(topic)
         return result
 
-    async def schedule_many(self, timers: Mapping[str, NewTimers]) -> dict[str, list[Scheduled | RelayError]]:
+    async def schedule_many(
+        self, timers: Mapping[str, NewTimers]
+    ) -> dict[str, list[Scheduled | ServiceError]]:
         """Store many, which are given by topic; each has a result or an error of its own."""
         began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
@@ -500,6 +502,6 @@ def _chained(parts: Iterable[list[str]]) -> list[str]:
     return list(chain.from_iterable(parts))
 
 
-def _failed(results: Sequence[Scheduled | RelayError]) -> dict[int, RelayError]:
+def _failed(results: Sequence[Scheduled | ServiceError]) -> dict[int, ServiceError]:
     """What failed, by its place."""
-    return {place: each for place, each in enumerate(results) if isinstance(each, RelayError)}
+    return {place: each for place, each in enumerate(results) if isinstance(each, ServiceError)}

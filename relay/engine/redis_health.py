@@ -8,7 +8,7 @@ from random import random
 import anyio
 
 from relay.core.errors import StoreError, StoreUnavailable
-from relay.core.pacing import Backoff, Jitter
+from relay.core.pacing import FailureBackoff, Jitter
 from relay.core.ports import Probe
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
@@ -20,7 +20,7 @@ PING_AFTER = 5.0
 log = logging.getLogger(__name__)
 
 
-class Link:
+class RedisHealth:
     """Told by every loop how its calls went; pings Redis while nobody else talks to it.
 
     While Redis is away only pings are sent, less and less often. One that is answered lets the
@@ -32,7 +32,7 @@ class Link:
         self._ping = ping
         self._clock = clock
         self._instruments = instruments
-        self._backoff = Backoff(jitter)
+        self._backoff = FailureBackoff(jitter)
         self.last_word = clock.now()
         """When Redis last answered, by the engine's clock."""
         self._wait = 0.0

@@ -8,11 +8,13 @@ from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.settler import Settler
-from relay.engine.redis_health import Link
-from relay.telemetry.metrics.gauges import Vitals
+from relay.engine.redis_health import RedisHealth
+from relay.telemetry.metrics.gauges import RelayState
 
 
-def vitals(dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, link: Link, clock: Clock) -> Vitals:
+def vitals(
+    dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, link: RedisHealth, clock: Clock
+) -> RelayState:
     """All of it as of now."""
     leased: Counter[str] = Counter()
     in_flight: Counter[str] = Counter()
@@ -30,7 +32,7 @@ def vitals(dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, link: 
             leased.update(lease.topic for lease in session.leases.values())
             in_flight.update(lease.topic for lease in session.leases.values() if lease.sent)
     now = clock.now()
-    return Vitals(
+    return RelayState(
         leased=leased,
         in_flight=in_flight,
         consumers=consumers,

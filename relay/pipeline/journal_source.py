@@ -17,16 +17,16 @@ from pyspark.sql.streaming.datasource import (
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.pipeline.lake import journal_rows
-from relay.pipeline.lake.journal_offsets import Options, chosen, heard, joined, scanning, started, told
+from relay.pipeline.lake.journal_offsets import JournalOptions, chosen, heard, joined, scanning, started, told
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
-from relay.store.journal.scan import Gap, Mark
+from relay.store.journal.scan import EntryGap, Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from relay.core.journal import Batch
+    from relay.core.journal import JournalBatch
 
 _START = Mark()
 
@@ -51,11 +51,11 @@ class JournalSource(DataSource):
     def schema(self) -> str:
         return journal_rows.SCHEMA
 
-    def reader(self, schema: StructType) -> JournalReader:
-        return JournalReader(Options.of(self.options))
+    def reader(self, schema: StructType) -> JournalBatchReader:
+        return JournalBatchReader(JournalOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:
-        options = Options.of(self.options)
+        options = JournalOptions.of(self.options)
         if options.files:
             raise InvalidField("files", "can't be read as a stream; read them as a batch")
         return JournalStreamReader(options)
@@ -64,7 +64,7 @@ class JournalSource(DataSource):
 class _Reading:
     """What one task does; it opens its connection where it runs."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: JournalOptions) -> None:
         self.options = options
 
     def read(self, stretch: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,14 +78,16 @@ class _Reading:
                 found = scan.read(stretch.topic, stretch.after, stretch.until)
                 yield from journal_rows.arrow(stretch.topic, self._whole(stretch, found))
 
-    def _whole(self, stretch: Stretch, found: Iterator[Batch | Gap]) -> Iterator[Batch | Gap]:
+    def _whole(
+        self, stretch: Stretch, found: Iterator[JournalBatch | EntryGap]
+    ) -> Iterator[JournalBatch | EntryGap]:
         for each in found:
-            if isinstance(each, Gap) and self.options.fail:
+            if isinstance(each, EntryGap) and self.options.fail:
                 raise StoreRefused(_lost(stretch.topic, each))
             yield each
 
 
-def _lost(topic: str, gap: Gap) -> str:
+def _lost(topic: str, gap: EntryGap) -> str:
     went = f"{gap.missing} records are missing" if gap.missing > 0 else "the journal went back"
     return (
         f"the journal of topic {topic!r} is not whole: {went} before entry {gap.entry}. Set "
@@ -109,7 +111,7 @@ def _file_topic(name: str) -> str:
     return first.topic if first is not None else ""
 
 
-class JournalReader(_Reading, DataSourceReader):
+class JournalBatchReader(_Reading, DataSourceReader):
     """All that there is now, from `startingOffsets` on."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -127,7 +129,7 @@ class JournalReader(_Reading, DataSourceReader):
 class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """As the journals grow. An offset tells how far each topic was read: `{"entry": id, "last": number}`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: JournalOptions) -> None:
         super().__init__(options)
         self._target: dict[str, Mark] | None = None
 

@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.pipeline.spark.redis_target import Target, flag, names_of, rate, whole
-from relay.store.bulk.scanning import Part, cut
+from relay.store.bulk.scanning import TopicSlice, cut
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,7 @@ class TimersDataSource(DataSource):
 class TopicPart(InputPartition):
     """One part of one topic."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: TopicSlice) -> None:
         super().__init__(part)
         self.part = part
 
@@ -178,7 +178,7 @@ class TimersReader(DataSourceReader):
                 for topic in topics
                 if topic
                 for part in cut(store, topic, self._partitions, low=self._low, high=high)
-            ] or [TopicPart(Part(""))]
+            ] or [TopicPart(TopicSlice(""))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of some pages each."""
@@ -223,9 +223,9 @@ class TimersWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """One task. What is refused goes into a file of its own; without `rejects`, the first one ends it."""
         from relay.pipeline.rows.rejects import RejectsFile
-        from relay.pipeline.rows.writing import Tally, write
+        from relay.pipeline.rows.writing import WriteTally, write
 
-        tally = Tally()
+        tally = WriteTally()
         with RejectsFile(self._rejects) as file:
             for refused in write(iterator, self._load, tally):
                 file.add(refused)

@@ -15,7 +15,7 @@ from grpc import StatusCode
 from grpc.aio import ServicerContext
 
 from relay.api.errors import KINDS, kind
-from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 
 Service = TypeVar("Service")
 Request = TypeVar("Request")
@@ -29,12 +29,12 @@ RETRY_AFTER = Duration(seconds=KINDS[StoreUnavailable].retry_after)
 CODES = {status.value[0]: status for status in StatusCode}
 
 
-def code(failure: RelayError) -> StatusCode:
+def code(failure: ServiceError) -> StatusCode:
     """The status code of an error; INTERNAL for those that no caller can mend."""
     return CODES[kind(failure).code]
 
 
-def details(failure: RelayError) -> list[Message]:
+def details(failure: ServiceError) -> list[Message]:
     """What goes into the status beside code and message."""
     if isinstance(failure, InvalidField):
         violation = error_details_pb2.BadRequest.FieldViolation(
@@ -46,7 +46,7 @@ def details(failure: RelayError) -> list[Message]:
     return []
 
 
-async def abort(context: Context, failure: RelayError) -> NoReturn:
+async def abort(context: Context, failure: ServiceError) -> NoReturn:
     """End the call with the error's status."""
     status = code(failure)
     number: int = status.value[0]
@@ -66,13 +66,13 @@ async def abort(context: Context, failure: RelayError) -> NoReturn:
 def answering_errors(
     call: Callable[[Service, Request, Context], Awaitable[Response]],
 ) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """Turn a `RelayError` of a unary call into its status."""
+    """Turn a `ServiceError` of a unary call into its status."""
 
     @wraps(call)
     async def answered(service: Service, request: Request, context: Context) -> Response:
         try:
             return await call(service, request, context)
-        except RelayError as failure:
+        except ServiceError as failure:
             if code(failure) is StatusCode.INTERNAL:
                 log.error("a call failed", extra={"reason": str(failure)})
             await abort(context, failure)

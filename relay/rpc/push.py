@@ -18,12 +18,12 @@ from random import random
 
 import anyio
 
-from relay.core.pacing import Backoff, Jitter
+from relay.core.pacing import FailureBackoff, Jitter
 from relay.core.wakeup import Wakeup
 from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
 from relay.rpc.application import Application
-from relay.rpc.push_calls import Batch, deliver
+from relay.rpc.push_calls import PushBatch, deliver
 from relay.rpc.push_ends import Ends
 from relay.rpc.unreadable import Count
 
@@ -66,7 +66,7 @@ class Pusher:
         self._engine = engine
         self._topic = topic
         self._application = application
-        self._backoff = Backoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
+        self._backoff = FailureBackoff(jitter, first=FIRST_RETRY, limit=LAST_RETRY)
         self._session = engine.open([topic], 0)
         self._capacity = engine.pushed()[topic].max_concurrent
         self._ends = Ends(engine, self._session, topic, application, self._starts, self._lives, self._bar)
@@ -131,7 +131,7 @@ class Pusher:
             self._send(calls)
 
         if self._topic not in self._application.one_by_one:
-            leases = await Batch(self._ends, leases, ended).run()
+            leases = await PushBatch(self._ends, leases, ended).run()
         wanted = [lease for lease in leases if not self._session.draining and self._holds(lease)]
         ended(len(leases) - len(wanted))
         for lease in wanted[1:]:

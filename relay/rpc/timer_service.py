@@ -6,7 +6,7 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
-from relay.api.timers import Timers, trace_context
+from relay.api.timers import TimerCalls, trace_context
 from relay.engine.engine import Engine
 from relay.rpc.errors import answering_errors
 from relay.v1 import timer_service_pb2 as pb
@@ -19,7 +19,7 @@ class TimerService(base.TimerServiceServicer):
     """See `proto/relay/v1/timer_service.proto`."""
 
     def __init__(self, engine: Engine) -> None:
-        self._timers = Timers(engine)
+        self._timers = TimerCalls(engine)
 
     @answering_errors
     async def Schedule(self, request: pb.ScheduleRequest, context: Context) -> pb.ScheduleResponse:

@@ -6,7 +6,7 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
-from relay.api.topics import Topics
+from relay.api.topics import TopicCalls
 from relay.engine.engine import Engine
 from relay.rpc.errors import answering_errors
 from relay.v1 import topic_service_pb2 as pb
@@ -19,7 +19,7 @@ class TopicService(base.TopicServiceServicer):
     """See `proto/relay/v1/topic_service.proto`."""
 
     def __init__(self, engine: Engine) -> None:
-        self._topics = Topics(engine)
+        self._topics = TopicCalls(engine)
 
     @answering_errors
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:

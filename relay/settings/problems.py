@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from relay.core.errors import RelayError
+from relay.core.errors import ServiceError
 from relay.core.secrets import mask
 from relay.settings import describe
 from relay.settings.rules import Misfit
@@ -20,7 +20,7 @@ SECRET_PATHS = {("redis",), ("redis", "url"), ("redis", "password"), ("redis", "
 """Whose values are never repeated."""
 
 
-class SettingsError(RelayError):
+class SettingsError(ServiceError):
     """The settings are wrong; `problems` has a sentence for each fault."""
 
     def __init__(self, problems: Sequence[str]) -> None:

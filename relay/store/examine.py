@@ -15,7 +15,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.dispatch import Dispatch, ListPolicy
-from relay.core.errors import RelayError, StoreError, StoreUnavailable
+from relay.core.errors import ServiceError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
@@ -38,7 +38,7 @@ TYPES = ("zset", "hash", "hash", "stream", "string", "stream")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServerFacts:
     """What a server says about itself. Sizes in bytes; `None` where the user may not know."""
 
     name: str
@@ -53,7 +53,7 @@ class Facts:
     """Whether the last write of the AOF or of a snapshot went wrong."""
 
 
-async def facts(redis: Redis) -> Facts:
+async def facts(redis: Redis) -> ServerFacts:
     """Ask the server. Raises `StoreError`."""
     with translated_errors():
         info = await redis.info()
@@ -64,7 +64,7 @@ async def facts(redis: Redis) -> Facts:
         snapshots = bool(values and values[0])
     version = str(info.get("redis_version", "0"))
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
-    return Facts(
+    return ServerFacts(
         name=name,
         version=tuple(int(part) for part in re.findall(r"\d+", version)[:2]),
         is_cluster=bool(info.get("cluster_enabled")),
@@ -135,7 +135,7 @@ async def refusals(
                 await call()
             except StoreUnavailable:
                 raise
-            except RelayError as failure:
+            except ServiceError as failure:
                 found.append((what, str(failure)))
                 return
 
@@ -213,7 +213,7 @@ async def refusals_behind(
         await promotions.standing(topic)
     except StoreUnavailable:
         raise
-    except RelayError as failure:
+    except ServiceError as failure:
         return [(what, str(failure))]
     finally:
         for key in (*_used(keys, topic, journal), *(key for key, _ in _behind(keys, topic, policy))):

@@ -8,7 +8,7 @@ from typing import Any
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
-from relay.core.journal import NO_JOURNALS, Batch, Journals, Kind
+from relay.core.journal import NO_JOURNALS, JournalBatch, Journals, RecordKind
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
@@ -37,11 +37,11 @@ from relay.core.timers import (
 from relay.store.memory_journal import MemoryJournal
 
 ENDS = {
-    Verb.ACK: Kind.ACKED,
-    Verb.NACK: Kind.NACKED,
-    Verb.REJECT: Kind.DEAD,
-    Verb.RESCHEDULE: Kind.RESCHEDULED,
-    Verb.RELEASE: Kind.RELEASED,
+    Verb.ACK: RecordKind.ACKED,
+    Verb.NACK: RecordKind.NACKED,
+    Verb.REJECT: RecordKind.DEAD,
+    Verb.RESCHEDULE: RecordKind.RESCHEDULED,
+    Verb.RELEASE: RecordKind.RELEASED,
 }
 """What a settlement is in the journal."""
 
@@ -104,10 +104,10 @@ class MemoryStore:
         entries[timer.timer_id] = _Entry(timer, due, due, expires=expires)
         facts = {"due": due, "expires": expires or 0}
         if there is None:
-            self._note(Kind.SCHEDULED, timer.timer_id, **facts)
+            self._note(RecordKind.SCHEDULED, timer.timer_id, **facts)
         else:
             nonce = there.nonce or b""
-            self._note(Kind.REPLACED, timer.timer_id, nonce=nonce, previous_due=there.due, **facts)
+            self._note(RecordKind.REPLACED, timer.timer_id, nonce=nonce, previous_due=there.due, **facts)
         return Scheduled(due, Change.REPLACED if there else Change.CREATED)
 
     async def cancel(
@@ -125,7 +125,7 @@ class MemoryStore:
         change = _refusal(condition, entry)
         if change is None:
             del self._entries(topic)[timer_id]
-            self._note(Kind.CANCELLED, timer_id, nonce=entry.nonce or b"", due=entry.due)
+            self._note(RecordKind.CANCELLED, timer_id, nonce=entry.nonce or b"", due=entry.due)
         return change or Change.CANCELLED
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
@@ -143,7 +143,7 @@ class MemoryStore:
             return Change.IN_FLIGHT
         entry.next_claim = self._clock()
         previous, entry.due = entry.due, min(entry.due, entry.next_claim)
-        self._note(Kind.RUN, entry.timer.timer_id, previous_due=previous, **_standing(entry))
+        self._note(RecordKind.RUN, entry.timer.timer_id, previous_due=previous, **_standing(entry))
         return Change.RUN
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
@@ -185,7 +185,7 @@ class MemoryStore:
             entry.occurrence = entry.occurrence or nonce
             claimed.append(_claimed(entry))
             self._note(
-                Kind.CLAIMED,
+                RecordKind.CLAIMED,
                 entry.timer.timer_id,
                 nonce=nonce,
                 occurrence=entry.occurrence,
@@ -225,7 +225,7 @@ class MemoryStore:
             return verdict
         if verb is Verb.ACK:
             del self._entries(topic)[timer_id]
-            self._note(Kind.ACKED, timer_id, nonce=nonce)
+            self._note(RecordKind.ACKED, timer_id, nonce=nonce)
             return Verdict.OK
         if verb is Verb.REJECT:
             entry.attempts += 1
@@ -250,7 +250,7 @@ class MemoryStore:
         else:
             facts["reason"] = reason.value
         self._note(
-            Kind.EXPIRED if reason is Reason.EXPIRED else Kind.DEAD,
+            RecordKind.EXPIRED if reason is Reason.EXPIRED else RecordKind.DEAD,
             entry.timer.timer_id,
             nonce=nonce,
             occurrence=entry.occurrence or b"",
@@ -282,13 +282,13 @@ class MemoryStore:
         timer = again if settlement.new_content else entry.timer
         self._entries(topic)[settlement.timer_id] = _Entry(timer, due, due)
         nonce, previous = settlement.nonce, entry.due
-        self._note(Kind.RESCHEDULED, settlement.timer_id, nonce=nonce, due=due, previous_due=previous)
+        self._note(RecordKind.RESCHEDULED, settlement.timer_id, nonce=nonce, due=due, previous_due=previous)
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`."""
         verdicts = []
         for extension in extensions:
-            kind = Kind.RECEIVED if extension.received else Kind.EXTENDED
+            kind = RecordKind.RECEIVED if extension.received else RecordKind.EXTENDED
             entry, verdict = self._lease(topic, extension.timer_id, extension.nonce, kind)
             verdicts.append(verdict)
             if entry is not None:
@@ -320,16 +320,18 @@ class MemoryStore:
         if topic in self._watchers and after is not None and (before is None or after < before):
             self._watchers[topic](after)
 
-    def _lease(self, topic: str, timer_id: str, nonce: bytes, kind: Kind) -> tuple[_Entry | None, Verdict]:
+    def _lease(
+        self, topic: str, timer_id: str, nonce: bytes, kind: RecordKind
+    ) -> tuple[_Entry | None, Verdict]:
         """The timer that is leased under this nonce; else the verdict. `kind` is what is refused then."""
         entry = self._entries(topic).get(timer_id)
         if entry is not None and entry.nonce == nonce:
             return entry, Verdict.OK
-        refusal = Kind.STALE if entry else Kind.GONE
+        refusal = RecordKind.STALE if entry else RecordKind.GONE
         self._note(refusal, timer_id, nonce=nonce, refused=kind)
         return None, Verdict.STALE if entry else Verdict.GONE
 
-    def journal(self, topic: str) -> list[Batch]:
+    def journal(self, topic: str) -> list[JournalBatch]:
         """What is kept of the topic's journal, the oldest first."""
         return list(self._journal.batches.get(topic, ()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.core.journal import Batch, Journals, Kind, Record
+from relay.core.journal import JournalBatch, JournalRecord, Journals, RecordKind
 
 
 class MemoryJournal:
@@ -12,12 +12,12 @@ class MemoryJournal:
 
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
-        self._noted: list[Record] = []
-        self.batches: dict[str, list[Batch]] = {}
+        self._noted: list[JournalRecord] = []
+        self.batches: dict[str, list[JournalBatch]] = {}
 
-    def note(self, kind: Kind, timer_id: str, **facts: Any) -> None:
-        """One change; `facts` are further fields of a `Record`."""
-        self._noted.append(Record(kind, timer_id, **facts))
+    def note(self, kind: RecordKind, timer_id: str, **facts: Any) -> None:
+        """One change; `facts` are further fields of a `JournalRecord`."""
+        self._noted.append(JournalRecord(kind, timer_id, **facts))
 
     def append(self, topic: str, now: int) -> None:
         """All that was noted, if the topic has a journal."""
@@ -28,10 +28,10 @@ class MemoryJournal:
         kept = self.batches.setdefault(topic, [])
         before = kept[-1].last if kept else 0
         last = before + len(noted)
-        kept.append(Batch(f"{before + 1}-0", now, before + 1, last, tuple(noted)))
+        kept.append(JournalBatch(f"{before + 1}-0", now, before + 1, last, tuple(noted)))
         self._trim(topic, kept, last - keep, 2 * len(noted) + 8)
 
-    def _trim(self, topic: str, kept: list[Batch], over: int, most: int) -> None:
+    def _trim(self, topic: str, kept: list[JournalBatch], over: int, most: int) -> None:
         """Drop whole batches up to number `over`, about `most` records at once."""
         trimmed = 0
         while trimmed < most and kept[0].last <= over:

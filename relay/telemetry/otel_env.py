@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from relay.core.errors import RelayError
+from relay.core.errors import ServiceError
 from relay.core.secrets import mask
 
 SAMPLER, SAMPLER_ARG = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
@@ -40,7 +40,7 @@ LIMITS = (
 )
 
 
-class WrongVariable(RelayError):
+class WrongVariable(ServiceError):
     """A variable of OpenTelemetry is wrong."""
 
     def __init__(self, name: str, problem: str) -> None:

@@ -13,13 +13,13 @@ from starlette.types import Receive, Scope, Send
 
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
-from relay.api.timers import Timers, trace_context
-from relay.api.topics import Topics
-from relay.core.errors import RelayError
+from relay.api.timers import TimerCalls, trace_context
+from relay.api.topics import TopicCalls
+from relay.core.errors import ServiceError
 from relay.engine.engine import Engine
 from relay.web import deliveries, document, forms, guard, problems, timers, topics
 from relay.web.handover import Carrying, attended, hand_over
-from relay.web.operations import Call, Calls, Operation, decoded, queried
+from relay.web.operations import ApiCall, Calls, Operation, decoded, queried
 from relay.web.problems import Refused
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -52,7 +52,7 @@ class JsonApi:
         max_body_bytes: int,
         allowed_hosts: Collection[str] = (),
     ) -> None:
-        self._calls = Calls(Timers(engine), Topics(engine), Consumers(engine))
+        self._calls = Calls(TimerCalls(engine), TopicCalls(engine), Consumers(engine))
         self._measure = measure
         self._max_body_bytes = max_body_bytes
         self._allowed_hosts = allowed_hosts
@@ -94,14 +94,14 @@ class JsonApi:
     async def _answer(
         self, request: Request, path: str, operations: Sequence[Operation], segments: Mapping[str, str]
     ) -> Response:
-        call = Call({}, {}, {}, trace_context(request.headers.items()))
+        call = ApiCall({}, {}, {}, trace_context(request.headers.items()))
         try:
             guard.check_host(request, self._allowed_hosts)
             operation = _operation(request.method, operations)
             return await self._perform(operation, call, request, path, segments)
         except Refused as refused:
             return problems.of_refusal(refused, path)
-        except RelayError as failure:
+        except ServiceError as failure:
             if kind(failure) is INTERNAL:
                 log.error("a call failed", extra={"reason": str(failure)})
             return problems.of_error(failure, path, call.given)
@@ -109,12 +109,12 @@ class JsonApi:
             raise
         except Exception:
             log.exception("a call failed")
-            return problems.of_error(RelayError(), path, {})
+            return problems.of_error(ServiceError(), path, {})
 
     async def _perform(
         self,
         operation: Operation,
-        call: Call,
+        call: ApiCall,
         request: Request,
         path: str,
         segments: Mapping[str, str],
@@ -134,7 +134,7 @@ class JsonApi:
             headers["location"] = answer.location
         return Response(forms.dump(answer.value), answer.status, headers)
 
-    async def _carry(self, operation: Operation, call: Call, request: Request) -> Response:
+    async def _carry(self, operation: Operation, call: ApiCall, request: Request) -> Response:
         """An answer with deliveries, which are given back if it can't be made."""
         answer = await attended(request.receive, lambda: operation.handle(self._calls, call))
         if answer.taken is None:

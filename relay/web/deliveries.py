@@ -11,7 +11,7 @@ from relay.api import translate
 from relay.core.errors import InvalidField
 from relay.v1 import delivery_service_pb2 as pb
 from relay.web import forms
-from relay.web.operations import Answer, Call, Calls, Operation
+from relay.web.operations import Answer, ApiCall, Calls, Operation
 from relay.web.problems import Refused
 
 MAX_DELIVERIES = 500
@@ -87,7 +87,7 @@ def _numbers(body: Any, fields: Mapping[str, Number]) -> dict[str, float | None]
     return {name: number.read(name, body.get(name)) for name, number in fields.items()}
 
 
-async def receive(calls: Calls, call: Call) -> Answer:
+async def receive(calls: Calls, call: ApiCall) -> Answer:
     """Take deliveries; they count as received once the answer is written."""
     numbers = _numbers(call.body, RECEIVE)
     taken = await calls.consumers.receive(
@@ -110,7 +110,7 @@ async def receive(calls: Calls, call: Call) -> Answer:
     return Answer({"deliveries": deliveries}, taken=taken if deliveries else None)
 
 
-async def settle(calls: Calls, call: Call) -> Answer:
+async def settle(calls: Calls, call: ApiCall) -> Answer:
     """Say how deliveries ended, or that work goes on."""
     request = pb.Settle()
     call.read(request, without=("received", "acknowledged"))

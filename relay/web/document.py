@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from relay.web.operations import Answer, Call, Calls, Operation
+from relay.web.operations import Answer, ApiCall, Calls, Operation
 
 FILE = Path(__file__).with_name("openapi.json")
 PATH = "/v1/openapi.json"
@@ -20,7 +20,7 @@ def document() -> dict[str, Any]:
     return value
 
 
-async def openapi(_calls: Calls, _call: Call) -> Answer:
+async def openapi(_calls: Calls, _call: ApiCall) -> Answer:
     """This API, described."""
     return Answer(document())
 

@@ -12,8 +12,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relay.api.deliveries import Consumers, Taken
-from relay.api.timers import Timers
-from relay.api.topics import Topics
+from relay.api.timers import TimerCalls
+from relay.api.topics import TopicCalls
 from relay.core.errors import InvalidField
 from relay.web import forms
 
@@ -24,13 +24,13 @@ BOOL, BOOLEANS = FieldDescriptor.TYPE_BOOL, ("true", "false")
 class Calls:
     """What the operations call."""
 
-    timers: Timers
-    topics: Topics
+    timers: TimerCalls
+    topics: TopicCalls
     consumers: Consumers
 
 
 @dataclass(slots=True)
-class Call:
+class ApiCall:
     """One request, taken apart."""
 
     path: Mapping[str, str]
@@ -85,7 +85,7 @@ class Handle(Protocol):
     __name__: str
     __module__: str
 
-    def __call__(self, calls: Calls, call: Call, /) -> Awaitable[Answer]:
+    def __call__(self, calls: Calls, call: ApiCall, /) -> Awaitable[Answer]:
         """Raises `RelayError`."""
         ...
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 
-class Health(Protocol):
+class HealthProbe(Protocol):
     """Tells how the relay is. Both answer at once, from memory, and never ask Redis."""
 
     def live(self) -> list[str]:
@@ -22,7 +22,7 @@ class Health(Protocol):
         ...
 
 
-class Metrics(Protocol):
+class MetricsPage(Protocol):
     """What Prometheus scrapes."""
 
     async def scrape(self) -> tuple[bytes, str]:
@@ -37,7 +37,7 @@ class Probes:
     `/healthz/startup` is fine from the first time on that the relay was ready.
     """
 
-    def __init__(self, health: Health, metrics: Metrics, *, needs_redis: bool = True) -> None:
+    def __init__(self, health: HealthProbe, metrics: MetricsPage, *, needs_redis: bool = True) -> None:
         self._needs_redis = needs_redis
         self._health = health
         self._metrics = metrics
@@ -73,7 +73,7 @@ def _answer(reasons: list[str]) -> Response:
     )
 
 
-def probes(health: Health, metrics: Metrics, *, needs_redis: bool = True) -> Starlette:
+def probes(health: HealthProbe, metrics: MetricsPage, *, needs_redis: bool = True) -> Starlette:
     """`GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`.
 
     `needs_redis`: the relay is not ready while Redis is away.

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from relay.api.errors import INTERNAL, KINDS, kind
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 from relay.web import forms
 
 MEDIA_TYPE = "application/problem+json"
@@ -37,7 +37,7 @@ class Refused(Exception):
         self.headers = {key.replace("_", "-"): value for key, value in headers.items()}
 
 
-def of_error(failure: RelayError, instance: str, given: Mapping[str, str]) -> Response:
+def of_error(failure: ServiceError, instance: str, given: Mapping[str, str]) -> Response:
     """The answer for an error of the relay. `given`: by which other names fields were given."""
     what = kind(failure)
     detail = str(failure) if what is not INTERNAL else "the relay's log says more"

@@ -10,7 +10,7 @@ from relay.core.errors import InvalidField
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 from relay.web import forms
-from relay.web.operations import Answer, Call, Calls, Operation, timer_path
+from relay.web.operations import Answer, ApiCall, Calls, Operation, timer_path
 
 CONTENT = ("payload", "headers", "content_type")
 """Fields of a Timer that only `get` fills."""
@@ -20,17 +20,17 @@ ABOUT = ("mode", "condition")
 """Fields of a ScheduleRequest, which stand beside those of its timer."""
 
 
-async def schedule(calls: Calls, call: Call) -> Answer:
+async def schedule(calls: Calls, call: ApiCall) -> Answer:
     """`POST`: the timer_id stands in the body, or the relay makes one."""
     return await _schedule(calls, call, without=("topic",))
 
 
-async def put(calls: Calls, call: Call) -> Answer:
+async def put(calls: Calls, call: ApiCall) -> Answer:
     """`PUT`: the timer_id stands in the path, so that a repeated call changes nothing."""
     return await _schedule(calls, call, without=("topic", "timer_id"))
 
 
-async def _schedule(calls: Calls, call: Call, *, without: tuple[str, ...]) -> Answer:
+async def _schedule(calls: Calls, call: ApiCall, *, without: tuple[str, ...]) -> Answer:
     request = service.ScheduleRequest()
     body = call.body
     if isinstance(body, dict):
@@ -51,7 +51,7 @@ async def _schedule(calls: Calls, call: Call, *, without: tuple[str, ...]) -> An
     )
 
 
-async def batch(calls: Calls, call: Call) -> Answer:
+async def batch(calls: Calls, call: ApiCall) -> Answer:
     """Many at once; each has a result of its own."""
     request = service.ScheduleBatchRequest()
     body = call.body
@@ -83,7 +83,7 @@ def _rename(error: service.ItemError, given: dict[str, str]) -> None:
         error.field = name
 
 
-async def cancel(calls: Calls, call: Call) -> Answer:
+async def cancel(calls: Calls, call: ApiCall) -> Answer:
     """Cancelling what is not there is fine, so that it can be repeated."""
     request = service.CancelRequest(topic=call.path["topic"], timer_id=call.path["timer_id"])
     conditional = call.read_query(request.condition)
@@ -92,7 +92,7 @@ async def cancel(calls: Calls, call: Call) -> Answer:
     return Answer(forms.write(answer), held=not (conditional and kept))
 
 
-async def run(calls: Calls, call: Call) -> Answer:
+async def run(calls: Calls, call: ApiCall) -> Answer:
     """Due now."""
     request = service.RunTimerRequest()
     call.read(request, without=tuple(call.path))
@@ -100,14 +100,14 @@ async def run(calls: Calls, call: Call) -> Answer:
     return Answer(forms.write(await calls.timers.run_timer(request)))
 
 
-async def get(calls: Calls, call: Call) -> Answer:
+async def get(calls: Calls, call: ApiCall) -> Answer:
     """With its payload."""
     answer = await calls.timers.get(service.GetTimerRequest(**call.path))
     value = forms.write(answer)
     return Answer({"timer": forms.with_message(value["timer"], answer.timer.payload)})
 
 
-async def page(calls: Calls, call: Call) -> Answer:
+async def page(calls: Calls, call: ApiCall) -> Answer:
     """One page of a topic."""
     request = service.ListTimersRequest(topic=call.path["topic"])
     call.read_query(request)

@@ -6,39 +6,39 @@ from google.protobuf.message import Message
 
 from relay.v1 import topic_service_pb2 as pb
 from relay.web import forms
-from relay.web.operations import Answer, Call, Calls, Operation
+from relay.web.operations import Answer, ApiCall, Calls, Operation
 
 CONTENT = ("payload", "headers", "content_type")
 """Fields of a DeadLetter that a listing leaves out."""
 
 
-async def page(calls: Calls, call: Call) -> Answer:
+async def page(calls: Calls, call: ApiCall) -> Answer:
     """How topics stand."""
     request = pb.ListTopicsRequest()
     call.read_query(request)
     return Answer(forms.write(await calls.topics.list(request)))
 
 
-async def get(calls: Calls, call: Call) -> Answer:
+async def get(calls: Calls, call: ApiCall) -> Answer:
     """How one stands."""
     return Answer(forms.write(await calls.topics.get(pb.GetTopicRequest(**call.path))))
 
 
-async def pause(calls: Calls, call: Call) -> Answer:
+async def pause(calls: Calls, call: ApiCall) -> Answer:
     """Nothing more is claimed."""
     request = pb.PauseTopicRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.pause(request)))
 
 
-async def resume(calls: Calls, call: Call) -> Answer:
+async def resume(calls: Calls, call: ApiCall) -> Answer:
     """The end of a pause."""
     request = pb.ResumeTopicRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.resume(request)))
 
 
-async def dead_page(calls: Calls, call: Call) -> Answer:
+async def dead_page(calls: Calls, call: ApiCall) -> Answer:
     """One page of dead letters."""
     request = pb.ListDeadLettersRequest(topic=call.path["topic"])
     call.read_query(request)
@@ -50,28 +50,28 @@ async def dead_page(calls: Calls, call: Call) -> Answer:
     return Answer(value)
 
 
-async def dead_letter(calls: Calls, call: Call) -> Answer:
+async def dead_letter(calls: Calls, call: ApiCall) -> Answer:
     """One, with its payload."""
     answer = await calls.topics.get_dead(pb.GetDeadLetterRequest(**call.path))
     value = forms.write(answer)
     return Answer({"dead_letter": forms.with_message(value["dead_letter"], answer.dead_letter.payload)})
 
 
-async def redrive(calls: Calls, call: Call) -> Answer:
+async def redrive(calls: Calls, call: ApiCall) -> Answer:
     """Back to life."""
     request = pb.RedriveDeadLettersRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.redrive(request)))
 
 
-async def purge(calls: Calls, call: Call) -> Answer:
+async def purge(calls: Calls, call: ApiCall) -> Answer:
     """Gone for good."""
     request = pb.PurgeDeadLettersRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.purge(request)))
 
 
-def _read(call: Call, request: Message) -> None:
+def _read(call: ApiCall, request: Message) -> None:
     call.read(request, without=("topic",))
     request.topic = call.path["topic"]  # type: ignore[attr-defined]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relay.core.audit import Promise
-from relay.core.journal import Adoption, Kind, Record
+from relay.core.journal import Adoption, JournalRecord, RecordKind
 from tests.audit.forge import LEASE, START, Forge, instant, nonce
 
 EARLY, ONCE, LEASED, NEWEST, ATTEMPTS = Promise
@@ -106,13 +106,13 @@ CASES = {
         {ONCE},
     ),
     "removed for want of its payload": Case(
-        lambda: Forge().scheduled("t").batch(Record(Kind.ORPHANED, "t", due=START)),
-        lambda: Forge().scheduled("t").batch(Record(Kind.CANCELLED, "t", due=START)),
+        lambda: Forge().scheduled("t").batch(JournalRecord(RecordKind.ORPHANED, "t", due=START)),
+        lambda: Forge().scheduled("t").batch(JournalRecord(RecordKind.CANCELLED, "t", due=START)),
         {ONCE},
     ),
     "its payload was left": Case(
-        lambda: Forge().scheduled("t").batch(Record(Kind.REPAIRED, "t")),
-        lambda: Forge().scheduled("t").cancelled("t").batch(Record(Kind.REPAIRED, "t")),
+        lambda: Forge().scheduled("t").batch(JournalRecord(RecordKind.REPAIRED, "t")),
+        lambda: Forge().scheduled("t").cancelled("t").batch(JournalRecord(RecordKind.REPAIRED, "t")),
         {ONCE},
     ),
     "gone under a lease": Case(
@@ -121,13 +121,13 @@ CASES = {
         {ONCE},
     ),
     "removed by nobody known": Case(
-        lambda: delivered().batch(Record(Kind.TAKEN, "t", nonce(1), due=START, claims=1)),
+        lambda: delivered().batch(JournalRecord(RecordKind.TAKEN, "t", nonce(1), due=START, claims=1)),
         lambda: delivered().acked("t", 1),
         {ONCE},
     ),
     "expired too soon": Case(
-        lambda: expiring().wait(9.0).batch(Record(Kind.EXPIRED, "t", due=START, expires=instant(10))),
-        lambda: expiring().wait(10.0).batch(Record(Kind.EXPIRED, "t", due=START, expires=instant(10))),
+        lambda: expiring().wait(9.0).batch(expired(10)),
+        lambda: expiring().wait(10.0).batch(expired(10)),
         {ONCE},
     ),
     "claimed while a lease stands": Case(
@@ -167,7 +167,7 @@ CASES = {
     ),
     "renewed under a token that was taken over": Case(
         lambda: unreceived().extended("t", 1).acked("t", 2),
-        lambda: unreceived().stale("t", 1, Kind.EXTENDED).acked("t", 2),
+        lambda: unreceived().stale("t", 1, RecordKind.EXTENDED).acked("t", 2),
         {LEASED},
     ),
     "a receipt under a token that was taken over": Case(
@@ -292,14 +292,18 @@ def expiring() -> Forge:
     return Forge().scheduled("t", expires=instant(10))
 
 
+def expired(at: float) -> JournalRecord:
+    return JournalRecord(RecordKind.EXPIRED, "t", due=START, expires=instant(at))
+
+
 def parked(after: float) -> Forge:
     forge = delivered().wait(after)
-    record = Record(Kind.PARKED, "t", nonce(1), due=START, score=forge.now + LEASE, claims=1)
+    record = JournalRecord(RecordKind.PARKED, "t", nonce(1), due=START, score=forge.now + LEASE, claims=1)
     return forge.batch(record).wait(31).again(0, 2)
 
 
-def ran() -> Record:
-    return Record(Kind.RUN, "t", due=START, score=START, previous_due=START, claims=1)
+def ran() -> JournalRecord:
+    return JournalRecord(RecordKind.RUN, "t", due=START, score=START, previous_due=START, claims=1)
 
 
 def finished_as(forge: Forge, first: int) -> Forge:

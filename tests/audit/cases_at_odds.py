@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.core.journal import Kind, Record
+from relay.core.journal import JournalRecord, RecordKind
 from tests.audit.cases import (
     ATTEMPTS,
     LEASED,
@@ -21,15 +21,19 @@ LATER = instant(3)
 
 
 def ended(
-    kind: Kind, forge: Forge, held: int = 0, due: int = START, attempts: int = 0, claims: int = 1
+    kind: RecordKind, forge: Forge, held: int = 0, due: int = START, attempts: int = 0, claims: int = 1
 ) -> Forge:
     """By a record that names a lease or none."""
     void = nonce(held) if held else b""
-    return forge.batch(Record(kind, "t", void, due=due, attempts=attempts, claims=claims, expires=START))
+    return forge.batch(
+        JournalRecord(kind, "t", void, due=due, attempts=attempts, claims=claims, expires=START)
+    )
 
 
 def ran(forge: Forge, previous: int = START, attempts: int = 1) -> Forge:
-    record = Record(Kind.RUN, "t", due=START, score=START, previous_due=previous, attempts=attempts, claims=1)
+    record = JournalRecord(
+        RecordKind.RUN, "t", due=START, score=START, previous_due=previous, attempts=attempts, claims=1
+    )
     return forge.batch(record)
 
 
@@ -37,7 +41,7 @@ def parked(forge: Forge, held: int, due: int = START, attempts: int = 0) -> Forg
     """Its payload is gone for a while; then it is delivered."""
     void = nonce(held) if held else b""
     score = forge.now + LEASE
-    record = Record(Kind.PARKED, "t", void, due=due, score=score, attempts=attempts, claims=1)
+    record = JournalRecord(RecordKind.PARKED, "t", void, due=due, score=score, attempts=attempts, claims=1)
     return forge.batch(record).wait(31).again(attempts, 2)
 
 
@@ -78,13 +82,13 @@ CASES = {
         {ATTEMPTS},
     ),
     "cancelled, and its lease overlooked": Case(
-        lambda: ended(Kind.CANCELLED, delivered()),
-        lambda: ended(Kind.CANCELLED, delivered(), 1),
+        lambda: ended(RecordKind.CANCELLED, delivered()),
+        lambda: ended(RecordKind.CANCELLED, delivered(), 1),
         {LEASED},
     ),
     "cancelled, and it had been due at another time": Case(
-        lambda: ended(Kind.CANCELLED, nacked(), due=LATER),
-        lambda: ended(Kind.CANCELLED, nacked()),
+        lambda: ended(RecordKind.CANCELLED, nacked(), due=LATER),
+        lambda: ended(RecordKind.CANCELLED, nacked()),
         {NEWEST},
     ),
     "dead, and it had been due at another time": Case(
@@ -93,23 +97,23 @@ CASES = {
         {NEWEST},
     ),
     "expired while a lease stands": Case(
-        lambda: ended(Kind.EXPIRED, expiring().claimed("t", 1).wait(20), 1),
-        lambda: ended(Kind.EXPIRED, expiring().claimed("t", 1).wait(31), 1),
+        lambda: ended(RecordKind.EXPIRED, expiring().claimed("t", 1).wait(20), 1),
+        lambda: ended(RecordKind.EXPIRED, expiring().claimed("t", 1).wait(31), 1),
         {LEASED},
     ),
     "expired, and its lease overlooked": Case(
-        lambda: ended(Kind.EXPIRED, delivered().wait(31)),
-        lambda: ended(Kind.EXPIRED, delivered().wait(31), 1),
+        lambda: ended(RecordKind.EXPIRED, delivered().wait(31)),
+        lambda: ended(RecordKind.EXPIRED, delivered().wait(31), 1),
         {LEASED},
     ),
     "expired, and it had been due at another time": Case(
-        lambda: ended(Kind.EXPIRED, nacked(), due=LATER, attempts=1),
-        lambda: ended(Kind.EXPIRED, nacked(), attempts=1),
+        lambda: ended(RecordKind.EXPIRED, nacked(), due=LATER, attempts=1),
+        lambda: ended(RecordKind.EXPIRED, nacked(), attempts=1),
         {NEWEST},
     ),
     "expired, and an attempt is forgotten": Case(
-        lambda: ended(Kind.EXPIRED, lapsed(), 1),
-        lambda: ended(Kind.EXPIRED, lapsed(), 1, attempts=1),
+        lambda: ended(RecordKind.EXPIRED, lapsed(), 1),
+        lambda: ended(RecordKind.EXPIRED, lapsed(), 1, attempts=1),
         {ATTEMPTS},
     ),
     "parked, and its lease overlooked": Case(

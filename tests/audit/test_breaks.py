@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.core.audit import Verdict
+from relay.core.audit import PromiseVerdict
 from tests.audit import cases, cases_at_odds
 from tests.audit.forge import audited, refuted, unsaid
 
@@ -30,7 +30,7 @@ def test_legal_twin(name: str) -> None:
     forge = CASES[name].legal()
     for exclusive in (True, False):
         report = audited(forge.batches, exclusive=exclusive)
-        assert report.verdict is Verdict.PROVED, [
+        assert report.verdict is PromiseVerdict.PROVED, [
             (each.promise.title, each.examples, each.doubts) for each in report.judgements
         ]
 
@@ -64,7 +64,7 @@ def test_break_where_others_write(name: str) -> None:
         assert not refuted(report)
         assert unsaid(report)
     elif name in TOLD:
-        assert report.verdict is Verdict.PROVED
+        assert report.verdict is PromiseVerdict.PROVED
         assert report.counts.keys() & {"moved", "found", "adopted"}
     else:
         assert CASES[name].promises <= refuted(report)

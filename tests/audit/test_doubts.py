@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from relay.core.audit import Audit, Promise, Verdict
+from relay.core.audit import Audit, Promise, PromiseVerdict
 from relay.core.instants import SECOND
-from relay.core.journal import Kind, Record
+from relay.core.journal import JournalRecord, RecordKind
 from tests.audit.forge import Forge, audited, nonce, refuted, renumbered, unsaid
 
 ALL = set(Promise)
@@ -21,7 +21,7 @@ def whole(count: int = 3) -> Forge:
 def test_a_whole_journal_is_proved() -> None:
     """Every promise, and the counts tell of how much."""
     report = audited(whole().batches)
-    assert report.verdict is Verdict.PROVED
+    assert report.verdict is PromiseVerdict.PROVED
     assert (report.batches, report.records, report.missing) == (9, 9, 0)
     assert report.kinds == {"SCHEDULED": 3, "CLAIMED": 3, "ACKED": 3}
     assert {each.checked for each in report.judgements} == {3}
@@ -94,7 +94,7 @@ def test_timers_from_before_the_journal() -> None:
     forge = Forge().claimed("old", 1, -5.0, 2, 3, first=7).nacked("old", 1, 3, 3, due=-5.0)
     forge.claimed("old", 2, -5.0, 3, 4, first=7).acked("old", 2)
     report = audited(forge.batches, exclusive=False)
-    assert report.verdict is Verdict.PROVED
+    assert report.verdict is PromiseVerdict.PROVED
     assert report.counts["found"] == 1
     assert Promise.NEWEST_INTENT in refuted(audited(forge.batches))
 
@@ -114,7 +114,7 @@ def test_living_timers_that_are_there() -> None:
     batches = whole().scheduled("open", 60.0).wait(5).scheduled("later", 60.0).batches
     there = {"open": (True, False), "later": (True, False)}
     report = audited(batches, at_rest=False, there=there)
-    assert report.verdict is Verdict.PROVED
+    assert report.verdict is PromiseVerdict.PROVED
     assert report.open_count == 2
     assert (report.open[0].timer_id, report.open[0].age) == ("open", 5 * SECOND)
     assert refuted(audited(batches, there=there)) == {ONCE}
@@ -161,13 +161,13 @@ def test_what_ends_while_redis_is_asked() -> None:
         audit.add(batch)
     assert list(audit.unreconciled()) == ["b"], "its record is newer than the answer"
     audit.reconcile(["b"], [(True, True)])
-    assert audit.report().verdict is Verdict.PROVED
+    assert audit.report().verdict is PromiseVerdict.PROVED
 
 
 def test_living_in_spite_of_a_gap() -> None:
     """It may have ended among what is missing: only Redis' yes says otherwise, and nothing refutes."""
     batches = whole().scheduled("open").claimed("open", 9).batches
-    batches += [type(batches[0])("9-0", batches[-1].time, 99, 99, (Record(Kind.RESUMED),))]
+    batches += [type(batches[0])("9-0", batches[-1].time, 99, 99, (JournalRecord(RecordKind.RESUMED),))]
     assert not refuted(audited(batches, exclusive=False, at_rest=False, there={}))
 
 
@@ -180,7 +180,7 @@ def test_duplicates_and_retries_are_counted() -> None:
     forge.claimed("t", 2, 0.0, 1, 2, first=1).nacked("t", 2, 2, 2).claimed("t", 3, 0.0, 2, 3, first=1)
     forge.wait(31).claimed("t", 4, 0.0, 2, 4, first=1).acked("t", 4)
     report = audited(forge.batches)
-    assert report.verdict is Verdict.PROVED
+    assert report.verdict is PromiseVerdict.PROVED
     wanted = {"deliveries": 3, "duplicates": 1, "retries": 1, "lapsed": 2, "committed": 1, "intents": 1}
     assert report.counts == wanted
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relay.core.audit import Audit, Promise, Report, Verdict
-from relay.core.journal import Batch, Journals
+from relay.core.audit import Audit, Promise, PromiseVerdict, Report
+from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
 from tests.audit.drive import Driver
 from tests.chaos import CHAOS
@@ -37,7 +37,7 @@ class Clock:
     now = NOW
 
 
-async def in_memory(chance: Random, *, finish: bool) -> list[Batch]:
+async def in_memory(chance: Random, *, finish: bool) -> list[JournalBatch]:
     """The journal of a random history of the store in memory."""
     clock = Clock()
     store = MemoryStore(lambda: clock.now, journals=Journals(keep=lambda _: 1_000_000))
@@ -48,7 +48,7 @@ async def in_memory(chance: Random, *, finish: bool) -> list[Batch]:
     return store.journal("topic")
 
 
-def judge(batches: list[Batch], living: dict[str, bool] | None, *, at_rest: bool) -> Report:
+def judge(batches: list[JournalBatch], living: dict[str, bool] | None, *, at_rest: bool) -> Report:
     """Nobody but relays was there. `living`: the timers that the store has, and whether it has a record."""
     audit = Audit(exclusive=True)
     for batch in batches:
@@ -70,7 +70,7 @@ def test_what_the_store_in_memory_does_is_proved(chance: Random) -> None:
     batches = asyncio.run(in_memory(chance, finish=True))
     if batches:
         report = judge(batches, None, at_rest=True)
-        assert report.verdict is Verdict.PROVED, shown(report)
+        assert report.verdict is PromiseVerdict.PROVED, shown(report)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def test_what_redis_does_is_proved(finish: bool, valkey: RunningServer, keyspace
     with opened(valkey, keyspace.topic()) as (bench, runner):
         for seed in range(SEEDS):
             report = history(bench, runner, seed, finish=finish)
-            assert report.verdict is Verdict.PROVED, f"seed {seed}: {shown(report)}"
+            assert report.verdict is PromiseVerdict.PROVED, f"seed {seed}: {shown(report)}"
 
 
 CAUGHT = {
@@ -138,7 +138,7 @@ def test_broken_scripts_are_refuted(name: str, valkey: RunningServer, keyspace: 
                 report = history(bench, runner, seed, finish=False)
             except AssertionError:
                 continue
-            found |= {each.promise for each in report.judgements if each.verdict is Verdict.REFUTED}
+            found |= {each.promise for each in report.judgements if each.verdict is PromiseVerdict.REFUTED}
             if CAUGHT[name] in found:
                 return
         raise AssertionError(f"not refuted, but {found}")

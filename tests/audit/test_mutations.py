@@ -11,47 +11,82 @@ from random import Random
 
 import pytest
 
-from relay.core.audit import Report, Verdict
+from relay.core.audit import PromiseVerdict, Report
 from relay.core.instants import SECOND
-from relay.core.journal import Batch, Kind, Record
+from relay.core.journal import JournalBatch, JournalRecord, RecordKind
 from tests.audit.forge import refuted, renumbered
 from tests.audit.test_histories import in_memory, judge
 
 SEEDS = 20
-WRITES = {Kind.RECEIVED, Kind.EXTENDED, Kind.ACKED, Kind.NACKED, Kind.RELEASED, Kind.RESCHEDULED}
-COUNTED = {Kind.CLAIMED, Kind.NACKED, Kind.RELEASED, Kind.RUN, Kind.DEAD, Kind.EXPIRED}
-DUE = {Kind.SCHEDULED, Kind.CLAIMED, Kind.NACKED, Kind.RELEASED, Kind.RESCHEDULED, Kind.CANCELLED, Kind.DEAD}
-Mutation = Callable[[Record], Sequence[Record]]
+WRITES = {
+    RecordKind.RECEIVED,
+    RecordKind.EXTENDED,
+    RecordKind.ACKED,
+    RecordKind.NACKED,
+    RecordKind.RELEASED,
+    RecordKind.RESCHEDULED,
+}
+COUNTED = {
+    RecordKind.CLAIMED,
+    RecordKind.NACKED,
+    RecordKind.RELEASED,
+    RecordKind.RUN,
+    RecordKind.DEAD,
+    RecordKind.EXPIRED,
+}
+DUE = {
+    RecordKind.SCHEDULED,
+    RecordKind.CLAIMED,
+    RecordKind.NACKED,
+    RecordKind.RELEASED,
+    RecordKind.RESCHEDULED,
+    RecordKind.CANCELLED,
+    RecordKind.DEAD,
+}
+Mutation = Callable[[JournalRecord], Sequence[JournalRecord]]
 
 
 def changed(**fields: object) -> Mutation:
     return lambda record: [replace(record, **fields)]  # type: ignore[arg-type]
 
 
-MILD = {Kind.RECEIVED, Kind.EXTENDED, Kind.RUN, Kind.REPLACED, Kind.STALE, Kind.GONE}
+MILD = {
+    RecordKind.RECEIVED,
+    RecordKind.EXTENDED,
+    RecordKind.RUN,
+    RecordKind.REPLACED,
+    RecordKind.STALE,
+    RecordKind.GONE,
+}
 """What may have changed nothing: without it, or with it twice, the history may be as legal."""
 
-MUTATIONS: dict[str, tuple[set[Kind], Mutation]] = {
-    "dropped": (set(Kind) - MILD - {Kind.RELEASED}, lambda record: []),  # one release looks like a lapse
-    "doubled": (set(Kind) - MILD, lambda record: [record, record]),
+MUTATIONS: dict[str, tuple[set[RecordKind], Mutation]] = {
+    "dropped": (
+        set(RecordKind) - MILD - {RecordKind.RELEASED},
+        lambda record: [],
+    ),  # one release looks like a lapse
+    "doubled": (set(RecordKind) - MILD, lambda record: [record, record]),
     "another nonce": (WRITES, changed(nonce=b"n" * 16)),
-    "another occurrence": ({Kind.CLAIMED}, changed(occurrence=b"o" * 16)),
+    "another occurrence": ({RecordKind.CLAIMED}, changed(occurrence=b"o" * 16)),
     "another timer": (
-        WRITES | {Kind.CLAIMED, Kind.SCHEDULED, Kind.CANCELLED, Kind.REPLACED},
+        WRITES | {RecordKind.CLAIMED, RecordKind.SCHEDULED, RecordKind.CANCELLED, RecordKind.REPLACED},
         changed(timer_id="z"),
     ),
     "an attempt more": (COUNTED, lambda record: [replace(record, attempts=record.attempts + 1)]),
     "a claim more": (COUNTED, lambda record: [replace(record, claims=record.claims + 1)]),
     "due sooner": (DUE, lambda record: [replace(record, due=record.due - 1)]),
     "due later": (DUE, lambda record: [replace(record, due=record.due + 1)]),
-    "another due before": ({Kind.REPLACED, Kind.RESCHEDULED, Kind.RUN}, changed(previous_due=SECOND)),
+    "another due before": (
+        {RecordKind.REPLACED, RecordKind.RESCHEDULED, RecordKind.RUN},
+        changed(previous_due=SECOND),
+    ),
 }
 """Of which kinds, and what becomes of the record."""
 
 
 def mutants(
-    batches: list[Batch], kinds: set[Kind], mutation: Mutation
-) -> Iterator[tuple[Record, list[Batch]]]:
+    batches: list[JournalBatch], kinds: set[RecordKind], mutation: Mutation
+) -> Iterator[tuple[JournalRecord, list[JournalBatch]]]:
     """One for each record of these kinds; the numbers show nothing of it. The second of two comes in a
     batch of its own."""
     for at, batch in enumerate(batches):
@@ -65,7 +100,7 @@ def mutants(
 
 
 @cache
-def histories() -> list[list[Batch]]:
+def histories() -> list[list[JournalBatch]]:
     return [asyncio.run(in_memory(Random(seed), finish=True)) for seed in range(SEEDS)]
 
 
@@ -73,16 +108,24 @@ def histories() -> list[list[Batch]]:
 def test_mutants_are_not_proved(name: str) -> None:
     """Not one, in all histories, and each kind of record was tried."""
     kinds, mutation = MUTATIONS[name]
-    tried: Counter[Kind] = Counter()
+    tried: Counter[RecordKind] = Counter()
     for batches in histories():
         for record, mutant in mutants(batches, kinds, mutation):
             report: Report = judge(mutant, None, at_rest=True)
             tried[record.kind] += 1
-            assert report.verdict is not Verdict.PROVED, f"{record} in {batches}"
+            assert report.verdict is not PromiseVerdict.PROVED, f"{record} in {batches}"
             assert refuted(report), "numbers that show no gap leave no doubt"
-    in_memory_kinds = kinds - {Kind.REDRIVEN, Kind.PARKED, Kind.ORPHANED, Kind.TAKEN, Kind.REPAIRED}
-    topic_kinds = {Kind.PURGED, Kind.TRIMMED, Kind.PAUSED, Kind.RESUMED}
-    elsewhere = {Kind.PROMOTED}  # the store in memory has no lists and no streams; tests/dispatch has them
+    in_memory_kinds = kinds - {
+        RecordKind.REDRIVEN,
+        RecordKind.PARKED,
+        RecordKind.ORPHANED,
+        RecordKind.TAKEN,
+        RecordKind.REPAIRED,
+    }
+    topic_kinds = {RecordKind.PURGED, RecordKind.TRIMMED, RecordKind.PAUSED, RecordKind.RESUMED}
+    elsewhere = {
+        RecordKind.PROMOTED
+    }  # the store in memory has no lists and no streams; tests/dispatch has them
     assert set(tried) == in_memory_kinds - topic_kinds - elsewhere
 
 
@@ -90,10 +133,10 @@ def test_time_moved_back_is_early() -> None:
     """A claim that is said to have been made before the timer was due."""
     for batches in histories():
         for at, batch in enumerate(batches):
-            if any(record.kind is Kind.CLAIMED for record in batch.records):
-                due = min(record.due for record in batch.records if record.kind is Kind.CLAIMED)
+            if any(record.kind is RecordKind.CLAIMED for record in batch.records):
+                due = min(record.due for record in batch.records if record.kind is RecordKind.CLAIMED)
                 mutant = [*batches[:at], replace(batch, time=due - 1), *batches[at + 1 :]]
-                assert judge(mutant, None, at_rest=True).verdict is Verdict.REFUTED
+                assert judge(mutant, None, at_rest=True).verdict is PromiseVerdict.REFUTED
 
 
 def test_a_dropped_batch_shows_in_the_numbers() -> None:
@@ -101,4 +144,4 @@ def test_a_dropped_batch_shows_in_the_numbers() -> None:
     for batches in histories():
         for at in range(len(batches) - 1):
             report = judge(batches[:at] + batches[at + 1 :], None, at_rest=False)
-            assert report.verdict is Verdict.UNSAID
+            assert report.verdict is PromiseVerdict.UNSAID

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relay.core.audit import Promise, Verdict, rules
+from relay.core.audit import Promise, PromiseVerdict, rules
 from relay.core.audit import leases as lease_rules
-from relay.core.audit.state import Ended, Memory, Nonces
-from relay.core.journal import Kind
+from relay.core.audit.state import LastEnd, Memory, Nonces
+from relay.core.journal import RecordKind
 from tests.audit.forge import Forge, audited, nonce, refuted
 
 
@@ -40,7 +40,7 @@ def test_a_forgotten_nonce_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     forge.scheduled("b").claimed("b", 2).acked("b", 2).scheduled("c").claimed("c", 1).acked("c", 1)
     report = audited(forge.batches)
     assert not refuted(report)
-    unproved = [each.promise for each in report.judgements if each.verdict is not Verdict.PROVED]
+    unproved = [each.promise for each in report.judgements if each.verdict is not PromiseVerdict.PROVED]
     assert unproved == [Promise.ONE_LEASE]
     assert list(report.of(Promise.ONE_LEASE).doubts) == [lease_rules.UNSEEN_NONCE]
 
@@ -49,7 +49,7 @@ def test_the_oldest_end_is_forgotten() -> None:
     """By when it came, and a timer that ended again has come again."""
     memory = Memory(2)
     for timer_id in "abac":
-        memory.add(timer_id, Ended(Kind.ACKED, b"", timer_id, b"", ""))
+        memory.add(timer_id, LastEnd(RecordKind.ACKED, b"", timer_id, b"", ""))
     assert [timer_id for timer_id in "abc" if memory.get(timer_id)] == ["a", "c"]
 
 
@@ -60,4 +60,4 @@ def test_a_forgotten_end_is_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     forge.scheduled("b").claimed("b", 2).acked("b", 2).acked("a", 1)
     assert refuted(audited(forge.batches)) == {Promise.ONE_LEASE}
     shared = audited(forge.batches, exclusive=False)
-    assert shared.of(Promise.ONE_LEASE).verdict is Verdict.UNSAID
+    assert shared.of(Promise.ONE_LEASE).verdict is PromiseVerdict.UNSAID

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from relay.core.audit import Audit, Promise, Report, Verdict
-from relay.core.journal import Batch
+from relay.core.audit import Audit, Promise, PromiseVerdict, Report
+from relay.core.journal import JournalBatch
 from tests.audit.test_histories import opened, shown
 from tests.chaos import CHAOS, count
 from tests.lua.bench import State
@@ -35,14 +35,14 @@ class Judged(World):
         assert not refuted(after), shown(after)
         for promise in (Promise.ONE_LEASE, Promise.HONEST_ATTEMPTS):
             if after.batches:
-                assert after.of(promise).verdict is Verdict.PROVED, shown(after)
+                assert after.of(promise).verdict is PromiseVerdict.PROVED, shown(after)
 
     def _report(self) -> Report:
-        batches: list[Batch] = self._do(self.bench.batches())
+        batches: list[JournalBatch] = self._do(self.bench.batches())
         return judge(batches, self.bench.state())
 
 
-def judge(batches: list[Batch], state: State) -> Report:
+def judge(batches: list[JournalBatch], state: State) -> Report:
     audit = Audit(exclusive=False)
     for batch in batches:
         audit.add(batch)
@@ -52,7 +52,7 @@ def judge(batches: list[Batch], state: State) -> Report:
 
 
 def refuted(report: Report) -> list[Promise]:
-    return [each.promise for each in report.judgements if each.verdict is Verdict.REFUTED]
+    return [each.promise for each in report.judgements if each.verdict is PromiseVerdict.REFUTED]
 
 
 @pytest.mark.timeout(600)

@@ -29,7 +29,7 @@ from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
 from relay.rpc.application import Application
 from relay.rpc.push import push
-from relay.rpc.push_calls import Batch
+from relay.rpc.push_calls import PushBatch
 from relay.store.server.connect import connect
 from relay.store.server.hints import RedisHints
 from relay.store.timeline.redis_store import RedisStore
@@ -133,7 +133,7 @@ async def test_calls_for_a_push(redis: Server, monkeypatch: pytest.MonkeyPatch, 
 
     counting(Application, "call")
     counting(Application, "call_batch")
-    counting(Batch, "_hear")
+    counting(PushBatch, "_hear")
     monkeypatch.setattr("relay.rpc.push.SHORTLY", 60.0)  # the first timer goes alone to its end
     listen, handlers, done = f"unix:{tmp_path}/push.sock", PushHandlers(), anyio.Event()
     handled: set[str] = set()

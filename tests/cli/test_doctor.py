@@ -19,10 +19,10 @@ from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
 from relay.cli.daemon import doctor_findings
-from relay.core.dispatch import Dispatch, GroupStats, Standing
+from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.timers import TopicStats
 from relay.settings import Settings
-from relay.store.examine import Facts
+from relay.store.examine import ServerFacts
 from tests.e2e.processes import eventually
 from tests.missing import need
 from tests.servers import Kind, RunningServer, free_port, start_server
@@ -386,7 +386,7 @@ def test_a_pushed_application_that_is_away(doctor: Any, healthy: RunningServer) 
     assert "refused" in seen.of("push")[1]
 
 
-WELL = Facts(
+WELL = ServerFacts(
     name="Redis 7.0.15",
     version=(7, 0),
     is_cluster=False,
@@ -402,7 +402,7 @@ WELL = Facts(
 def test_an_old_server_and_a_broken_disk() -> None:
     """States that no server here can be brought into."""
 
-    def wrong(facts: Facts) -> list[str]:
+    def wrong(facts: ServerFacts) -> list[str]:
         return [f.check for f in doctor_findings.fitness(Settings(), facts) if f.result == "wrong"]
 
     assert wrong(replace(WELL, name="Redis 6.0.16", version=(6, 0))) == ["version"]
@@ -423,7 +423,7 @@ def test_a_group_that_takes_no_retries() -> None:
         GroupStats("old", pending=2, unread=0, waiting=2, consumers=1, overdue=90.0),
         GroupStats("busy", pending=2, unread=0, waiting=2, consumers=1, overdue=0.5),
     ]
-    (found,) = doctor_findings.behind("fan", Standing(Dispatch.STREAM, groups=tuple(groups)))
+    (found,) = doctor_findings.behind("fan", DispatchState(Dispatch.STREAM, groups=tuple(groups)))
     assert (found.check, found.result) == ("groups", "wrong")
     assert "'old' of 'fan' has 2 timers waiting for another try, the first due for 90 s" in found.message
 

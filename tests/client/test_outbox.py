@@ -11,9 +11,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from relay.client.calls.backoff import Backoff
+from relay.client.calls.backoff import RetryBackoff
 from relay.client.handling import outcomes
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
 from tests.client.scripted_relay import PATIENCE
@@ -67,7 +67,7 @@ class Desk:
         self.running = asyncio.create_task(self.outbox.run(cast("Any", self.call)))
 
     def receipt(self, token: bytes) -> None:
-        self.outbox.gather().add_receipt(Lease(pb.Delivery(token=token), cast("Any", None)))
+        self.outbox.gather().add_receipt(DeliveryLease(pb.Delivery(token=token), cast("Any", None)))
 
     def outcome(self, token: bytes, settlement: pb.Settlement = outcomes.ACK) -> None:
         self.outbox.gather().add_settlement(token, settlement)
@@ -163,8 +163,8 @@ async def test_a_broken_write_starts_nothing(desk: Desk) -> None:
 
 def test_backoff_doubles_up_to_its_longest_and_begins_anew() -> None:
     """Between half a span and a whole one, so that many clients spread out."""
-    low = Backoff(0.1, 0.5, draw=lambda: 0.0)
+    low = RetryBackoff(0.1, 0.5, draw=lambda: 0.0)
     assert [low.next() for _ in range(5)] == pytest.approx([0.05, 0.1, 0.2, 0.25, 0.25])
     low.reset()
     assert low.next() == pytest.approx(0.05)
-    assert Backoff(0.1, 0.5, draw=lambda: 1.0).next() == pytest.approx(0.1)
+    assert RetryBackoff(0.1, 0.5, draw=lambda: 1.0).next() == pytest.approx(0.1)

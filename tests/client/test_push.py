@@ -33,7 +33,7 @@ from relay.client import (
     Reschedule,
     UsageError,
 )
-from relay.client.push.health import Health
+from relay.client.push.health import HealthService
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub
@@ -455,15 +455,15 @@ async def test_who_watches_a_stopping_application_asks_once(
 ) -> None:
     """gRPC begins a Watch that ended anew, at once: a thousand times a second while handlers end."""
     watches = 0
-    watch = Health._watch
+    watch = HealthService._watch
 
-    async def counted(self: Health, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def counted(self: HealthService, request: Any, context: Any) -> AsyncIterator[Any]:
         nonlocal watches
         watches += 1
         async for status in watch(self, request, context):
             yield status
 
-    monkeypatch.setattr(Health, "_watch", counted)
+    monkeypatch.setattr(HealthService, "_watch", counted)
     gate = Gate()
     push.on("t")(gate)
     config = {"healthCheckConfig": {"serviceName": ""}, "loadBalancingConfig": [{"round_robin": {}}]}

@@ -16,7 +16,7 @@ import pytest
 
 from relay.client import AckPolicy, Delivery, DeliveryLost, Nack, PushHandlers, UsageError
 from relay.client.push.push_calls import SingleCall
-from relay.client.push.push_places import Place
+from relay.client.push.push_places import PushPlace
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from tests.client.scripted_relay import PATIENCE
@@ -337,7 +337,7 @@ async def test_a_place_that_is_freed_passes_over_all_calls_that_were_cut_off(pus
     """Any number of them, at once: with each, the search for one that can use it went a level deeper."""
     gate = Named()
     push.on("t", concurrency=1)(gate)
-    place = Place(push.registrations["t"])
+    place = PushPlace(push.registrations["t"])
 
     def single(name: str) -> asyncio.Task[pb.TimerHandlerDeliverResponse]:
         message = delivery_pb.Delivery(topic="t", timer_id=name, token=name.encode())

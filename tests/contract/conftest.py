@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.core.journal import Batch, Journals
+from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
 from tests.contract.subject import NOW, Subject
 from tests.lua.bench import Bench
@@ -34,7 +34,7 @@ class MemoryLedger:
         assert topic == self.topic
         self.trimmed += count
 
-    async def batches(self) -> list[Batch]:
+    async def batches(self) -> list[JournalBatch]:
         return self.store.journal(self.topic)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relay.core.instants import SECOND
-from relay.core.journal import Batch, Record
+from relay.core.journal import JournalBatch, JournalRecord
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.ports import TimerStore
 from relay.core.timers import Claim, NewTimer, StoredTimer, TimerState
@@ -23,7 +23,7 @@ class Ledger(Protocol):
     keep: int
     trimmed: int
 
-    async def batches(self) -> list[Batch]:
+    async def batches(self) -> list[JournalBatch]:
         """All that it holds."""
         ...
 
@@ -87,10 +87,10 @@ class Subject:
     def trimmed(self) -> int:
         return self.ledger.trimmed
 
-    async def journal(self) -> list[Batch]:
+    async def journal(self) -> list[JournalBatch]:
         return await self.ledger.batches()
 
-    async def journal_since(self) -> list[Record]:
+    async def journal_since(self) -> list[JournalRecord]:
         """The records since the last look."""
         batches = [batch for batch in await self.journal() if batch.first > self.seen]
         self.seen = max((batch.last for batch in batches), default=self.seen)

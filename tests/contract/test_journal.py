@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.core.instants import SECOND
-from relay.core.journal import Kind, Record
+from relay.core.journal import JournalRecord, RecordKind
 from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import Change, Condition, NewTimer
 from tests.contract.subject import LEASE, N1, N2, NOW, Subject
@@ -24,10 +24,10 @@ def journal(subject: Subject) -> Subject:
     return subject
 
 
-def claimed(timer_id: str = "a", nonce: bytes = N1, **rest: Any) -> Record:
+def claimed(timer_id: str = "a", nonce: bytes = N1, **rest: Any) -> JournalRecord:
     """A first claim at NOW of a timer that was due a second before."""
     facts = {"due": DUE, "score": DEADLINE, "claims": 1, "occurrence": N1, **rest}
-    return Record(Kind.CLAIMED, timer_id, nonce, **facts)
+    return JournalRecord(RecordKind.CLAIMED, timer_id, nonce, **facts)
 
 
 async def leased(subject: Subject, *timer_ids: str) -> None:
@@ -78,9 +78,9 @@ async def test_scheduled(journal: Subject) -> None:
     ]
     await journal.store.schedule(journal.topic, timers)
     assert await journal.journal_since() == [
-        Record(Kind.SCHEDULED, "at", due=DUE),
-        Record(Kind.SCHEDULED, "in", due=NOW + 5),
-        Record(Kind.SCHEDULED, "e", due=NOW, expires=NOW + 7),
+        JournalRecord(RecordKind.SCHEDULED, "at", due=DUE),
+        JournalRecord(RecordKind.SCHEDULED, "in", due=NOW + 5),
+        JournalRecord(RecordKind.SCHEDULED, "e", due=NOW, expires=NOW + 7),
     ]
 
 
@@ -91,9 +91,9 @@ async def test_replaced(journal: Subject) -> None:
     timers = [NewTimer("a", b"", NOW), NewTimer("b", b"", 5), NewTimer("b", b"", 6)]
     await journal.store.schedule(journal.topic, timers)
     assert await journal.journal_since() == [
-        Record(Kind.REPLACED, "a", due=NOW, previous_due=DUE),
-        Record(Kind.SCHEDULED, "b", due=5),
-        Record(Kind.REPLACED, "b", due=6, previous_due=5),
+        JournalRecord(RecordKind.REPLACED, "a", due=NOW, previous_due=DUE),
+        JournalRecord(RecordKind.SCHEDULED, "b", due=5),
+        JournalRecord(RecordKind.REPLACED, "b", due=6, previous_due=5),
     ]
 
 
@@ -101,7 +101,9 @@ async def test_replaced_in_flight(journal: Subject) -> None:
     """The lease that is void from now on."""
     await leased(journal, "a")
     await journal.put("a", NOW + 9)
-    assert await journal.journal_since() == [Record(Kind.REPLACED, "a", N1, due=NOW + 9, previous_due=DUE)]
+    assert await journal.journal_since() == [
+        JournalRecord(RecordKind.REPLACED, "a", N1, due=NOW + 9, previous_due=DUE)
+    ]
 
 
 async def test_cancelled(journal: Subject) -> None:
@@ -111,8 +113,8 @@ async def test_cancelled(journal: Subject) -> None:
     await journal.journal_since()
     await journal.store.cancel(journal.topic, ["a", "b", "b", "c"])
     assert await journal.journal_since() == [
-        Record(Kind.CANCELLED, "a", N1, due=DUE),
-        Record(Kind.CANCELLED, "b", due=NOW),
+        JournalRecord(RecordKind.CANCELLED, "a", N1, due=DUE),
+        JournalRecord(RecordKind.CANCELLED, "b", due=NOW),
     ]
 
 
@@ -122,7 +124,7 @@ async def test_run(journal: Subject) -> None:
     await journal.journal_since()
     await journal.store.run(journal.topic, ["a"])
     assert await journal.journal_since() == [
-        Record(Kind.RUN, "a", due=NOW, score=NOW, previous_due=NOW + LEASE)
+        JournalRecord(RecordKind.RUN, "a", due=NOW, score=NOW, previous_due=NOW + LEASE)
     ]
 
 
@@ -140,7 +142,7 @@ async def test_claimed_again(journal: Subject) -> None:
     await leased(journal, "a")
     await journal.settle("a", N1, Verb.NACK, retry_after=0)
     assert await journal.journal_since() == [
-        Record(Kind.NACKED, "a", N1, due=DUE, score=NOW, attempts=1, claims=1, received=True)
+        JournalRecord(RecordKind.NACKED, "a", N1, due=DUE, score=NOW, attempts=1, claims=1, received=True)
     ]
     journal.at(NOW + 10)
     await journal.claimed(N2)
@@ -161,21 +163,21 @@ async def test_claimed_after_a_lapse(journal: Subject, received: bool) -> None:
     ]
 
 
-@pytest.mark.parametrize(("received", "kind"), [(True, Kind.RECEIVED), (False, Kind.EXTENDED)])
-async def test_renewals(journal: Subject, received: bool, kind: Kind) -> None:
+@pytest.mark.parametrize(("received", "kind"), [(True, RecordKind.RECEIVED), (False, RecordKind.EXTENDED)])
+async def test_renewals(journal: Subject, received: bool, kind: RecordKind) -> None:
     """Each new end of a lease; never sooner than it was."""
     await leased(journal, "a")
     journal.at(NOW + 5)
     await journal.extend("a", N1, received=received)
     await journal.extend("a", N1, received=received, lease=1)
-    assert await journal.journal_since() == [Record(kind, "a", N1, score=DEADLINE + 5)] * 2
+    assert await journal.journal_since() == [JournalRecord(kind, "a", N1, score=DEADLINE + 5)] * 2
 
 
 async def test_acked(journal: Subject) -> None:
     """The lease under which it was done."""
     await leased(journal, "a")
     await journal.settle("a", N1, Verb.ACK)
-    assert await journal.journal_since() == [Record(Kind.ACKED, "a", N1)]
+    assert await journal.journal_since() == [JournalRecord(RecordKind.ACKED, "a", N1)]
 
 
 @pytest.mark.parametrize("received", [False, True])
@@ -183,9 +185,18 @@ async def test_released(journal: Subject, received: bool) -> None:
     """What had been received counts, and says so."""
     await leased(journal, "a")
     await journal.settle("a", N1, Verb.RELEASE, received=received, suspect=True, unsent=not received)
-    counts = {"attempts": 1, "claims": 1} if received else {}
     assert await journal.journal_since() == [
-        Record(Kind.RELEASED, "a", N1, due=DUE, score=NOW, received=received, suspect=True, **counts)  # type: ignore[arg-type]
+        JournalRecord(
+            RecordKind.RELEASED,
+            "a",
+            N1,
+            due=DUE,
+            score=NOW,
+            received=received,
+            suspect=True,
+            attempts=int(received),
+            claims=1 if received else 0,
+        )
     ]
 
 
@@ -195,8 +206,8 @@ async def test_rescheduled(journal: Subject) -> None:
     for timer_id, again in (("a", NewTimer("a", b"", NOW + 7)), ("b", NewTimer("b", b"", delay=9))):
         await journal.settle(timer_id, N1, Verb.RESCHEDULE, again=again)
     assert await journal.journal_since() == [
-        Record(Kind.RESCHEDULED, "a", N1, due=NOW + 7, previous_due=DUE),
-        Record(Kind.RESCHEDULED, "b", N1, due=NOW + 9, previous_due=DUE),
+        JournalRecord(RecordKind.RESCHEDULED, "a", N1, due=NOW + 7, previous_due=DUE),
+        JournalRecord(RecordKind.RESCHEDULED, "b", N1, due=NOW + 9, previous_due=DUE),
     ]
 
 
@@ -208,9 +219,9 @@ async def test_dead_by_its_application(journal: Subject) -> None:
     await journal.settle("c", N1, Verb.REJECT, reason=Reason.UNREADABLE)
     facts: dict[str, Any] = {"occurrence": N1, "due": DUE, "attempts": 1, "claims": 1}
     assert await journal.journal_since() == [
-        Record(Kind.DEAD, "a", N1, reason="rejected", received=True, **facts),
-        Record(Kind.DEAD, "b", N1, reason="attempts", received=True, **facts),
-        Record(Kind.DEAD, "c", N1, reason="unreadable", **facts),
+        JournalRecord(RecordKind.DEAD, "a", N1, reason="rejected", received=True, **facts),
+        JournalRecord(RecordKind.DEAD, "b", N1, reason="attempts", received=True, **facts),
+        JournalRecord(RecordKind.DEAD, "c", N1, reason="unreadable", **facts),
     ]
 
 
@@ -223,7 +234,7 @@ async def test_dead_at_a_claim(journal: Subject) -> None:
     await journal.claim(N2, limits=ONCE)
     facts: dict[str, Any] = {"occurrence": N1, "due": DUE, "attempts": 1, "claims": 1, "suspect": True}
     assert await journal.journal_since() == [
-        Record(Kind.DEAD, "a", N1, reason="attempts", received=True, **facts)
+        JournalRecord(RecordKind.DEAD, "a", N1, reason="attempts", received=True, **facts)
     ]
 
 
@@ -232,40 +243,40 @@ async def test_expired(journal: Subject) -> None:
     await journal.store.schedule(journal.topic, [NewTimer("a", b"", DUE, expires=NOW)])
     await journal.journal_since()
     await journal.claimed(N1)
-    assert await journal.journal_since() == [Record(Kind.EXPIRED, "a", due=DUE, expires=NOW)]
+    assert await journal.journal_since() == [JournalRecord(RecordKind.EXPIRED, "a", due=DUE, expires=NOW)]
 
 
 ENDS = [
-    (Verb.ACK, Kind.ACKED),
-    (Verb.NACK, Kind.NACKED),
-    (Verb.RELEASE, Kind.RELEASED),
-    (Verb.REJECT, Kind.DEAD),
-    (Verb.RESCHEDULE, Kind.RESCHEDULED),
+    (Verb.ACK, RecordKind.ACKED),
+    (Verb.NACK, RecordKind.NACKED),
+    (Verb.RELEASE, RecordKind.RELEASED),
+    (Verb.REJECT, RecordKind.DEAD),
+    (Verb.RESCHEDULE, RecordKind.RESCHEDULED),
 ]
 
 
 @pytest.mark.parametrize(("verb", "refused"), ENDS)
-async def test_refused(journal: Subject, verb: Verb, refused: Kind) -> None:
+async def test_refused(journal: Subject, verb: Verb, refused: RecordKind) -> None:
     """A token that was worth nothing, and what it was for."""
     await leased(journal, "a")
     again = NewTimer("a", b"", NOW)
     ends = [Settlement("a", N2, verb, again=again), Settlement("b", N1, verb, again=again)]
     assert await journal.store.settle(journal.topic, ends) == [Verdict.STALE, Verdict.GONE]
     assert await journal.journal_since() == [
-        Record(Kind.STALE, "a", N2, refused=refused),
-        Record(Kind.GONE, "b", N1, refused=refused),
+        JournalRecord(RecordKind.STALE, "a", N2, refused=refused),
+        JournalRecord(RecordKind.GONE, "b", N1, refused=refused),
     ]
 
 
-@pytest.mark.parametrize(("received", "refused"), [(True, Kind.RECEIVED), (False, Kind.EXTENDED)])
-async def test_renewals_refused(journal: Subject, received: bool, refused: Kind) -> None:
+@pytest.mark.parametrize(("received", "refused"), [(True, RecordKind.RECEIVED), (False, RecordKind.EXTENDED)])
+async def test_renewals_refused(journal: Subject, received: bool, refused: RecordKind) -> None:
     """The same of renewals and receipts."""
     await leased(journal, "a")
     asked = [Extension("a", N2, received), Extension("b", N1, received)]
     await journal.store.extend(journal.topic, asked, lease=LEASE)
     assert await journal.journal_since() == [
-        Record(Kind.STALE, "a", N2, refused=refused),
-        Record(Kind.GONE, "b", N1, refused=refused),
+        JournalRecord(RecordKind.STALE, "a", N2, refused=refused),
+        JournalRecord(RecordKind.GONE, "b", N1, refused=refused),
     ]
 
 
@@ -276,9 +287,9 @@ async def test_many_in_a_call(journal: Subject) -> None:
     await journal.store.settle(journal.topic, ends)
     (batch,) = (await journal.journal())[-1:]
     assert [(record.timer_id, record.kind) for record in batch.records] == [
-        ("c", Kind.ACKED),
-        ("a", Kind.STALE),
-        ("b", Kind.ACKED),
+        ("c", RecordKind.ACKED),
+        ("a", RecordKind.STALE),
+        ("b", RecordKind.ACKED),
     ]
 
 
@@ -286,7 +297,9 @@ async def test_a_long_name(journal: Subject) -> None:
     """Names of 256 bytes in a call of 500: lengths of more than one byte."""
     names = [f"{n:03}" + "ü" * 126 for n in range(500)]
     await journal.store.schedule(journal.topic, [NewTimer(name, b"", DUE) for name in names])
-    assert await journal.journal_since() == [Record(Kind.SCHEDULED, name, due=DUE) for name in names]
+    assert await journal.journal_since() == [
+        JournalRecord(RecordKind.SCHEDULED, name, due=DUE) for name in names
+    ]
 
 
 async def test_trimmed(journal: Subject) -> None:

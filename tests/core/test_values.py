@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relay.core import errors
 from relay.core.nonce import nonces
-from relay.core.pacing import Backoff, Pacing, seconds_until
+from relay.core.pacing import FailureBackoff, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 
 POLICY = TopicPolicy(polling_interval=0.05, max_polling_interval=5.0)
@@ -45,7 +45,7 @@ def test_an_errors_docstring_is_its_message() -> None:
 def test_the_error_tree() -> None:
     """Every error is a RelayError with words of its own; a store's failures are StoreErrors."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-    assert all(issubclass(kind, errors.RelayError) and kind.__doc__ for kind in kinds)
+    assert all(issubclass(kind, errors.ServiceError) and kind.__doc__ for kind in kinds)
     store = {errors.StoreUnavailable, errors.StoreFull, errors.WrongKeyType, errors.StoreRefused}
     assert {kind for kind in kinds if issubclass(kind, errors.StoreError)} == {errors.StoreError, *store}
 
@@ -54,7 +54,7 @@ def test_the_error_tree() -> None:
 def test_backing_off(draws: list[float]) -> None:
     """Each wait lies between half of and the full doubled delay, and never beyond the limit."""
     source = iter(draws)
-    backoff = Backoff(lambda: next(source), first=0.1, limit=5.0)
+    backoff = FailureBackoff(lambda: next(source), first=0.1, limit=5.0)
     for n in range(len(draws)):
         full = min(0.1 * 2.0**n, 5.0)
         assert full / 2 <= backoff.failed() <= full
@@ -62,7 +62,7 @@ def test_backing_off(draws: list[float]) -> None:
 
 def test_backing_off_starts_over() -> None:
     """After one success the next failure waits as the first did."""
-    backoff = Backoff(lambda: 0.0, first=0.2)
+    backoff = FailureBackoff(lambda: 0.0, first=0.2)
     assert [backoff.failed() for _ in range(3)] == [0.1, 0.2, 0.4]
     backoff.worked()
     assert backoff.failed() == 0.1

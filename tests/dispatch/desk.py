@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.instants import SECOND
-from relay.core.journal import Batch, Journals, Record
+from relay.core.journal import JournalBatch, JournalRecord, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
@@ -126,10 +126,10 @@ class Desk:
             self.raw.hlen(self.leases),
         )
 
-    async def batches(self) -> list[Batch]:
+    async def batches(self) -> list[JournalBatch]:
         return await JournalReader(self.redis).read(self.topic, count=1000)
 
-    async def records(self) -> list[Record]:
+    async def records(self) -> list[JournalRecord]:
         return [record for batch in await self.batches() for record in batch.records]
 
     def patience(self, seconds: float, *, attempts: int = 25) -> None:

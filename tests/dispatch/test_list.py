@@ -13,7 +13,7 @@ import pytest
 
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
-from relay.core.journal import Kind
+from relay.core.journal import RecordKind
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import LIST_VERBS, LOOK, LOOKS, RedisPromotions
@@ -269,7 +269,7 @@ async def test_the_journal_says_so(desk: Desk) -> None:
     await desk.put("a")
     await desk.promote()
     promoted = (await desk.records())[-1]
-    assert (promoted.kind, promoted.timer_id, promoted.due) == (Kind.PROMOTED, "a", NOW)
+    assert (promoted.kind, promoted.timer_id, promoted.due) == (RecordKind.PROMOTED, "a", NOW)
 
 
 # ------------------------------------------------------------------------- the processing list

@@ -12,7 +12,7 @@ from relay.api import translate
 from relay.core.dispatch import Reclaim
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
-from relay.core.journal import Kind
+from relay.core.journal import RecordKind
 from relay.core.outcomes import Acknowledged, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.dispatch import promotions
@@ -67,7 +67,7 @@ async def test_a_promoter_and_a_reader(fan: Desk) -> None:
     await fan.put("a")
     assert (await fan.promote()).promoted == 1
     assert await one.names() == ["a"]
-    assert (await fan.records())[-1].kind is Kind.PROMOTED
+    assert (await fan.records())[-1].kind is RecordKind.PROMOTED
 
 
 @pytest.mark.parametrize("by_claim", [True, False])

@@ -43,7 +43,7 @@ import grpc.aio
 from opentelemetry import propagate
 
 from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient, Reschedule
-from relay.client.push.health import Health
+from relay.client.push.health import HealthService
 
 Start = tuple[str, int]
 """A timer's name and attempt."""
@@ -201,7 +201,10 @@ async def serve_pushed(options: argparse.Namespace) -> None:
     journal = Journal(options.events)
     gate = Gate(journal, one_by_one=options.one_by_one)
     server = grpc.aio.server(interceptors=[gate], options=[("grpc.so_reuseport", 0)])
-    push, healthy = PushHandlers(shutdown_timeout=options.shutdown_timeout), Health("relay.v1.TimerHandler")
+    push, healthy = (
+        PushHandlers(shutdown_timeout=options.shutdown_timeout),
+        HealthService("relay.v1.TimerHandler"),
+    )
     healthy.add_to(server)
     async with RelayClient(options.target) as client:
         for topic in options.topic:

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from relay.core.audit import Verdict
+from relay.core.audit import PromiseVerdict
 from tests import judge
 from tests.e2e.conftest import Stage
 from tests.e2e.processes import always, eventually
@@ -154,7 +154,7 @@ def judge_what_is_left(server: RunningServer, must: set[str]) -> None:
     journal knows of no loss: what it tells is proved of what survived, and all that WAIT covered has."""
     with server.client() as client:
         batches, report = judge.report_of(client, TOPIC, exclusive=True, at_rest=True)
-    assert report.verdict is Verdict.PROVED, judge.told(report)
+    assert report.verdict is PromiseVerdict.PROVED, judge.told(report)
     assert must <= judge.Trial(batches).stored.keys()
 
 

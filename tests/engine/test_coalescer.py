@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
 from tests.engine.fake_clock import FakeClock, settle
@@ -70,7 +70,7 @@ def call(store: Store, item: str, topic: str = "t") -> asyncio.Task[str]:
     return asyncio.create_task(store.coalescer.submit(topic, [item]))
 
 
-async def submit(store: Store, items: Sequence[tuple[str, str]]) -> list[str | RelayError]:
+async def submit(store: Store, items: Sequence[tuple[str, str]]) -> list[str | ServiceError]:
     """Those of each topic together; the results in the order of the items."""
     topics: dict[str, list[str]] = {}
     for topic, item in items:
@@ -212,7 +212,7 @@ async def test_an_error_that_nobody_thought_of_reaches_its_callers(
 ) -> None:
     """They are not left waiting, and the loop goes on."""
     store.error = RuntimeError("what is this")
-    with pytest.raises(RelayError, match="what is this"):
+    with pytest.raises(ServiceError, match="what is this"):
         await call(store, "a")
     assert "RuntimeError: what is this" in caplog.text
     store.error = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from relay.core.errors import StoreUnavailable
 from relay.core.timers import TopicStats
 from relay.engine.topic_watch import FRESH, MOST, NAMES_FRESH, PATIENCE
-from relay.telemetry.metrics.gauges import Gauges, Vitals
+from relay.telemetry.metrics.gauges import Gauges, RelayState
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -17,10 +17,10 @@ class Shown(Gauges):
     """What the engine last showed."""
 
     def __init__(self) -> None:
-        self.vitals: Vitals | None = None
+        self.vitals: RelayState | None = None
         self.topics: list[str] | None = None
 
-    def show(self, vitals: Vitals, topics: Sequence[TopicStats]) -> None:
+    def show(self, vitals: RelayState, topics: Sequence[TopicStats]) -> None:
         self.vitals, self.topics = vitals, [stats.topic for stats in topics]
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from relay.core.dispatch import Dispatch, Promotion, Standing, StreamPolicy, Tidied
+from relay.core.dispatch import Dispatch, DispatchState, Promotion, StreamPolicy, Tidied
 from relay.core.errors import StoreError, StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Verdict
 from relay.core.policy import Policies, TopicPolicy
@@ -24,7 +24,7 @@ from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
-from relay.engine.redis_health import Link
+from relay.engine.redis_health import RedisHealth
 from relay.engine.upkeep.tidier import INTERVAL, Tidier
 from tests.engine.doubles import Counts
 from tests.engine.fake_clock import EPOCH, FakeClock, settle
@@ -66,8 +66,8 @@ class Timeline:
             raise self.failure
         return self.tidied
 
-    async def standing(self, topic: str) -> Standing:
-        return Standing(Dispatch.LIST)
+    async def standing(self, topic: str) -> DispatchState:
+        return DispatchState(Dispatch.LIST)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ async def stage() -> Any:
         if isinstance(timeline.failure, StoreUnavailable):
             raise timeline.failure
 
-    link = Link(ping, clock, counts, lambda: 0.5)
+    link = RedisHealth(ping, clock, counts, lambda: 0.5)
     promoter = Promoter(
         TOPIC, LIST, timeline, link, clock, counts, lambda: next(numbers).to_bytes(16, "big"), lambda: 0.5
     )
@@ -270,7 +270,7 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
 
     held = cast("Dispatcher", Held([(session, lease) for lease in leases]))
     policy = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g"))
-    keeper = LeaseKeeper(source, held, lambda _: policy, Link(ping, clock, counts), clock, counts)
+    keeper = LeaseKeeper(source, held, lambda _: policy, RedisHealth(ping, clock, counts), clock, counts)
     await keeper.step()
     assert source.proofs == leases.nonces == [timer.proof for timer in timers]
 

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.instants import SECOND
-from relay.core.journal import Batch, Journals
+from relay.core.journal import JournalBatch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.store.bulk import inserting, loading
 from relay.store.bulk.inserting import Inserted, Inserting
-from relay.store.bulk.loading import Loaded, Loading, Marks, PackedRows, Rows
+from relay.store.bulk.loading import Loaded, Loading, LoadRows, Marks, PackedRows
 from relay.store.bulk.store import BulkStore
 from relay.store.codec import envelope, lease_record
-from relay.store.codec.lease_record import NO_NONCE, Record
+from relay.store.codec.lease_record import NO_NONCE, LeaseRecord
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
 from relay.store.server.connect import connect
@@ -82,11 +82,11 @@ def own(instant: int) -> float:
     return instant / 1e6 + 2**-21
 
 
-def record(state: int, score: float, *, due: float, nonce: bytes = NO_NONCE, **rest: Any) -> Record:
+def record(state: int, score: float, *, due: float, nonce: bytes = NO_NONCE, **rest: Any) -> LeaseRecord:
     """A record; what is not given is zero, and `claims` is 1."""
     fields = {"received": 0, "suspect": 0, "approximate": 0, "attempts": 0, "claims": 1, "occurrence": N1}
     fields |= {"expires": 0.0}
-    return Record(version=2, state=state, score=score, due=due, nonce=nonce, **{**fields, **rest})
+    return LeaseRecord(version=2, state=state, score=score, due=due, nonce=nonce, **{**fields, **rest})
 
 
 class Letter(NamedTuple):
@@ -108,11 +108,11 @@ class State(NamedTuple):
 
     timeline: dict[str, float]
     payloads: dict[str, bytes]
-    leases: dict[str, Record]
+    leases: dict[str, LeaseRecord]
     dead: tuple[Letter, ...] = ()
     pause: int | None = None
 
-    def of(self, timer_id: str) -> tuple[float | None, bytes | None, Record | None]:
+    def of(self, timer_id: str) -> tuple[float | None, bytes | None, LeaseRecord | None]:
         """What they hold of one timer."""
         return self.timeline.get(timer_id), self.payloads.get(timer_id), self.leases.get(timer_id)
 
@@ -120,7 +120,7 @@ class State(NamedTuple):
 EMPTY = State({}, {}, {})
 
 
-def alone(timer_id: str, at: float, lease: Record | None = None, *, stored: bytes = ENVELOPE) -> State:
+def alone(timer_id: str, at: float, lease: LeaseRecord | None = None, *, stored: bytes = ENVELOPE) -> State:
     """The state of a topic with one timer."""
     return State({timer_id: at}, {timer_id: stored}, {timer_id: lease} if lease else {})
 
@@ -170,7 +170,7 @@ class Bench:
         assert topic == self.topic
         self.trimmed += count
 
-    async def batches(self) -> list[Batch]:
+    async def batches(self) -> list[JournalBatch]:
         """The topic's whole journal."""
         return await JournalReader(self.redis).read(self.topic, count=1000)
 
@@ -189,7 +189,7 @@ class Bench:
         due = self.now + SECOND if due is None else due
         before = self.loading.done
         size = len(timer_ids)
-        rows = Rows(batch, timer_ids, [due] * size, [ENVELOPE] * size, [version])
+        rows = LoadRows(batch, timer_ids, [due] * size, [ENVELOPE] * size, [version])
         self.loading.load(marks, PackedRows.of(rows))
         self.loading.flush()
         return Loaded(*(new - old for new, old in zip(self.loading.done, before, strict=True)))
@@ -199,10 +199,10 @@ class Bench:
     ) -> Inserted:
         """Insert them as one batch of a run; what became of them."""
         due = self.now + SECOND if due is None else due
-        rows = Rows(0, timer_ids, [due] * len(timer_ids), [ENVELOPE] * len(timer_ids), [])
+        rows = LoadRows(0, timer_ids, [due] * len(timer_ids), [ENVELOPE] * len(timer_ids), [])
         return self.insert_rows(rows, run=run, spare=spare)
 
-    def insert_rows(self, rows: Rows, *, run: str = "r", spare: bool = False) -> Inserted:
+    def insert_rows(self, rows: LoadRows, *, run: str = "r", spare: bool = False) -> Inserted:
         """The same for any rows."""
         inserting = Inserting(self.bulk, run, spare=spare)
         inserting.insert(self.topic, PackedRows.of(rows))
@@ -231,7 +231,7 @@ class Bench:
         self,
         timer_id: str | bytes,
         at: float,
-        lease: Record | None = None,
+        lease: LeaseRecord | None = None,
         *,
         stored: bytes | None = ENVELOPE,
     ) -> None:

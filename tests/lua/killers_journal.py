@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from relay.core.journal import Adoption, Kind
+from relay.core.journal import Adoption, RecordKind
 from relay.core.outcomes import Verb
 from tests.contract import test_journal as contract
 from tests.contract.subject import Subject
@@ -51,7 +51,7 @@ OF_JOURNAL: dict[str, tuple[Scenario, ...]] = {
     "schedule without a record": (agreed(contract.test_scheduled),),
     "claim without a record": (agreed(contract.test_claimed),),
     "settle without a record": (agreed(contract.test_acked),),
-    "extend without a record": (agreed(contract.test_renewals, received=True, kind=Kind.RECEIVED),),
+    "extend without a record": (agreed(contract.test_renewals, received=True, kind=RecordKind.RECEIVED),),
     "redrive without a record": (kept(journal.test_redriven),),
     "run without a record": (agreed(contract.test_run),),
     "cancel without a record": (agreed(contract.test_cancelled),),
@@ -68,8 +68,8 @@ OF_JOURNAL: dict[str, tuple[Scenario, ...]] = {
     "the journal is trimmed at once": (agreed(contract.test_a_limit_that_was_lowered),),
     "trimmed entries are counted": (agreed(contract.test_trimmed),),
     "an ack leaves no record": (agreed(contract.test_acked),),
-    "the stale leave no record": (agreed(contract.test_refused, verb=Verb.ACK, refused=Kind.ACKED),),
-    "a refusal names no lease": (agreed(contract.test_refused, verb=Verb.ACK, refused=Kind.ACKED),),
+    "the stale leave no record": (agreed(contract.test_refused, verb=Verb.ACK, refused=RecordKind.ACKED),),
+    "a refusal names no lease": (agreed(contract.test_refused, verb=Verb.ACK, refused=RecordKind.ACKED),),
     "an adoption is not told": (kept(voided, at=score(NOW + 7), adopted=Adoption.INTENT),),
     "a foreign lease is not told": (kept(voided, at=own(NOW + 7), adopted=Adoption.LEASE),),
     "what was taken is not told": (taken,),
@@ -78,8 +78,10 @@ OF_JOURNAL: dict[str, tuple[Scenario, ...]] = {
     "the due time before is not told": (agreed(contract.test_replaced),),
     "a lease voided is not told": (agreed(contract.test_replaced_in_flight),),
     "a cancelled lease is not told": (agreed(contract.test_cancelled),),
-    "a receipt as a renewal": (agreed(contract.test_renewals, received=True, kind=Kind.RECEIVED),),
-    "the end of a renewal is not told": (agreed(contract.test_renewals, received=False, kind=Kind.EXTENDED),),
+    "a receipt as a renewal": (agreed(contract.test_renewals, received=True, kind=RecordKind.RECEIVED),),
+    "the end of a renewal is not told": (
+        agreed(contract.test_renewals, received=False, kind=RecordKind.EXTENDED),
+    ),
     "the letter is not told": (kept(journal.test_the_letter_of_a_death),),
     "the expired as dead": (agreed(contract.test_expired),),
     "a lost payload is not told": (kept(journal.test_parked_and_orphaned),),

@@ -7,7 +7,7 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import TimerState
-from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, Record
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
 from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, alone, own, record, score
 
 DUE = score(NOW - SECOND)
@@ -83,7 +83,7 @@ async def test_a_republish_into_the_past(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("before", [HELD, BACKED_OFF], ids=["held", "backed off"])
-async def test_a_foreign_lease_keeps_what_we_know(bench: Bench, before: Record) -> None:
+async def test_a_foreign_lease_keeps_what_we_know(bench: Bench, before: LeaseRecord) -> None:
     """A worker's lease is no new intent: due time, attempts and occurrence stay, our token does not."""
     bench.put("a", DEADLINE, before)
     bench.put("a", OFF_GRID)

@@ -7,12 +7,12 @@ from redis.exceptions import ResponseError
 
 from relay.core.errors import StoreFull, StoreRefused, WrongKeyType
 from relay.core.instants import SECOND
-from relay.core.journal import Kind
+from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk import inserting
 from relay.store.bulk.inserting import KEPT, Inserted, Inserting
-from relay.store.bulk.loading import PackedRows, Rows, text_head
+from relay.store.bulk.loading import LoadRows, PackedRows, text_head
 from relay.store.bulk.store import BATCH
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
@@ -93,7 +93,7 @@ async def test_a_batch_of_the_largest_size(bench: Bench) -> None:
     """As many as a call takes, some of them known; each has its own due time and payload."""
     ids = [f"timer-{n}" for n in range(BATCH)]
     bench.insert(*ids[:2], due=NOW)
-    rows = Rows(0, ids, [DUE + n for n in range(BATCH)], [b"%d" % n for n in range(BATCH)], [])
+    rows = LoadRows(0, ids, [DUE + n for n in range(BATCH)], [b"%d" % n for n in range(BATCH)], [])
     assert bench.insert_rows(rows) == Inserted(BATCH - 2, known=2)
     state = bench.state()
     assert state.timeline[ids[1]] == score(NOW)
@@ -105,7 +105,7 @@ async def test_timers_that_expire(bench: Bench) -> None:
     """They have a record from the start, and the score that explains it, as if they had been scheduled."""
     ids, due, ends = "abcd", range(DUE, DUE + 4), [None, DUE + SECOND, None, DUE + 2 * SECOND]
     bench.insert("a")
-    rows = Rows(0, ids, due, [ENVELOPE] * 4, [], ends)
+    rows = LoadRows(0, ids, due, [ENVELOPE] * 4, [], ends)
     assert bench.insert_rows(rows, run="s") == Inserted(4)
     inserted = bench.state()
     assert set(inserted.leases) == {"b", "d"}
@@ -143,7 +143,7 @@ async def test_a_repeated_run_on_a_full_redis(bench: Bench) -> None:
 
 async def test_a_score_that_is_none(bench: Bench) -> None:
     """It is refused with nothing written, in the ledger neither."""
-    columns = PackedRows.of(Rows(0, ["a"], [DUE], [ENVELOPE], []))._replace(scores=b"\xa1x")
+    columns = PackedRows.of(LoadRows(0, ["a"], [DUE], [ENVELOPE], []))._replace(scores=b"\xa1x")
     with pytest.raises(StoreRefused):
         insert(bench, columns)
     assert (bench.state(), bench.raw.exists(bench.ledger())) == (EMPTY, 0)
@@ -186,7 +186,7 @@ async def test_an_unknown_script_is_sent(bench: Bench) -> None:
     bench.raw.script_flush()
     inserting = Inserting(bench.bulk, "r")
     for n in range(5):
-        inserting.insert(bench.topic, PackedRows.of(Rows(0, [f"t{n}"], [DUE], [ENVELOPE], [])))
+        inserting.insert(bench.topic, PackedRows.of(LoadRows(0, [f"t{n}"], [DUE], [ENVELOPE], [])))
     inserting.flush()
     assert inserting.done == Inserted(5)
     assert len(bench.state().timeline) == 5
@@ -210,8 +210,8 @@ async def test_the_journal_has_what_is_inserted(bench: Bench) -> None:
         bench.insert("old", "a", due=DUE)
     noted = [r for batch in await bench.batches() for r in batch.records][1:]
     assert [(r.kind, r.timer_id, r.due, r.previous_due) for r in noted] == [
-        (Kind.REPLACED, "old", DUE, NOW),
-        (Kind.SCHEDULED, "a", DUE, 0),
+        (RecordKind.REPLACED, "old", DUE, NOW),
+        (RecordKind.SCHEDULED, "a", DUE, 0),
     ]
     assert noted[0].nonce == N1
 

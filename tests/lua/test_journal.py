@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, WrongKeyType
 from relay.core.instants import SECOND
-from relay.core.journal import Adoption, Kind, Record
+from relay.core.journal import Adoption, JournalRecord, RecordKind
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
@@ -33,7 +33,7 @@ def journal(bench: Bench) -> Bench:
     return bench
 
 
-async def records(bench: Bench) -> list[Record]:
+async def records(bench: Bench) -> list[JournalRecord]:
     return [record for batch in await bench.batches() for record in batch.records]
 
 
@@ -44,7 +44,9 @@ async def test_a_publishers_timer(journal: Bench) -> None:
     """Nothing can tell who scheduled what no relay has touched: it appears with its claim."""
     journal.put("a", score(DUE))
     await journal.claim(N1)
-    assert await records(journal) == [Record(Kind.CLAIMED, "a", N1, N1, due=DUE, score=NOW + LEASE, claims=1)]
+    assert await records(journal) == [
+        JournalRecord(RecordKind.CLAIMED, "a", N1, N1, due=DUE, score=NOW + LEASE, claims=1)
+    ]
 
 
 @pytest.mark.parametrize("held", [HELD, BACK_OFF])
@@ -53,7 +55,9 @@ async def test_a_new_intent_is_adopted(journal: Bench, held: Any) -> None:
     journal.put("a", score(NOW), held)
     await journal.claim(N2)
     assert await records(journal) == [
-        Record(Kind.CLAIMED, "a", N2, N2, due=NOW, score=NOW + LEASE, claims=1, adopted=Adoption.INTENT)
+        JournalRecord(
+            RecordKind.CLAIMED, "a", N2, N2, due=NOW, score=NOW + LEASE, claims=1, adopted=Adoption.INTENT
+        )
     ]
 
 
@@ -63,7 +67,7 @@ async def test_a_foreign_lease_is_adopted(journal: Bench) -> None:
     await journal.claim(N2)
     facts: dict[str, Any] = {"due": DUE, "score": NOW + LEASE, "attempts": 3, "claims": 2}
     assert await records(journal) == [
-        Record(Kind.CLAIMED, "a", N2, N1, approximate=True, adopted=Adoption.LEASE, **facts)
+        JournalRecord(RecordKind.CLAIMED, "a", N2, N1, approximate=True, adopted=Adoption.LEASE, **facts)
     ]
 
 
@@ -76,12 +80,12 @@ async def test_a_token_that_a_foreign_writer_voids(journal: Bench, at: float, ad
     assert await journal.settle("a", N1, Verb.ACK) is Verdict.STALE
     assert await journal.extend("a", N1) is Verdict.STALE
     assert await records(journal) == [
-        Record(Kind.STALE, "a", N1, refused=Kind.ACKED, adopted=adopted),
-        Record(Kind.STALE, "a", N1, refused=Kind.EXTENDED, adopted=adopted),
+        JournalRecord(RecordKind.STALE, "a", N1, refused=RecordKind.ACKED, adopted=adopted),
+        JournalRecord(RecordKind.STALE, "a", N1, refused=RecordKind.EXTENDED, adopted=adopted),
     ]
 
 
-TAKEN = Record(Kind.TAKEN, "a", N1, due=DUE, claims=1)
+TAKEN = JournalRecord(RecordKind.TAKEN, "a", N1, due=DUE, claims=1)
 
 
 async def test_taken_is_told_by_whoever_removes_our_record(journal: Bench) -> None:
@@ -102,12 +106,12 @@ async def test_taken_is_told_by_whoever_removes_our_record(journal: Bench) -> No
     await journal.store.cancel(journal.topic, ["a"])
     await after(journal.topics.redrive(journal.topic, [letter]))
     assert told == [
-        (TAKEN, Record(Kind.GONE, "a", N1, refused=Kind.ACKED)),
-        (TAKEN, Record(Kind.GONE, "a", N1, refused=Kind.RECEIVED)),
+        (TAKEN, JournalRecord(RecordKind.GONE, "a", N1, refused=RecordKind.ACKED)),
+        (TAKEN, JournalRecord(RecordKind.GONE, "a", N1, refused=RecordKind.RECEIVED)),
         (TAKEN,),
         (TAKEN,),
-        (TAKEN, Record(Kind.SCHEDULED, "a", due=NOW + LEASE)),
-        (TAKEN, Record(Kind.REDRIVEN, "a", occurrence=N1, due=NOW, score=NOW, dead_id="1-0")),
+        (TAKEN, JournalRecord(RecordKind.SCHEDULED, "a", due=NOW + LEASE)),
+        (TAKEN, JournalRecord(RecordKind.REDRIVEN, "a", occurrence=N1, due=NOW, score=NOW, dead_id="1-0")),
     ]
 
 
@@ -126,9 +130,9 @@ async def test_cancelled_and_run_after_a_foreign_write(journal: Bench) -> None:
     await journal.store.schedule(journal.topic, [NewTimer("a", b"", NOW + 9)])
     intent = Adoption.INTENT
     assert await records(journal) == [
-        Record(Kind.RUN, "a", due=NOW, score=NOW, previous_due=NOW + 7, adopted=intent),
-        Record(Kind.CANCELLED, "b", due=NOW + 7, adopted=intent),
-        Record(Kind.REPLACED, "a", due=NOW + 9, previous_due=NOW),
+        JournalRecord(RecordKind.RUN, "a", due=NOW, score=NOW, previous_due=NOW + 7, adopted=intent),
+        JournalRecord(RecordKind.CANCELLED, "b", due=NOW + 7, adopted=intent),
+        JournalRecord(RecordKind.REPLACED, "a", due=NOW + 9, previous_due=NOW),
     ]
 
 
@@ -157,8 +161,8 @@ async def test_parked_and_orphaned(journal: Bench) -> None:
     journal.now += GRACE + 1
     await journal.claim(N2)
     assert await records(journal) == [
-        Record(Kind.PARKED, "a", due=DUE, score=NOW + GRACE),
-        Record(Kind.ORPHANED, "a", due=DUE),
+        JournalRecord(RecordKind.PARKED, "a", due=DUE, score=NOW + GRACE),
+        JournalRecord(RecordKind.ORPHANED, "a", due=DUE),
     ]
 
 
@@ -168,7 +172,9 @@ async def test_parked_under_a_lease(journal: Bench) -> None:
     journal.put("a", own(NOW - 1), lapsed, stored=None)
     await journal.claim(N2)
     facts: dict[str, Any] = {"due": DUE, "score": NOW + GRACE, "attempts": 1, "claims": 1}
-    assert await records(journal) == [Record(Kind.PARKED, "a", N1, received=True, suspect=True, **facts)]
+    assert await records(journal) == [
+        JournalRecord(RecordKind.PARKED, "a", N1, received=True, suspect=True, **facts)
+    ]
 
 
 async def test_repaired(journal: Bench) -> None:
@@ -176,7 +182,7 @@ async def test_repaired(journal: Bench) -> None:
     journal.put_payload("a")
     journal.put("b", score(DUE))
     await journal.topics.repair(journal.topic, ["a", "b", "c"])
-    assert await records(journal) == [Record(Kind.REPAIRED, "a")]
+    assert await records(journal) == [JournalRecord(RecordKind.REPAIRED, "a")]
 
 
 async def test_repaired_once_though_found_twice(journal: Bench) -> None:
@@ -185,14 +191,14 @@ async def test_repaired_once_though_found_twice(journal: Bench) -> None:
     await journal.store.schedule(journal.topic, [new])
     journal.raw.zrem(journal.keys[0], "a")
     await journal.topics.repair(journal.topic, ["a", "a"])
-    assert [record.kind for record in await records(journal)] == [Kind.SCHEDULED, Kind.TAKEN]
+    assert [record.kind for record in await records(journal)] == [RecordKind.SCHEDULED, RecordKind.TAKEN]
 
 
 async def test_a_cancel_that_removes_a_payload(journal: Bench) -> None:
     """It repairs too, once."""
     journal.put_payload("a")
     assert await journal.store.cancel(journal.topic, ["a", "a"]) == [Change.GONE, Change.GONE]
-    assert await records(journal) == [Record(Kind.REPAIRED, "a")]
+    assert await records(journal) == [JournalRecord(RecordKind.REPAIRED, "a")]
 
 
 # -------------------------------------------------------------------------- dead letters
@@ -212,10 +218,10 @@ async def test_the_letter_of_a_death(journal: Bench) -> None:
     found = [each for each in await records(journal) if each.dead_id]
     assert [each.dead_id for each in found] == journal.dead_ids()
     assert {(each.timer_id, each.kind, each.nonce, each.received, each.reason) for each in found} == {
-        ("reject", Kind.DEAD, N1, True, "rejected"),
-        ("nack", Kind.DEAD, N1, True, "attempts"),
-        ("lapsed", Kind.DEAD, N1, True, "attempts"),
-        ("expired", Kind.EXPIRED, b"", False, ""),
+        ("reject", RecordKind.DEAD, N1, True, "rejected"),
+        ("nack", RecordKind.DEAD, N1, True, "attempts"),
+        ("lapsed", RecordKind.DEAD, N1, True, "attempts"),
+        ("expired", RecordKind.EXPIRED, b"", False, ""),
     }
 
 
@@ -224,7 +230,7 @@ async def test_redriven(journal: Bench) -> None:
     name = journal.put_letter(LETTER)
     await journal.topics.redrive(journal.topic, [name, "1-0"])
     assert await records(journal) == [
-        Record(Kind.REDRIVEN, "a", occurrence=N1, due=NOW, score=NOW, dead_id=name)
+        JournalRecord(RecordKind.REDRIVEN, "a", occurrence=N1, due=NOW, score=NOW, dead_id=name)
     ]
 
 
@@ -234,8 +240,8 @@ async def test_purged(journal: Bench) -> None:
         journal.put_letter(LETTER._replace(timer_id=f"t{n}"), f"{n}-0")
     assert await journal.topics.purge(journal.topic, ["1-0", "3-0", "1-0", "9-0"]) == 2
     assert await records(journal) == [
-        Record(Kind.PURGED, "t1", dead_id="1-0"),
-        Record(Kind.PURGED, "t3", dead_id="3-0"),
+        JournalRecord(RecordKind.PURGED, "t1", dead_id="1-0"),
+        JournalRecord(RecordKind.PURGED, "t3", dead_id="3-0"),
     ]
 
 
@@ -247,8 +253,8 @@ async def test_dead_letters_trimmed(journal: Bench) -> None:
         await journal.topics.trim(journal.topic, max_count=most, max_age=0)
     await journal.topics.trim(journal.topic, max_count=0, max_age=1)
     assert await records(journal) == [
-        Record(Kind.TRIMMED, count=1, dead_id="2-0"),
-        Record(Kind.TRIMMED, count=2),
+        JournalRecord(RecordKind.TRIMMED, count=1, dead_id="2-0"),
+        JournalRecord(RecordKind.TRIMMED, count=2),
     ]
 
 
@@ -258,7 +264,10 @@ async def test_paused(journal: Bench) -> None:
     await journal.topics.pause(journal.topic, duration=SECOND)
     await journal.topics.resume(journal.topic)
     await journal.topics.resume(journal.topic)
-    assert await records(journal) == [Record(Kind.PAUSED, score=NOW + SECOND), Record(Kind.RESUMED)]
+    assert await records(journal) == [
+        JournalRecord(RecordKind.PAUSED, score=NOW + SECOND),
+        JournalRecord(RecordKind.RESUMED),
+    ]
 
 
 # ------------------------------------------------------------------ servers and keys that misbehave
@@ -365,7 +374,7 @@ async def test_an_entry_of_somebody_else(journal: Bench) -> None:
     await journal.store.schedule(journal.topic, [NewTimer("a", b"", NOW)])
     reader = JournalReader(journal.redis)
     (batch,) = await reader.newest(journal.topic)
-    assert (batch.first, batch.records) == (1, (Record(Kind.SCHEDULED, "a", due=NOW),))
+    assert (batch.first, batch.records) == (1, (JournalRecord(RecordKind.SCHEDULED, "a", due=NOW),))
     with pytest.raises(StoreRefused, match="of the journal"):
         await reader.read(journal.topic)
     journal.keep = 1

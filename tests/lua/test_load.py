@@ -8,10 +8,10 @@ import pytest
 
 from relay.core.errors import StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
-from relay.core.journal import Kind
+from relay.core.journal import RecordKind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
-from relay.store.bulk.loading import Fenced, Held, Loaded, Marks, PackedRows, Rows, StalePlan
+from relay.store.bulk.loading import Fenced, HeldMarks, Loaded, LoadRows, Marks, PackedRows, StalePlan
 from relay.store.bulk.store import BATCH
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
@@ -40,7 +40,7 @@ async def test_texts_of_any_length(bench: Bench) -> None:
     stored = {
         f"{n:0{width}d}": bytes(n % 256 for n in range(size)) for n, (width, size) in enumerate(LENGTHS)
     }
-    rows = PackedRows.of(Rows(0, list(stored), [DUE] * len(stored), list(stored.values()), [10]))
+    rows = PackedRows.of(LoadRows(0, list(stored), [DUE] * len(stored), list(stored.values()), [10]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     assert bench.state() == State(dict.fromkeys(stored, score(DUE)), stored, {})
@@ -60,7 +60,7 @@ async def test_a_part_of_a_batch(bench: Bench) -> None:
     marks = bench.open()
     bench.put("b", own(NOW + LEASE), HELD, stored=b"newer")
     bench.put_record("c", lease_record._RECORD.pack(*HELD))
-    rows = PackedRows.of(Rows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10]))
+    rows = PackedRows.of(LoadRows(0, ["a", "b", "c"], [DUE, DUE + 1, DUE + 2], [b"1", b"2", b"3"], [10]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     timeline = {"a": score(DUE), "b": own(NOW + LEASE), "c": score(DUE + 2)}
@@ -118,7 +118,7 @@ async def test_an_unknown_script_is_sent(bench: Bench) -> None:
     marks = bench.open()
     bench.raw.script_flush()
     for batch in range(5):
-        bench.loading.load(marks, PackedRows.of(Rows(batch, [f"t{batch}"], [DUE], [ENVELOPE], [10])))
+        bench.loading.load(marks, PackedRows.of(LoadRows(batch, [f"t{batch}"], [DUE], [ENVELOPE], [10])))
     bench.loading.flush()
     assert bench.loading.done == Loaded(batches=5, loaded=5)
     assert len(bench.state().timeline) == 5
@@ -128,7 +128,7 @@ async def test_rows_that_expire(bench: Bench) -> None:
     """They have a record from the start, and the score that explains it, as if scheduled."""
     marks = bench.open()
     ids, due, ends = "abcd", range(DUE, DUE + 4), [None, DUE + SECOND, None, DUE + 2 * SECOND]
-    rows = PackedRows.of(Rows(0, ids, due, [ENVELOPE] * 4, [10], ends))
+    rows = PackedRows.of(LoadRows(0, ids, due, [ENVELOPE] * 4, [10], ends))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     loaded = bench.state()
@@ -299,7 +299,7 @@ async def test_versions_of_each_row(bench: Bench) -> None:
     """A batch may hold rows of several writes."""
     marks = bench.open()
     bench.retire("a", "b", "c", version=20)
-    rows = PackedRows.of(Rows(0, ["a", "b", "c"], [DUE] * 3, [ENVELOPE] * 3, [19, 20, 3]))
+    rows = PackedRows.of(LoadRows(0, ["a", "b", "c"], [DUE] * 3, [ENVELOPE] * 3, [19, 20, 3]))
     bench.loading.load(marks, rows)
     bench.loading.flush()
     assert list(bench.state().timeline) == ["b"]
@@ -360,7 +360,7 @@ async def test_another_plan_has_the_marks(bench: Bench) -> None:
 async def test_one_driver_at_a_time(bench: Bench) -> None:
     """Another may take the marks over once the first has not kept them; then the first has lost them."""
 
-    def open_by(driver: str) -> str | Held:
+    def open_by(driver: str) -> str | HeldMarks:
         return bench.loading.open(
             bench.topic, "1", driver, lock=SECOND, ttl=60, epoch=driver, store="s", place="/cold"
         )
@@ -370,7 +370,7 @@ async def test_one_driver_at_a_time(bench: Bench) -> None:
 
     assert open_by("a") == "a"
     bench.now += SECOND // 4
-    assert open_by("b") == Held(750_000, "1", "/cold")
+    assert open_by("b") == HeldMarks(750_000, "1", "/cold")
     assert keep_by("a")
     assert not keep_by("b")
     bench.now += SECOND
@@ -384,7 +384,7 @@ async def test_one_driver_at_a_time(bench: Bench) -> None:
     assert not bench.raw.exists(bench.marks)
 
 
-def open_other(bench: Bench, *, take_over: bool = False) -> str | Held:
+def open_other(bench: Bench, *, take_over: bool = False) -> str | HeldMarks:
     """Open the topic's marks for a plan of another store, whose number is the same."""
     return bench.loading.open(
         bench.topic, "1", "o", lock=SECOND, ttl=60, epoch="theirs", store="other", take_over=take_over
@@ -396,9 +396,9 @@ async def test_one_store_at_a_time(bench: Bench) -> None:
     told of it, and has its turn when it is done."""
     bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s", place="/cold")
     await bench.store.cancel(bench.topic, ["a"])
-    assert open_other(bench, take_over=True) == Held(SECOND, "1", "/cold"), "it is kept"
+    assert open_other(bench, take_over=True) == HeldMarks(SECOND, "1", "/cold"), "it is kept"
     bench.now += SECOND
-    assert open_other(bench) == Held(0, "1", "/cold")
+    assert open_other(bench) == HeldMarks(0, "1", "/cold")
     marks = bench.open(plan="2", driver="e")
     assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=1, marked=1), "what was noted stays noted"
     assert bench.loading.close(bench.topic, "2", "e")
@@ -456,7 +456,7 @@ async def test_the_journal_has_what_is_loaded_and_retired(bench: Bench) -> None:
         bench.load(marks, "live", "a", due=DUE)
     assert bench.retire("live", "gone") == 1
     noted = [(r.kind, r.timer_id, r.due) for batch in await bench.batches() for r in batch.records]
-    assert noted == [(Kind.SCHEDULED, "a", DUE), (Kind.CANCELLED, "live", DUE)]
+    assert noted == [(RecordKind.SCHEDULED, "a", DUE), (RecordKind.CANCELLED, "live", DUE)]
     assert bench.state() == alone("a", score(DUE))
 
 

@@ -11,7 +11,7 @@ from relay.core.instants import LATEST, SECOND, from_score
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
-from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, Record
+from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
 from tests.lua.bench import (
     EMPTY,
     ENVELOPE,
@@ -67,7 +67,7 @@ async def test_create_only(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("lease", [HELD, BACKED_OFF, None], ids=["held", "backed off", "foreign"])
-async def test_create_only_over_any_state(bench: Bench, lease: Record | None) -> None:
+async def test_create_only_over_any_state(bench: Bench, lease: LeaseRecord | None) -> None:
     """Whatever lives there stays, lease and attempts too; its due time is told, not its score."""
     bench.put("a", DEADLINE, lease)
     before = bench.state()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from relay.core.instants import SECOND
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore, Write
-from relay.pipeline.cold.sweep import Options, Sweep, Swept, now
+from relay.pipeline.cold.sweep import Sweep, SweepOptions, Swept, now
 from relay.pipeline.spark.redis_target import Target
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HOUR = 3600 * SECOND
 ROWS = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
-OPTIONS = Options(horizon=2 * HOUR, lock=2 * SECOND)
+OPTIONS = SweepOptions(horizon=2 * HOUR, lock=2 * SECOND)
 
 
 class ColdWorld:
@@ -87,10 +87,10 @@ class ColdWorld:
     def version(self) -> int:
         return self.cold.version(now(self.target))
 
-    def sweep(self, options: Options = OPTIONS, **changes: object) -> Swept:
+    def sweep(self, options: SweepOptions = OPTIONS, **changes: object) -> Swept:
         return self.sweeper(options, **changes).run()
 
-    def sweeper(self, options: Options = OPTIONS, **changes: object) -> Sweep:
+    def sweeper(self, options: SweepOptions = OPTIONS, **changes: object) -> Sweep:
         return Sweep(self.spark, self.cold, self.target, self.topic, replace(options, **changes))  # type: ignore[arg-type]
 
     def live(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
-from relay.core.journal import Batch
+from relay.core.journal import JournalBatch
 from relay.store.keys import KeyNames
 from tests.audit.files import encoded
 from tests.audit.test_histories import in_memory
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def history(seed: int, *, finish: bool = True) -> tuple[Batch, ...]:
+def history(seed: int, *, finish: bool = True) -> tuple[JournalBatch, ...]:
     """Random, legal, with ids of its own (`a.7` for seed 7), and entries in the stream's order."""
     batches = asyncio.run(in_memory(Random(seed), finish=finish))
     return tuple(
@@ -35,9 +35,9 @@ def history(seed: int, *, finish: bool = True) -> tuple[Batch, ...]:
     )
 
 
-def long_history(seeds: Iterable[int], *, finish: bool = True) -> list[Batch]:
+def long_history(seeds: Iterable[int], *, finish: bool = True) -> list[JournalBatch]:
     """Several of them, one after the other, as one journal."""
-    made: list[Batch] = []
+    made: list[JournalBatch] = []
     for seed in seeds:
         for batch in history(seed, finish=finish):
             first = made[-1].last + 1 if made else 1
@@ -46,7 +46,7 @@ def long_history(seeds: Iterable[int], *, finish: bool = True) -> list[Batch]:
     return made
 
 
-def put(server: RunningServer, topic: str, batches: Iterable[Batch]) -> None:
+def put(server: RunningServer, topic: str, batches: Iterable[JournalBatch]) -> None:
     """As Relay's scripts would have written them."""
     key = KeyNames().of(topic)[-1]
     with server.client() as client, client.pipeline(transaction=False) as calls:
@@ -55,6 +55,6 @@ def put(server: RunningServer, topic: str, batches: Iterable[Batch]) -> None:
         calls.execute()
 
 
-def count(batches: Iterable[Batch]) -> int:
+def count(batches: Iterable[JournalBatch]) -> int:
     """Changes."""
     return sum(len(batch.records) for batch in batches)

@@ -16,11 +16,11 @@ from relay.core.audit import Promise, Report
 from relay.core.audit.knowledge import FOREIGN
 from relay.core.audit.rules import OLDER
 from relay.core.instants import SECOND
-from relay.core.journal import Batch, Kind, Record
+from relay.core.journal import JournalBatch, JournalRecord, RecordKind
 from relay.pipeline.audit import tables
 from relay.pipeline.audit.replay import Around, Judging, Replay
 from relay.pipeline.jobs import audit as audit_job
-from relay.pipeline.jobs.audit import Audit
+from relay.pipeline.jobs.audit import AuditJob
 from relay.pipeline.lake import journal_rows
 from relay.pipeline.lake.journal_lake import Lake, milliseconds
 from relay.pipeline.spark.hour_folders import hour_of
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-Journals = dict[str, list[Batch]]
+Journals = dict[str, list[JournalBatch]]
 
 
-def in_order(batches: list[Batch]) -> list[Batch]:
+def in_order(batches: list[JournalBatch]) -> list[JournalBatch]:
     """Entries as a stream would give them: rising."""
     return [replace(batch, entry=f"{1_767_225_600_000 + n * 977}-{n % 3}") for n, batch in enumerate(batches)]
 
@@ -69,7 +69,7 @@ def holed() -> Journals:
     """Journals with gaps of all sorts."""
     whole = long_history(range(3))
     part = replace(whole[9], records=whole[9].records[:-1])
-    more = replace(whole[9], records=(*whole[9].records, Record(Kind.PURGED, dead_id="1-1")))
+    more = replace(whole[9], records=(*whole[9].records, JournalRecord(RecordKind.PURGED, dead_id="1-1")))
     found: Journals = {
         "no end": whole[:-3],
         "trimmed": whole[5:],
@@ -94,7 +94,7 @@ def table(spark: SparkSession, journals: Journals) -> DataFrame:
     )
 
 
-def told_by_core(batches: list[Batch], *, exclusive: bool, at_rest: bool) -> Report:
+def told_by_core(batches: list[JournalBatch], *, exclusive: bool, at_rest: bool) -> Report:
     core = Core(exclusive=exclusive, examples=1000)
     for batch in batches:
         core.add(batch)
@@ -110,7 +110,7 @@ def test_both_audits_say_the_same(
     rows = table(spark, made)
     monkeypatch.setattr(Lake, "rows", lambda *_: rows)
     out = str(tmp_path / "out")
-    audit_job.run(spark, None, Audit(str(tmp_path / "lake"), out, exclusive=True, at_rest=True))
+    audit_job.run(spark, None, AuditJob(str(tmp_path / "lake"), out, exclusive=True, at_rest=True))
     found = Found(spark, out)
     for topic, batches in made.items():
         report = told_by_core(batches, exclusive=True, at_rest=True)
@@ -156,7 +156,7 @@ def told_by_workers(journals: Journals, *, exclusive: bool, at_rest: bool) -> di
     return found
 
 
-def around_of(batches: list[Batch]) -> Around:
+def around_of(batches: list[JournalBatch]) -> Around:
     """Where the gaps are, as the numbers tell."""
     gaps, last = [], 0
     for batch in batches:
@@ -172,9 +172,10 @@ def sorted_rows(journals: Journals) -> list[pa.RecordBatch]:
     made = []
     for topic, batches in journals.items():
         used = [
-            record.kind is Kind.CLAIMED and seen.setdefault((topic, record.nonce), batch.entry) != batch.entry
+            record.kind is RecordKind.CLAIMED
+            and seen.setdefault((topic, record.nonce), batch.entry) != batch.entry
             for batch in batches
-            for record in batch.records or [Record(Kind.RESUMED)]
+            for record in batch.records or [JournalRecord(RecordKind.RESUMED)]
         ]
         rows = pa.Table.from_batches(list(journal_rows.arrow(topic, batches)))
         places = [place(entry) for entry in rows["entry"].to_pylist()]

@@ -14,7 +14,7 @@ from relay.pipeline.audit import plots
 BAD = '<script>"x"</script>&'
 
 
-def page(**rest: Any) -> audit_page.Page:
+def page(**rest: Any) -> audit_page.ReportPage:
     promise = {"verdict": "refuted", "refuted": 2, "doubts": {BAD: 1}}
     row = {"topic": BAD, **{str(n): promise for n in range(1, 6)}}
     finding = {
@@ -57,7 +57,7 @@ def page(**rest: Any) -> audit_page.Page:
         "oldest": [timer],
         "unknown": [timer],
     }
-    return audit_page.Page(**{**given, **rest})
+    return audit_page.ReportPage(**{**given, **rest})
 
 
 def test_nothing_in_it_runs_or_is_fetched() -> None:

@@ -17,13 +17,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
-from relay.core.journal import Kind, Record
+from relay.core.journal import JournalRecord, RecordKind
 from relay.pipeline.jobs import audit as audit_job
 from relay.pipeline.jobs import journal as journal_job
-from relay.pipeline.jobs.audit import Audit
+from relay.pipeline.jobs.audit import AuditJob
 from relay.pipeline.jobs.journal import Journal
 from relay.pipeline.lake.journal_lake import Lake, folder_of
-from relay.pipeline.lake.lake_log import Change, Log, Part, Share
+from relay.pipeline.lake.lake_log import LakeChange, LakePart, Log, Share
 from relay.pipeline.spark.files import Files
 from relay.store.keys import KeyNames
 from tests.audit.files import written
@@ -34,7 +34,7 @@ from tests.pipeline.test_journal_source import batches_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from relay.core.journal import Batch
+    from relay.core.journal import JournalBatch
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
@@ -50,7 +50,7 @@ def ran(spark: SparkSession, job: Journal) -> dict[str, Any]:
     return journal_job.run(spark, None, job).document()
 
 
-def assert_holds(spark: SparkSession, tmp_path: Path, topic: str, journal: list[Batch]) -> None:
+def assert_holds(spark: SparkSession, tmp_path: Path, topic: str, journal: list[JournalBatch]) -> None:
     found = Lake(spark, str(tmp_path / "lake")).rows(topics=[topic])
     assert found.count() == count(journal)
     assert batches_of(found) == journal
@@ -147,7 +147,7 @@ def test_topics_that_no_folder_can_be_called(
     assert "topic=a%2Fb c%3Dd" in folders
     assert f"topic={named.replace('/', '%2F')}" in folders
     asked = (LONG[0], named)
-    audit_job.run(spark, None, Audit(str(tmp_path / "lake"), str(tmp_path / "out"), asked))
+    audit_job.run(spark, None, AuditJob(str(tmp_path / "lake"), str(tmp_path / "out"), asked))
     found = spark.read.parquet(str(tmp_path / "out" / "kinds")).groupBy("topic").sum("records").collect()
     assert {row.topic for row in found} == set(asked)
     assert len({row[1] for row in found}) == 1
@@ -233,7 +233,7 @@ def test_retention_drops_hours_and_says_so(spark: SparkSession, tmp_path: Path) 
     """Whole hours go, rows and all; the lake keeps how many records that were."""
     journal, forge = [], Forge()
     for n in range(6):
-        forge.batch(*(Record(Kind.SCHEDULED, f"t{n}-{m}", due=1) for m in range(10)))
+        forge.batch(*(JournalRecord(RecordKind.SCHEDULED, f"t{n}-{m}", due=1) for m in range(10)))
     for n, batch in enumerate(forge.batches):
         journal.append(type(batch)(f"{1_767_225_600_000 + n * 1_800_000}-0", *astuple(batch)))
     file = str(written(tmp_path / "file", "t", journal))
@@ -248,15 +248,17 @@ def test_retention_drops_hours_and_says_so(spark: SparkSession, tmp_path: Path) 
     assert lake.rows().count() == 0
 
 
-def astuple(batch: Batch) -> tuple[Any, ...]:
+def astuple(batch: JournalBatch) -> tuple[Any, ...]:
     return batch.time, batch.first, batch.last, batch.records
 
 
 # ----------------------------------------------------------------------------- the log
 
 
-def part(n: int) -> Part:
-    return Part(f"data/{n}", 0, "2026-01-01-00", "2026-01-01-00", {"t": Share(1, 0, f"{n}-0", f"{n}-0", n)})
+def part(n: int) -> LakePart:
+    return LakePart(
+        f"data/{n}", 0, "2026-01-01-00", "2026-01-01-00", {"t": Share(1, 0, f"{n}-0", f"{n}-0", n)}
+    )
 
 
 def test_the_log_is_folded(spark: SparkSession, tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_the_log_is_folded(spark: SparkSession, tmp_path: Path) -> None:
     log = Log(files)
     for n in range(40):
         remove = (f"data/{n - 1}",) if n % 2 else ()
-        log.commit(lambda _: Change("batch", (part(n),), remove, {"q": n}, {"t": 1}))  # noqa: B023
+        log.commit(lambda _: LakeChange("batch", (part(n),), remove, {"q": n}, {"t": 1}))  # noqa: B023
     state = log.state()
     assert (state.version, state.stored, state.dropped, state.marks) == (
         39,
@@ -287,12 +289,12 @@ def test_of_two_writers_one_starts_over(spark: SparkSession, tmp_path: Path) -> 
     one, two = Log(Files(spark, str(tmp_path))), Log(Files(spark, str(tmp_path)))
     asked = 0
 
-    def change(state: Any) -> Change:
+    def change(state: Any) -> LakeChange:
         nonlocal asked
         asked += 1
         if asked == 1:
-            two.commit(lambda _: Change("batch", (part(2),)))
-        return Change("batch", (part(1),))
+            two.commit(lambda _: LakeChange("batch", (part(2),)))
+        return LakeChange("batch", (part(1),))
 
     one.commit(change)
     assert asked == 2

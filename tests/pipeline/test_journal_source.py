@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relay.core.audit import Audit, Verdict
+from relay.core.audit import Audit, PromiseVerdict
 from relay.core.errors import InvalidField
-from relay.core.journal import Batch, Kind, Record
+from relay.core.journal import JournalBatch, JournalRecord, RecordKind
 from relay.pipeline.jobs.journal import to_the_end
 from relay.pipeline.journal_source import JournalSource
 from relay.pipeline.lake import journal_rows
-from relay.pipeline.lake.journal_offsets import Options, offsets
-from relay.store.journal.scan import Gap, JournalScan, Mark
+from relay.pipeline.lake.journal_offsets import JournalOptions, offsets
+from relay.store.journal.scan import EntryGap, JournalScan, Mark
 from relay.store.keys import KeyNames
 from relay.store.server.blocking import Line
 from tests.audit.files import written
@@ -41,13 +41,15 @@ def rows(spark: SparkSession, **options: str) -> DataFrame:
     return spark.read.format("timers_journal").options(**options).load()
 
 
-def batches_of(found: DataFrame) -> list[Batch]:
+def batches_of(found: DataFrame) -> list[JournalBatch]:
     """The rows as the batches that they came from."""
     made: dict[str, list[Any]] = {}
     for row in found.orderBy("number").collect():
         made.setdefault(row.entry, []).append(row)
     return [
-        Batch(entry, micros(rows[0].at), rows[0].batch_first, rows[0].batch_last, tuple(map(record, rows)))
+        JournalBatch(
+            entry, micros(rows[0].at), rows[0].batch_first, rows[0].batch_last, tuple(map(record, rows))
+        )
         for entry, rows in made.items()
     ]
 
@@ -56,17 +58,17 @@ def micros(moment: Any) -> int:
     return round(moment.timestamp() * 1_000_000) if moment is not None else 0
 
 
-def record(row: Any) -> Record:
+def record(row: Any) -> JournalRecord:
     told = row.asDict()
-    kind, timer_id = Kind[told["kind"]], told["timer_id"] or ""
-    rest = {name: told[name] for name in Record.__slots__[2:] if told[name] is not None}
+    kind, timer_id = RecordKind[told["kind"]], told["timer_id"] or ""
+    rest = {name: told[name] for name in JournalRecord.__slots__[2:] if told[name] is not None}
     for name in ("due", "score", "expires", "previous_due"):
         rest[name] = micros(told[name])
     for name in ("nonce", "occurrence"):
         rest[name] = bytes(told[name] or b"")
     if told["refused"]:
-        rest["refused"] = Kind[told["refused"]]
-    return Record(kind, timer_id, **{name: value for name, value in rest.items() if name != "adopted"})
+        rest["refused"] = RecordKind[told["refused"]]
+    return JournalRecord(kind, timer_id, **{name: value for name, value in rest.items() if name != "adopted"})
 
 
 # ----------------------------------------------------------------------------- the scan
@@ -94,7 +96,9 @@ def test_entries_of_one_millisecond_are_cut_too(
     """Whatever the ids are: many entries may share a millisecond, and one may be larger than a part."""
     topic, forge = keyspace.topic(), Forge()
     for n in range(50):
-        forge.batch(*(Record(Kind.SCHEDULED, f"t{n}-{m}", due=1) for m in range(7 if n == 20 else 1)))
+        forge.batch(
+            *(JournalRecord(RecordKind.SCHEDULED, f"t{n}-{m}", due=1) for m in range(7 if n == 20 else 1))
+        )
     put(valkey, topic, forge.batches)
     parts = scan.cut(topic, scan.begin(topic), scan.end(topic), 5)
     assert {until.last - after.last for after, until in parts} <= {1, 2, 3, 4, 5, 7}
@@ -109,13 +113,13 @@ def test_gaps_are_told_where_they_are(scan: JournalScan, valkey: RunningServer, 
     begin, end, key = scan.begin(topic), scan.end(topic), KeyNames().of(topic)[-1]
     with valkey.client() as client:
         client.execute_command("XDEL", key, journal[0].entry, journal[5].entry, journal[-1].entry)
-    gaps = [each for each in scan.read(topic, begin, end) if isinstance(each, Gap)]
+    gaps = [each for each in scan.read(topic, begin, end) if isinstance(each, EntryGap)]
     assert [(gap.entry, gap.missing) for gap in gaps] == [
         (journal[n].entry, count([journal[n - 1]])) for n in (1, 6)
     ] + [(journal[-1].entry, count([journal[-1]]))]
     behind = Mark(journal[5].entry, journal[-1].last)
     first = next(scan.read(topic, behind, end))
-    assert isinstance(first, Gap)
+    assert isinstance(first, EntryGap)
     assert first.missing == journal[6].first - journal[-1].last - 1 < 0
 
 
@@ -143,8 +147,10 @@ def test_a_file_is_read_as_the_stream_is(spark: SparkSession, tmp_path: Path) ->
 def test_arrow_there_and_back() -> None:
     """Rows become the same records again, ids that are no UTF-8 too."""
     journal = long_history([3])
-    odd = Record(Kind.CLAIMED, b"\xff\x00a".decode(errors="surrogateescape"), b"n" * 16, b"o" * 16, 1, 2)
-    journal.append(Batch("9-0", 5, journal[-1].last + 1, journal[-1].last + 1, (odd,)))
+    odd = JournalRecord(
+        RecordKind.CLAIMED, b"\xff\x00a".decode(errors="surrogateescape"), b"n" * 16, b"o" * 16, 1, 2
+    )
+    journal.append(JournalBatch("9-0", 5, journal[-1].last + 1, journal[-1].last + 1, (odd,)))
     arrow = list(journal_rows.arrow("t", journal))
     assert [each for batch in arrow for each in journal_rows.records(batch)] == [
         each for batch in journal for each in batch.records
@@ -171,7 +177,7 @@ def test_a_password_shows_nowhere(spark: SparkSession, valkey: RunningServer) ->
     """Neither in the plan nor in what describes the options."""
     url = valkey.url.replace("//", "//:secret-word@")
     options = {"redis_url": url, "topics": "t"}
-    assert "secret-word" not in repr(Options.of(options))
+    assert "secret-word" not in repr(JournalOptions.of(options))
     spark.dataSource.register(JournalSource)
     stream = spark.readStream.format("timers_journal").options(**options).load()
     plan = stream._jdf.queryExecution().toString()
@@ -193,7 +199,7 @@ def test_a_password_shows_nowhere(spark: SparkSession, valkey: RunningServer) ->
 def test_a_wrong_option_is_named(option: str, given: dict[str, str]) -> None:
     """With what to do instead."""
     with pytest.raises(InvalidField) as failure:
-        Options.of(given)
+        JournalOptions.of(given)
     assert failure.value.field == option
 
 
@@ -228,7 +234,7 @@ def test_offsets_name_each_topic() -> None:
     """They are JSON, and read again."""
     marks = {"a": Mark("5-1", 7)}
     given = {"redis_url": "redis://x", "topics": "a", "startingOffsets": offsets(marks)}
-    assert Options.of(given).start == marks
+    assert JournalOptions.of(given).start == marks
 
 
 def test_the_histories_are_proved() -> None:
@@ -236,4 +242,4 @@ def test_the_histories_are_proved() -> None:
     audit = Audit(exclusive=True)
     for batch in long_history(range(3)):
         audit.add(batch)
-    assert audit.report(at_rest=True).verdict is Verdict.PROVED
+    assert audit.report(at_rest=True).verdict is PromiseVerdict.PROVED

@@ -14,7 +14,7 @@ from relay.core.errors import StoreUnavailable, WrongKeyType
 from relay.pipeline.cold import compaction, plans, staging
 from relay.pipeline.cold.plans import COMPACTION, Plan, Plans
 from relay.pipeline.cold.store import CANCELLED, VERSION_BITS, ColdStore, DataFile, Write
-from relay.pipeline.cold.sweep import Options, SweepBusy, Swept
+from relay.pipeline.cold.sweep import SweepBusy, SweepOptions, Swept
 from relay.pipeline.jobs import sweep as sweep_job
 from relay.pipeline.jobs.sweep import SweepJob
 from relay.pipeline.spark.redis_target import Target
@@ -284,7 +284,7 @@ def test_a_topic_that_fails_keeps_nobody(
     monkeypatch.setattr(sweep_job, "ColdStore", lambda *_: store)
     monkeypatch.setattr(sweep_job, "_sweep", sweep)
     monkeypatch.setattr(sweep_job, "now", lambda _: 100)
-    job = SweepJob(Target("redis://localhost"), "", Options(horizon=None), topics=("a", "b"))
+    job = SweepJob(Target("redis://localhost"), "", SweepOptions(horizon=None), topics=("a", "b"))
     summary = sweep_job.sweep(cast("SparkSession", None), cast("Bar", Steps()), job)
     assert (swept, summary.counts["loaded"], len(summary.problems)) == (["a", "b"], 1, 1)
     failure = StoreUnavailable("gone")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
 from relay.pipeline.rows.redis_commands import Group, pack, pack_rows, pack_texts
-from relay.store.bulk.loading import PackedRows, Rows
-from relay.store.bulk.store import BATCH, BATCH_BYTES, Batch, Buffer, BulkStore, _scores
+from relay.store.bulk.loading import LoadRows, PackedRows
+from relay.store.bulk.store import BATCH, BATCH_BYTES, Buffer, BulkStore, TimerBatch, _scores
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_the_bytes_are_hiredis(rows: list[tuple[str, int, bytes]], most: int, cu
     for part in parts:
         mine = rows[done : done + part.size]
         done += part.size
-        scores, _ = _scores(Batch("t", *zip(*mine, strict=True)))
+        scores, _ = _scores(TimerBatch("t", *zip(*mine, strict=True)))
         assert bytes(part.timers) == said(
             *(x for score, row in zip(scores, mine, strict=True) for x in (score, row[0]))
         )
@@ -110,7 +110,7 @@ def test_staged_batches_are_as_packed_singly(
     for part in found:
         ids, due, envelopes, versions, expires = zip(*rows[done : done + part.size], strict=True)
         done += part.size
-        singly = PackedRows.of(Rows(part.batch, ids, due, envelopes, versions, expires))
+        singly = PackedRows.of(LoadRows(part.batch, ids, due, envelopes, versions, expires))
         assert [float(text) for text in _texts(part.scores)] == [to_score(each) for each in due]
         assert (bytes(part.timer_ids), bytes(part.envelopes)) == (singly.timer_ids, singly.envelopes)
         assert _texts(part.timer_ids) == [each.encode() for each in ids]
@@ -132,7 +132,7 @@ def test_a_runs_batches_say_what_the_store_would(
         ids, due, envelopes = zip(*kept[done : done + part.size], strict=True)
         done += part.size
         ends = [expires] * part.size if expires >= 0 else [None] * part.size
-        singly = PackedRows.of(Rows(0, ids, due, envelopes, [], ends))
+        singly = PackedRows.of(LoadRows(0, ids, due, envelopes, [], ends))
         assert [float(text) for text in _texts(part.scores)] == [to_score(each) for each in due]
         assert (bytes(part.timer_ids), bytes(part.envelopes)) == (singly.timer_ids, singly.envelopes)
         assert (part.size, *part[6:]) == (singly.size, *singly[6:])
@@ -158,7 +158,7 @@ def test_texts_of_any_length() -> None:
     ids, envelopes = ["i" * min(size, 256) for size in sizes], [bytes(size) for size in sizes]
     rows = cold([(*each, 1, None) for each in zip(ids, [0] * len(ids), envelopes, strict=True)])
     (found,) = pack_rows(rows)
-    singly = PackedRows.of(Rows(0, ids, [0] * len(ids), envelopes, [1]))
+    singly = PackedRows.of(LoadRows(0, ids, [0] * len(ids), envelopes, [1]))
     assert (bytes(found.timer_ids), bytes(found.envelopes)) == (singly.timer_ids, singly.envelopes)
     assert _texts(found.envelopes) == envelopes
 
@@ -176,7 +176,7 @@ def test_what_is_not_plain() -> None:
     assert group([("a", EXACT - 1, b"")]).plain
     assert not group([("a", EXACT, b"")]).plain
     assert not group([("a", 1, b""), ("b", 1, b"")], expires=2).plain
-    assert group([("a", LATEST, b"x")], expires=5).batch() == Batch("t", ["a"], [LATEST], [b"x"], [5])
+    assert group([("a", LATEST, b"x")], expires=5).batch() == TimerBatch("t", ["a"], [LATEST], [b"x"], [5])
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["empty", "with leases"])

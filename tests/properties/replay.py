@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from relay.core.instants import from_score
-from relay.core.journal import Adoption, Batch, Kind, Record
+from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
 from relay.store.codec.lease_record import LEASED, NO_NONCE
 from tests.lua.bench import State
 
@@ -26,10 +26,25 @@ class Told:
     expires: int = 0
 
 
-HELD = (Kind.RECEIVED, Kind.EXTENDED, Kind.ACKED, Kind.NACKED, Kind.RELEASED, Kind.RESCHEDULED)
+HELD = (
+    RecordKind.RECEIVED,
+    RecordKind.EXTENDED,
+    RecordKind.ACKED,
+    RecordKind.NACKED,
+    RecordKind.RELEASED,
+    RecordKind.RESCHEDULED,
+)
 """What only the holder of the lease can have done."""
-BORN = (Kind.SCHEDULED, Kind.REPLACED, Kind.RESCHEDULED)
-SILENT = (Kind.STALE, Kind.GONE, Kind.REPAIRED, Kind.PURGED, Kind.TRIMMED, Kind.PAUSED, Kind.RESUMED)
+BORN = (RecordKind.SCHEDULED, RecordKind.REPLACED, RecordKind.RESCHEDULED)
+SILENT = (
+    RecordKind.STALE,
+    RecordKind.GONE,
+    RecordKind.REPAIRED,
+    RecordKind.PURGED,
+    RecordKind.TRIMMED,
+    RecordKind.PAUSED,
+    RecordKind.RESUMED,
+)
 """What leaves the timers as they are."""
 
 
@@ -42,7 +57,7 @@ class Replay:
     last: int = 0
     letters: int = 0
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[JournalBatch]) -> None:
         """What was written since the last time."""
         for batch in batches:
             assert batch.lost_since(self.last) == 0, "numbered without gaps"
@@ -58,41 +73,41 @@ class Replay:
                 self._apply(record)
                 self.foreign.discard(record.timer_id)
 
-    def _letters(self, record: Record) -> None:
-        kinds = {Kind.DEAD: 1, Kind.EXPIRED: 1, Kind.REDRIVEN: -1, Kind.PURGED: -1}
+    def _letters(self, record: JournalRecord) -> None:
+        kinds = {RecordKind.DEAD: 1, RecordKind.EXPIRED: 1, RecordKind.REDRIVEN: -1, RecordKind.PURGED: -1}
         self.letters += kinds.get(record.kind, 0) if record.dead_id else 0
         self.letters -= record.count
 
-    def _refused(self, record: Record) -> None:
+    def _refused(self, record: JournalRecord) -> None:
         timer = self.timers.get(record.timer_id)
-        if record.kind in (Kind.STALE, Kind.GONE) and record.timer_id not in self.foreign:
-            assert (timer is None) is (record.kind is Kind.GONE)
+        if record.kind in (RecordKind.STALE, RecordKind.GONE) and record.timer_id not in self.foreign:
+            assert (timer is None) is (record.kind is RecordKind.GONE)
             assert timer is None or timer.nonce != record.nonce, "what holds is not refused"
 
-    def _check(self, record: Record, time: int) -> None:
+    def _check(self, record: JournalRecord, time: int) -> None:
         """Whether it may follow what the journal said before."""
         timer, kind = self.timers.get(record.timer_id), record.kind
         assert record.adopted is None, "nobody else wrote"
-        assert (timer is None) is (kind in (Kind.SCHEDULED, Kind.REDRIVEN)), kind
+        assert (timer is None) is (kind in (RecordKind.SCHEDULED, RecordKind.REDRIVEN)), kind
         if timer is None:
             return
         if kind in HELD:
             assert timer.nonce == record.nonce, "the lease that it speaks of"
-        elif kind is not Kind.CLAIMED:
+        elif kind is not RecordKind.CLAIMED:
             assert record.nonce == timer.nonce
-        if kind in (Kind.CLAIMED, Kind.PARKED, Kind.EXPIRED, Kind.ORPHANED):
+        if kind in (RecordKind.CLAIMED, RecordKind.PARKED, RecordKind.EXPIRED, RecordKind.ORPHANED):
             assert time >= timer.score, "never early"
-        if kind is Kind.CLAIMED:
+        if kind is RecordKind.CLAIMED:
             assert (record.due, record.claims) == (timer.due, timer.claims + 1)
             assert record.attempts == timer.attempts + timer.received
             assert record.received is timer.received
             assert record.occurrence == (timer.occurrence or record.nonce)
-        elif kind in (Kind.REPLACED, Kind.RESCHEDULED, Kind.RUN):
+        elif kind in (RecordKind.REPLACED, RecordKind.RESCHEDULED, RecordKind.RUN):
             assert record.previous_due == timer.due
-        elif kind is Kind.EXPIRED:
+        elif kind is RecordKind.EXPIRED:
             assert 0 < timer.expires == record.expires <= time
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: JournalRecord) -> None:
         kind, timer_id = record.kind, record.timer_id
         if kind.ends:
             self.timers.pop(timer_id, None)
@@ -101,10 +116,10 @@ class Replay:
             self.timers[timer_id] = Told(record.due, record.due, expires=record.expires)
             return
         timer = self.timers.get(timer_id, Told(0, 0))
-        if record.adopted is Adoption.INTENT or kind is Kind.REDRIVEN:
+        if record.adopted is Adoption.INTENT or kind is RecordKind.REDRIVEN:
             timer = Told(0, 0)
-        if kind in (Kind.RECEIVED, Kind.EXTENDED):
-            received = timer.received or kind is Kind.RECEIVED
+        if kind in (RecordKind.RECEIVED, RecordKind.EXTENDED):
+            received = timer.received or kind is RecordKind.RECEIVED
             self.timers[timer_id] = replace(timer, score=record.score, received=received)
             return
         self.timers[timer_id] = Told(
@@ -112,7 +127,7 @@ class Replay:
             record.score,
             record.attempts,
             record.claims,
-            nonce=record.nonce if kind is Kind.CLAIMED else b"",
+            nonce=record.nonce if kind is RecordKind.CLAIMED else b"",
             suspect=record.suspect,
             occurrence=record.occurrence or timer.occurrence,
             expires=timer.expires,

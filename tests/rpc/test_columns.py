@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.api.timers import MAX_BATCH, STRETCH, Timers
+from relay.api.timers import MAX_BATCH, STRETCH, TimerCalls
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import LATEST
 from relay.v1 import timer_pb2
@@ -198,7 +198,7 @@ async def test_a_long_one_leaves_the_loop_to_others(relay: Relay) -> None:
     """What falls due while it is read or answered waits for a stretch of it."""
     request = columns(*["b{"] * 10 * STRETCH)
     async with Turns() as others:
-        told = await Timers(relay.engine).schedule_columns(request, {})
+        told = await TimerCalls(relay.engine).schedule_columns(request, {})
     assert len(told.errors) == 10 * STRETCH
     assert others.count == 20
 

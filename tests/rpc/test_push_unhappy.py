@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from relay.api import translate
-from relay.core.pacing import Backoff
+from relay.core.pacing import FailureBackoff
 from relay.engine.delivery.leases import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
@@ -60,7 +60,7 @@ async def test_the_wait_for_a_handler_begins_anew_after_a_success(
     """With one call at a time, too."""
     failures: list[int] = []
 
-    def failed(backoff: Backoff) -> float:
+    def failed(backoff: FailureBackoff) -> float:
         backoff._failures += 1
         failures.append(backoff._failures)
         return 0.0
@@ -69,7 +69,7 @@ async def test_the_wait_for_a_handler_begins_anew_after_a_success(
         if received.timer_id in "ace" and handler.starts[received.timer_id] == 1:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
 
-    monkeypatch.setattr(Backoff, "failed", failed)
+    monkeypatch.setattr(FailureBackoff, "failed", failed)
     handler.act, handler.receipts = act, False
     async with pushing(relay, application.address, max_concurrent=1):
         for timer_id in "abcdef":

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 
-from relay.api.timers import STRETCH, Timers
+from relay.api.timers import STRETCH, TimerCalls
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.v1 import timer_pb2
 from relay.v1.timer_service_pb2 import (
@@ -365,14 +365,14 @@ BIG_BATCH = ScheduleBatchRequest(timers=[spec("b{")] * 10 * STRETCH)
 async def test_a_big_batch_leaves_the_loop_to_others(relay: Relay) -> None:
     """What falls due while a batch is read or answered waits for a stretch of it."""
     async with Turns() as others:
-        response = await Timers(relay.engine).schedule_batch(BIG_BATCH, {})
+        response = await TimerCalls(relay.engine).schedule_batch(BIG_BATCH, {})
     assert len(response.results) == 10 * STRETCH
     assert others.count == 20
 
 
 async def test_big_batches_take_turns(relay: Relay) -> None:
     """Read and answered stretch by stretch among each other, the first would end with the last."""
-    timers, ended = Timers(relay.engine), []
+    timers, ended = TimerCalls(relay.engine), []
 
     async def batch(number: int) -> None:
         await timers.schedule_batch(BIG_BATCH, {})

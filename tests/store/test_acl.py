@@ -10,16 +10,16 @@ import pytest
 import redis as sync_redis
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
-from relay.core.errors import RelayError, StoreRefused
+from relay.core.errors import ServiceError, StoreRefused
 from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk.inserting import Inserting, is_told, note_told
-from relay.store.bulk.loading import PackedRows, Rows
+from relay.store.bulk.loading import LoadRows, PackedRows
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
-from relay.store.bulk.store import Batch, BulkStore
+from relay.store.bulk.store import BulkStore, TimerBatch
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
@@ -87,7 +87,7 @@ async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0
         assert await JournalReader(redis).read("t")
         names = [] if "relay" in names_on(server) else ["the connection has no name"]
         return names + await deafness(store, RedisHints(listener), patience)
-    except RelayError as failure:
+    except ServiceError as failure:
         return [str(failure)]
     finally:
         await redis.aclose()
@@ -225,7 +225,7 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
                 assert await topics.redrive("t", [letters[0].dead_id]) == [Change.RUN]
                 await promotions.tidy("t")
             await promotions.standing("t")
-        except RelayError as failure:
+        except ServiceError as failure:
             return [str(failure)]
     return []
 
@@ -311,7 +311,7 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
 
 def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
     """What docs/pipeline.md says beside a relay's rules: `+multi`, `+exec` and `+hstrlen`."""
-    batch = Batch("t", ["a"], [LATER], [b"x"])
+    batch = TimerBatch("t", ["a"], [LATER], [b"x"])
     with BulkStore(become(server, RULES)) as store:
         store.write(batch)
         with pytest.raises(StoreRefused, match="multi"):
@@ -336,7 +336,7 @@ def test_a_run_needs_its_ledger_besides(server: RunningServer, missing: str | No
     with BulkStore(become(server, [*RULES, *rules]), journals=JOURNALS) as store:
         for topic in ("plain", "t"):
             inserting = Inserting(store, "r", spare=True)
-            rows = PackedRows.of(Rows(0, ["a"], [LATER], [b"x"], [], [LATER + 1]))
+            rows = PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1]))
             inserting.insert(topic, rows)
             if missing is None:
                 inserting.flush()

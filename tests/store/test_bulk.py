@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from relay.core.errors import StoreFull, StoreUnavailable, WrongKeyType
 from relay.core.instants import EXACT, SECOND, to_score
-from relay.core.journal import Journals, Kind
+from relay.core.journal import Journals, RecordKind
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.bulk.shared_rate import Pace
-from relay.store.bulk.store import BATCH, BATCH_BYTES, Batch, BulkStore, _end, _scores
+from relay.store.bulk.store import BATCH, BATCH_BYTES, BulkStore, TimerBatch, _end, _scores
 from relay.store.codec import envelope
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
@@ -37,9 +37,9 @@ def bulk(redis_server: RunningServer) -> Iterator[BulkStore]:
         yield store
 
 
-def batch(topic: str, ids: Sequence[str], due: int = LATER, payload: bytes = b"x") -> Batch:
+def batch(topic: str, ids: Sequence[str], due: int = LATER, payload: bytes = b"x") -> TimerBatch:
     stored = [envelope.encode(payload, {}, "")] * len(ids)
-    return Batch(topic, ids, [due + n for n in range(len(ids))], stored)
+    return TimerBatch(topic, ids, [due + n for n in range(len(ids))], stored)
 
 
 def state(server: RunningServer, topic: str) -> tuple[object, ...]:
@@ -53,7 +53,7 @@ def state(server: RunningServer, topic: str) -> tuple[object, ...]:
         )
 
 
-def write(store: BulkStore, *batches: Batch) -> None:
+def write(store: BulkStore, *batches: TimerBatch) -> None:
     for each in batches:
         store.write(each)
     store.flush()
@@ -86,7 +86,7 @@ async def test_the_same_as_by_the_script(
         await redis.aclose()
     names, dues, bodies, expiries = zip(*rows, strict=True)
     stored = [envelope.encode(body, {}, "") for body in bodies]
-    write(bulk, Batch(other, names, dues, stored, expiries))
+    write(bulk, TimerBatch(other, names, dues, stored, expiries))
 
     assert state(redis_server, other) == state(redis_server, one)
 
@@ -148,9 +148,9 @@ async def test_a_topic_with_a_journal(valkey: RunningServer, keyspace: Keyspace,
         await redis.aclose()
     told = [(record.kind, record.timer_id, record.due, record.expires) for record in noted]
     assert told[0 if known else 1 :] == [
-        (Kind.SCHEDULED, "a", LATER, 0),
-        (Kind.SCHEDULED, "b", LATER + 1, LATER + 9),
-        (Kind.REPLACED, "a", LATER, 0),
+        (RecordKind.SCHEDULED, "a", LATER, 0),
+        (RecordKind.SCHEDULED, "b", LATER + 1, LATER + 9),
+        (RecordKind.REPLACED, "a", LATER, 0),
     ]
 
 
@@ -200,7 +200,7 @@ def test_a_script_that_the_server_forgot(
 @example(999_999)
 def test_scores_as_text(due: int) -> None:
     """What Redis reads is the score that everybody else computes."""
-    scores, _ = _scores(Batch("t", ["a"], [due], [b""]))
+    scores, _ = _scores(TimerBatch("t", ["a"], [due], [b""]))
     assert [float(score) for score in scores] == [to_score(due)]
 
 

@@ -16,7 +16,7 @@ from relay.core.errors import StoreFull
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.bulk.inserting import Inserting
-from relay.store.bulk.loading import Fenced, Loading, Marks, PackedRows, Rows
+from relay.store.bulk.loading import Fenced, Loading, LoadRows, Marks, PackedRows
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore
 from relay.store.codec import envelope
@@ -110,7 +110,7 @@ async def everything(url: str) -> None:
 def rows(*timer_ids: str, batch: int = 0) -> PackedRows:
     size = len(timer_ids)
     stored = envelope.encode(b"x", {}, "")
-    return PackedRows.of(Rows(batch, timer_ids, [LATER] * size, [stored] * size, [1]))
+    return PackedRows.of(LoadRows(batch, timer_ids, [LATER] * size, [stored] * size, [1]))
 
 
 async def test_no_key_that_holds_timers_has_a_time_to_live(

@@ -9,8 +9,8 @@ import pytest
 
 from relay.core.instants import SECOND
 from relay.core.timers import NewTimer
-from relay.store.bulk.scanning import LEAST, Part, cut, read
-from relay.store.bulk.store import Batch, BulkStore
+from relay.store.bulk.scanning import LEAST, TopicSlice, cut, read
+from relay.store.bulk.store import BulkStore, TimerBatch
 from relay.store.codec import envelope, lease_record
 from relay.store.server.connect import connect
 from relay.store.timeline.redis_store import RedisStore
@@ -35,12 +35,12 @@ def fill(store: BulkStore, topic: str, *, step: int) -> list[str]:
     """Timers a `step` (microseconds) apart; 0: all at one instant."""
     ids = [f"t-{n:05d}" for n in range(COUNT)]
     stored = [envelope.encode(name.encode(), {}, "") for name in ids]
-    store.write(Batch(topic, ids, [LATER + n * step for n in range(COUNT)], stored))
+    store.write(TimerBatch(topic, ids, [LATER + n * step for n in range(COUNT)], stored))
     store.flush()
     return ids
 
 
-def names(store: BulkStore, part: Part) -> list[str]:
+def names(store: BulkStore, part: TopicSlice) -> list[str]:
     return [name.decode() for page in read(store, part, envelopes=False) for name in page.timer_ids]
 
 
@@ -72,10 +72,10 @@ def test_envelopes_and_records_come_along(store: BulkStore, keyspace: Keyspace) 
     """In pages that are bounded by bytes; a payload that is missing is None."""
     topic = keyspace.topic()
     stored = [envelope.encode(bytes([n]) * 400_000, {}, "") for n in range(5)]
-    store.write(Batch(topic, list("abcde"), [LATER] * 5, stored))
+    store.write(TimerBatch(topic, list("abcde"), [LATER] * 5, stored))
     store.flush()
     store.line.ask("HDEL", store.keys.of(topic)[1], "c")
-    pages = list(read(store, Part(topic), envelopes=True))
+    pages = list(read(store, TopicSlice(topic), envelopes=True))
     assert [page.timer_ids for page in pages] == [[b"a", b"b", b"c"], [b"d", b"e"]]
     assert [held for page in pages for held in page.envelopes] == [*stored[:2], None, *stored[3:]]
     assert all(lease_record.due_of(record) == LATER for page in pages for record in page.records)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from relay import app
-from relay.core.errors import RelayError, UnfitServer
+from relay.core.errors import ServiceError, UnfitServer
 from relay.settings import Settings
 from relay.store.server.connect import check_server, connect
 from tests.missing import need
@@ -74,7 +74,7 @@ async def start_within(seconds: float, url: str) -> str:
         return str(failure)
     try:
         return await app.fit_server(settings, redis)
-    except RelayError as failure:
+    except ServiceError as failure:
         return str(failure)
     finally:
         await redis.aclose()

@@ -17,8 +17,8 @@ from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk.inserting import Inserting
-from relay.store.bulk.loading import Loading, Marks, PackedRows, Rows
-from relay.store.bulk.store import Batch, BulkStore, say_unheard
+from relay.store.bulk.loading import Loading, LoadRows, Marks, PackedRows
+from relay.store.bulk.store import BulkStore, TimerBatch, say_unheard
 from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.server.connect import Connection, connect
@@ -161,7 +161,7 @@ async def load(limited: Limited) -> None:
     with limited.bulk() as bulk:
         loading = Loading(bulk)
         epoch = loading.open(limited.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
-        rows = Rows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1])
+        rows = LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1])
         loading.load(Marks(limited.topic, str(epoch), "1"), PackedRows.of(rows))
         loading.flush()
         assert loading.done.loaded == 1
@@ -173,7 +173,7 @@ async def insert(limited: Limited) -> None:
     with limited.bulk() as bulk:
         inserting = Inserting(bulk, "run")
         inserting.insert(
-            limited.topic, PackedRows.of(Rows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], []))
+            limited.topic, PackedRows.of(LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], []))
         )
         inserting.flush()
         assert inserting.done == (1, 0, 0)
@@ -183,7 +183,7 @@ async def insert(limited: Limited) -> None:
 async def write(limited: Limited) -> None:
     """A load's batch: its hint is no script's, where the topic has no journal."""
     with limited.bulk() as bulk:
-        bulk.write(Batch(limited.topic, ["a"], [LATER], [envelope.encode(b"x", {}, "")]))
+        bulk.write(TimerBatch(limited.topic, ["a"], [LATER], [envelope.encode(b"x", {}, "")]))
         bulk.flush()
     assert await limited.states() == {"a": "pending"}
 
@@ -237,8 +237,8 @@ def test_a_load_says_it_once(user: str, keyspace: Keyspace, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with BulkStore(user) as bulk:
-                bulk.write(Batch(keyspace.topic(), ["a"], [LATER], [b"x"]))
-                bulk.write(Batch(keyspace.topic(), ["a"], [LATER], [b"x"]))
+                bulk.write(TimerBatch(keyspace.topic(), ["a"], [LATER], [b"x"]))
+                bulk.write(TimerBatch(keyspace.topic(), ["a"], [LATER], [b"x"]))
                 bulk.flush()
     (record,) = caplog.records
     assert "PUBLISH" in record.getMessage()

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.core.timers import TopicStats
-from relay.telemetry.metrics.catalogue import ALL, LATENESS, OF_RELAY, InstrumentSpec, Kind
-from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.catalogue import ALL, LATENESS, OF_RELAY, InstrumentKind, InstrumentSpec
+from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import OTHER, Instruments
 from relay.telemetry.metrics.provider import Metrics
 
@@ -42,9 +42,9 @@ def sanitized(name: str) -> str:
 def exposed_names(spec: InstrumentSpec) -> set[str]:
     """The names under which Prometheus knows it."""
     name = sanitized(spec.name) + {"s": "_seconds", "By": "_bytes"}.get(spec.unit, "")
-    if spec.kind is Kind.HISTOGRAM:
+    if spec.kind is InstrumentKind.HISTOGRAM:
         return {name + suffix for suffix in ("_bucket", "_count", "_sum")}
-    return {name + ("_total" if spec.kind is Kind.COUNTER else "")}
+    return {name + ("_total" if spec.kind is InstrumentKind.COUNTER else "")}
 
 
 def labels(**values: str) -> Labels:
@@ -136,7 +136,7 @@ def test_every_instrument_is_described() -> None:
         assert spec.name.startswith(("relay.", "process.", "http.server."))
         assert spec.unit.startswith("{") or spec.unit in ("s", "By")
         assert spec.description.endswith(".")
-        assert bool(spec.bounds) == (spec.kind is Kind.HISTOGRAM)
+        assert bool(spec.bounds) == (spec.kind is InstrumentKind.HISTOGRAM)
 
 
 def test_instruments_work_on_any_provider() -> None:
@@ -158,7 +158,7 @@ def test_gauges_of_topics_beyond_the_limit_are_sums_or_the_worst() -> None:
         TopicStats("y", now, 6, 2, now - 9_000_000, 2, None, now + 5),
         TopicStats("z", now, 0, 0, None, 0, None, None),
     ]
-    metrics.gauges.show(Vitals(leased={"t0": 2, "x": 3, "y": 4}), [*topics, *beyond])
+    metrics.gauges.show(RelayState(leased={"t0": 2, "x": 3, "y": 4}), [*topics, *beyond])
     content, _ = metrics.render()
     found = {
         (sample.name, sample.labels["topic"]): sample.value
@@ -181,10 +181,10 @@ def test_gauges_of_topics_beyond_the_limit_are_sums_or_the_worst() -> None:
 def test_what_is_not_there_is_not_told() -> None:
     """A topic without timers has no next one; and topics that could not be read are missing, not 0."""
     metrics = Metrics()
-    metrics.gauges.show(Vitals(), [TopicStats("t", 5, 0, 0, None, 0, None, None)])
+    metrics.gauges.show(RelayState(), [TopicStats("t", 5, 0, 0, None, 0, None, None)])
     assert b'relay_topic_waiting{topic="t"} 0.0' in metrics.render()[0]
     assert b"relay_topic_next_due" not in metrics.render()[0]
-    metrics.gauges.show(Vitals(connected=False), ())
+    metrics.gauges.show(RelayState(connected=False), ())
     assert b"relay_topic_waiting" not in metrics.render()[0]
     assert b"relay_store_connected 0.0" in metrics.render()[0]
     metrics.close()

@@ -10,11 +10,11 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.trace import SpanContext
 
-from relay.core.dispatch import Dispatch, GroupStats, Standing
+from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.timers import TopicStats
 from relay.telemetry.metrics import pushing
-from relay.telemetry.metrics.catalogue import ALL, LATENESS, Kind
-from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.catalogue import ALL, LATENESS, InstrumentKind
+from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, WrongVariable, exporters, interval, protocol
 from tests.collector import Collector, collecting, posted
@@ -68,15 +68,25 @@ def traffic(metrics: Metrics) -> None:
 
 async def shown(gauges: Any) -> None:
     here = {"orders": 2}
-    vitals = Vitals(here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, True, 0.1)
+    vitals = RelayState(here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, True, 0.1)
     group = GroupStats("billing", pending=1, unread=2, waiting=3, consumers=4, overdue=5.5)
     gauges.show(
         vitals,
         [
             TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None, journal_keeps=9),
-            TopicStats("jobs", 0, 0, 0, None, 0, None, None, Standing(Dispatch.LIST, ready=5, processing=6)),
             TopicStats(
-                "fan", 0, 0, 0, None, 0, None, None, Standing(Dispatch.STREAM, entries=7, groups=(group,))
+                "jobs", 0, 0, 0, None, 0, None, None, DispatchState(Dispatch.LIST, ready=5, processing=6)
+            ),
+            TopicStats(
+                "fan",
+                0,
+                0,
+                0,
+                None,
+                0,
+                None,
+                None,
+                DispatchState(Dispatch.STREAM, entries=7, groups=(group,)),
             ),
         ],
     )
@@ -91,9 +101,9 @@ async def test_everything_arrives_and_is_described(collector: Collector) -> None
     told = {point.name: point for point in points}
     assert set(told) == {spec.name for spec in ALL}
     kinds = {
-        "sum": (Kind.COUNTER, Kind.UP_DOWN_COUNTER),
-        "gauge": (Kind.GAUGE,),
-        "histogram": (Kind.HISTOGRAM,),
+        "sum": (InstrumentKind.COUNTER, InstrumentKind.UP_DOWN_COUNTER),
+        "gauge": (InstrumentKind.GAUGE,),
+        "histogram": (InstrumentKind.HISTOGRAM,),
     }
     for spec in ALL:
         point = told[spec.name]

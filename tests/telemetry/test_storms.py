@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from relay.telemetry.logs.log_limits import BURST, MOST_PLACES, SELDOM, Storms
+from relay.telemetry.logs.log_limits import BURST, MOST_PLACES, SELDOM, LogLimits
 
 
 class Written:
     """Says things at a time of its own, and keeps what got through."""
 
     def __init__(self) -> None:
-        self.storms = Storms()
+        self.storms = LogLimits()
         self.now = 1e9
 
     def say(self, line: int, *, name: str = "relay.x", level: int = logging.ERROR, words: str = "m") -> bool:

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, Decision
 from opentelemetry.trace import Link, SpanContext, TraceFlags
 
-from relay.core.errors import RelayError
+from relay.core.errors import ServiceError
 from relay.core.timers import NewTimer, NewTimers
 from relay.telemetry.logs.log_limits import SELDOM
 from relay.telemetry.logs.log_setup import set_up_logs
@@ -163,7 +163,7 @@ def test_off_unless_asked_for(variables: dict[str, str], names: list[str]) -> No
 def test_a_wrong_variable_is_named(name: str, value: str) -> None:
     with pytest.raises(WrongVariable, match=f"^{name}: ") as refusal:
         exporters({ENDPOINT: "http://c:4317", name: value})
-    assert isinstance(refusal.value, RelayError)
+    assert isinstance(refusal.value, ServiceError)
 
 
 def test_the_ratio() -> None:

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from relay.core.errors import (
-    RelayError,
+    ServiceError,
     StoreFull,
     StoreRefused,
     StoreUnavailable,
@@ -23,13 +23,13 @@ from relay.core.errors import (
 from relay.web import forms, guard
 from relay.web.api import OPERATIONS
 from relay.web.document import document
-from relay.web.operations import Answer, Call, Calls, Operation
+from relay.web.operations import Answer, ApiCall, Calls, Operation
 from tests.web.described import check, resolved
 from tests.web.rig import MAX_BODY, Api
 
 pytestmark = pytest.mark.anyio
 
-FAILURES: dict[str, type[RelayError]] = {
+FAILURES: dict[str, type[ServiceError]] = {
     "404": TimerNotFound,
     "409": WrongKeyType,
     "429": TopicFull,
@@ -109,13 +109,13 @@ async def test_each_status_that_is_named_is_given(
     where, headers, raw = filled(path), {}, forms.dump(GOOD.get(name, {}))
     if status in FAILURES:
 
-        async def fail(_calls: Calls, _call: Call) -> Answer:
+        async def fail(_calls: Calls, _call: ApiCall) -> Answer:
             raise FAILURES[status]("words")
 
         answering(monkeypatch, api, name, fail)
     elif status in ("200", "201", "412"):
 
-        async def work(_calls: Calls, _call: Call) -> Answer:
+        async def work(_calls: Calls, _call: ApiCall) -> Answer:
             code = 200 if status == "412" else int(status)
             value = sample(operation)
             location = "/v1/topics/t/timers/a" if code == 201 else ""

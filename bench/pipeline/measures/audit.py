@@ -17,7 +17,7 @@ from bench.pipeline.journal_rows import Made, rows
 from bench.pipeline.world import World
 from relay.pipeline.jobs import audit as audit_job
 from relay.pipeline.lake.journal_lake import Lake
-from relay.pipeline.lake.lake_log import Change
+from relay.pipeline.lake.lake_log import LakeChange
 
 AUDITED = "journal rows audited"
 MEMORY = "most memory of driver, JVM and workers during the audit"
@@ -34,14 +34,14 @@ def measure(world: World) -> Iterator[Row]:
     if not place.exists():
         began = time.perf_counter()
         part = lake.write(rows(world.spark, Made(world.plan.journal_rows)).repartition("topic"))
-        lake.log.commit(lambda _state: Change("import", (part,)))
+        lake.log.commit(lambda _state: LakeChange("import", (part,)))
         yield Row("audit", WROTE, part.records / (time.perf_counter() - began), "rows/s")
     count = sum(part.records for part in lake.log.state().parts)
     out = world.folder / "audit"
     shutil.rmtree(out, ignore_errors=True)
     began = time.perf_counter()
     with Memory(but=world.server.pid) as memory:
-        told = audit_job.run(world.spark, None, audit_job.Audit(str(place), str(out), exclusive=True))
+        told = audit_job.run(world.spark, None, audit_job.AuditJob(str(place), str(out), exclusive=True))
     if told.facts["verdict"] != "proved" or told.counts["records"] != count:
         raise RuntimeError(f"the audit went wrong: {told.document()}")
     yield Row("audit", AUDITED, count / (time.perf_counter() - began), "rows/s")

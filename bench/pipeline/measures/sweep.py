@@ -13,7 +13,7 @@ from relay.pipeline.cold import guarded_load, plans, staging
 from relay.pipeline.cold.plans import Plans, Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Options, Sweep, now
+from relay.pipeline.cold.sweep import Sweep, SweepOptions, now
 from relay.store.bulk.loading import Loading, Marks
 from relay.store.bulk.store import BATCH
 from relay.store.codec import envelope
@@ -83,7 +83,7 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
 
 
 def _sweep(world: World, cold: ColdStore) -> None:
-    Sweep(world.spark, cold, world.target, TOPIC, Options(horizon=None)).run()
+    Sweep(world.spark, cold, world.target, TOPIC, SweepOptions(horizon=None)).run()
 
 
 def _open(world: World, number: int) -> Marks:

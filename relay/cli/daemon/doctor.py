@@ -15,7 +15,7 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.terminal.redis_connection import advice, unheeded
 from relay.core.dispatch import Dispatch
-from relay.core.errors import RelayError, StoreError, StoreUnavailable, UnfitServer
+from relay.core.errors import ServiceError, StoreError, StoreUnavailable, UnfitServer
 from relay.core.secrets import mask
 from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
@@ -108,7 +108,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
         except StoreUnavailable as failure:
             words = f"went away while it was looked at: {examine.explain(failure)}"
             yield Finding("redis", "wrong", words, is_away=True)
-        except RelayError as failure:
+        except ServiceError as failure:
             yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
 
 

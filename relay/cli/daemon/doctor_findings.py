@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from relay.core.dispatch import Standing
+from relay.core.dispatch import DispatchState
 from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
-from relay.store.examine import ROUND_TRIPS, Facts
+from relay.store.examine import ROUND_TRIPS, ServerFacts
 from relay.store.server.connect import OLDEST, spares_timers
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
@@ -34,7 +34,7 @@ class Finding:
     """Whether it says that Redis can't be reached."""
 
 
-def fitness(settings: Settings, facts: Facts) -> Iterator[Finding]:
+def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
     """What the server says about itself, against what Relay needs."""
     if facts.version < OLDEST:
         yield Finding(
@@ -66,7 +66,7 @@ def fitness(settings: Settings, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _persistence(facts: Facts) -> Finding:
+def _persistence(facts: ServerFacts) -> Finding:
     if facts.writes_fail:
         return Finding(
             "persistence", "wrong", "the server's last write to disk failed: see its log, and its disk"
@@ -135,7 +135,7 @@ def standing(stats: TopicStats) -> Iterator[Finding]:
         )
 
 
-def behind(topic: str, standing: Standing) -> Iterator[Finding]:
+def behind(topic: str, standing: DispatchState) -> Iterator[Finding]:
     """How it stands behind the timeline of a topic, where it is worth a word."""
     for group in standing.groups:
         work = group.pending + (group.unread or 0)

@@ -16,9 +16,9 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, UNAVAILABLE, fail
 from relay.cli.terminal.redis_connection import advice, load_settings
 from relay.core import validate
-from relay.core.audit import Audit, Verdict
+from relay.core.audit import Audit, PromiseVerdict
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
-from relay.core.journal import Batch
+from relay.core.journal import JournalBatch
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.bulk.lookup import standing
@@ -30,13 +30,13 @@ from relay.store.server.connect import Connection, connect
 PAGE = 100
 """Entries that one call to Redis reads; each has at most a thousand records."""
 
-CODES = {Verdict.PROVED: OK, Verdict.REFUTED: FAILURE, Verdict.UNSAID: BAD_INPUT}
+CODES = {PromiseVerdict.PROVED: OK, PromiseVerdict.REFUTED: FAILURE, PromiseVerdict.UNSAID: BAD_INPUT}
 
 Work = Callable[[Connection, KeyNames], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditRequest:
     """What to judge: the files in their order, then the stream in Redis if `redis` says so."""
 
     topic: str
@@ -47,7 +47,7 @@ class Asked:
     examples: int
 
 
-def audit(config: Path | None, asked: Asked, as_json: bool) -> None:
+def audit(config: Path | None, asked: AuditRequest, as_json: bool) -> None:
     """Print the report, and exit with what it comes to."""
     _check_topic(asked.topic)
     judge = Audit(exclusive=asked.exclusive, examples=asked.examples)
@@ -135,7 +135,7 @@ def _last_entry(path: Path, topic: str) -> tuple[str, int]:
     return after, end
 
 
-def _read(path: Path, topic: str) -> Iterator[Batch]:
+def _read(path: Path, topic: str) -> Iterator[JournalBatch]:
     """A file's batches; what is wrong with it ends the command."""
     try:
         yield from journal_file.batches(path, topic)

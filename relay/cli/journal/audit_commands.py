@@ -51,7 +51,7 @@ def audit(
     """
     from relay.cli.journal import audit as implementation
 
-    asked = implementation.Asked(
+    asked = implementation.AuditRequest(
         topic=topic,
         files=files or (),
         redis=then_redis or not files,

@@ -10,11 +10,11 @@ import typer
 
 from relay.cli.terminal import tables
 from relay.cli.terminal.output import iso, safe
-from relay.core.audit import Example, Judgement, Report, Verdict
+from relay.core.audit import Example, Judgement, PromiseVerdict, Report
 from relay.core.instants import SECOND
 
 TITLES = ("promise", "verdict", "checked>", "broken>", "why it can't be said")
-COLOURS = {Verdict.PROVED: "green", Verdict.REFUTED: "red", Verdict.UNSAID: "yellow"}
+COLOURS = {PromiseVerdict.PROVED: "green", PromiseVerdict.REFUTED: "red", PromiseVerdict.UNSAID: "yellow"}
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

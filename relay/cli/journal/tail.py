@@ -17,7 +17,7 @@ from relay.cli.terminal.redis_connection import advice, load_settings
 from relay.core import validate
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.instants import SECOND
-from relay.core.journal import Batch, Record
+from relay.core.journal import JournalBatch, JournalRecord
 from relay.settings import Settings
 from relay.settings.keys import key_names
 from relay.store import examine
@@ -57,7 +57,7 @@ def tail(
 async def _tail(
     settings: Settings, topic: str, after: str | None, limit: int, pause: float | None, as_json: bool
 ) -> None:
-    lines = Lines(as_json)
+    lines = TailLines(as_json)
     url, timeout = settings.redis.location, settings.redis.start_timeout
     async with connect(url, connections=1, timeout=timeout) as redis:
         reader = JournalReader(redis, key_names(settings.redis))
@@ -87,7 +87,7 @@ async def _tail(
                 await anyio.sleep(pause)
 
 
-async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterator[Batch]:
+async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterator[JournalBatch]:
     """All batches behind an entry that there are now."""
     while batches := await reader.read(topic, after, count=PAGE):
         for batch in batches:
@@ -95,16 +95,16 @@ async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterato
         after = batches[-1].entry
 
 
-class Lines:
+class TailLines:
     """What is printed: a line for each record, and one wherever records are missing."""
 
     def __init__(self, as_json: bool) -> None:
         self.count = 0
-        self.last: Batch | None = None
+        self.last: JournalBatch | None = None
         self._as_json = as_json
         self._waiting: list[dict[str, Any]] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: JournalBatch) -> None:
         """One batch, behind the one before."""
         if self.last is not None and (missing := batch.lost_since(self.last.last)):
             self._waiting.append({"missing": missing})
@@ -124,10 +124,10 @@ class Lines:
                 typer.echo(_text(line))
 
 
-def fields(record: Record) -> dict[str, Any]:
+def fields(record: JournalRecord) -> dict[str, Any]:
     """What a record has, by the names of docs/journal.md; instants in ISO 8601, nonces in hex."""
     found: dict[str, Any] = {"kind": record.kind.name}
-    for name in Record.__slots__[1:]:
+    for name in JournalRecord.__slots__[1:]:
         value = getattr(record, name)
         if name in INSTANTS and value:
             found[name] = _iso(value)

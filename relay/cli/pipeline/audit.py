@@ -78,7 +78,7 @@ def audit(
     with spark_installed():
         from relay.pipeline.jobs import audit as audit_job
         from relay.pipeline.spark.redis_target import Target
-    job = audit_job.Audit(
+    job = audit_job.AuditJob(
         lake=lake,
         out=out,
         topics=tuple(topics or ()),

@@ -112,7 +112,7 @@ def run_job(
 @contextmanager
 def job_errors() -> Generator[None, None, None]:
     """What a job raises ends the command with a sentence and a code."""
-    from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+    from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 
     with spark_installed():
         from relay.pipeline.inputs.run_ids import TooManyRejects
@@ -129,7 +129,7 @@ def job_errors() -> Generator[None, None, None]:
         fail(str(problem), TOO_MANY_REJECTS)
     except StoreUnavailable as failure:
         fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
-    except (RelayError, NoJava) as failure:
+    except (ServiceError, NoJava) as failure:
         fail(str(failure), FAILURE)
 
 

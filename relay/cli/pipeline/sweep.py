@@ -69,12 +69,12 @@ def sweep(
     delivered or cancelled since the sweep began, is left alone.
     """
     with spark_installed():
-        from relay.pipeline.cold.sweep import Options
+        from relay.pipeline.cold.sweep import SweepOptions
         from relay.pipeline.jobs import sweep as sweep_job
         from relay.pipeline.spark.redis_target import Target
     ahead, kept = (micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
     seconds = length(wait, "--wait").total_seconds()
-    options = Options(horizon=ahead, rate=max_rate, wait=seconds, take_over=take_over)
+    options = SweepOptions(horizon=ahead, rate=max_rate, wait=seconds, take_over=take_over)
     job = sweep_job.SweepJob(Target.of(settings(config)), cold, options, tuple(topics or ()), kept, dry_run)
 
     def work(spark: Any, bar: Any) -> Any:

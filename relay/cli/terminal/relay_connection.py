@@ -30,7 +30,7 @@ PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class RelayConnection:
     """Which relay, and for how many seconds each call is tried; None: as `TIMEOUT` and `PATIENCE` say."""
 
     target: str

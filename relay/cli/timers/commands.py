@@ -13,7 +13,7 @@ from relay.cli.terminal.options import DEFAULT_TARGET, TIMERS, Json, Target, Tim
 app = typer.Typer()
 
 
-class State(StrEnum):
+class ListState(StrEnum):
     """The states that `relay list` can ask for."""
 
     pending = "pending"
@@ -71,10 +71,10 @@ def schedule(
 
     Give --in or --at. With --id, running the command again replaces the timer instead of adding one.
     """
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    asked = timer_calls.Asked(
+    asked = timer_calls.ScheduleOptions(
         topic=topic,
         timer_id=timer_id,
         delay=delay,
@@ -86,7 +86,7 @@ def schedule(
         create_only=create_only,
         expire_after=expire_after,
     )
-    timer_calls.schedule(asked, Door(target, timeout), as_json)
+    timer_calls.schedule(asked, RelayConnection(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -98,10 +98,10 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """Remove a timer, also while it is being delivered; exit 3 if there is none."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.cancel(topic, timer_id, Door(target, timeout), as_json)
+    timer_calls.cancel(topic, timer_id, RelayConnection(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -113,17 +113,17 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Show a timer with its payload; exit 3 if there is none."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.get(topic, timer_id, Door(target, timeout), as_json)
+    timer_calls.get(topic, timer_id, RelayConnection(target, timeout), as_json)
 
 
 @app.command(name="list", rich_help_panel=TIMERS)
 def list_(
     topic: TopicName,
     state: Annotated[
-        Optional[State],  # noqa: UP045
+        Optional[ListState],  # noqa: UP045
         typer.Option("--state", help="Only timers in this state."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
@@ -132,10 +132,10 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List a topic's timers, the next one first. With --json: one document a line."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.list_(topic, state.value if state else None, limit, Door(target, timeout), as_json)
+    timer_calls.list_(topic, state.value if state else None, limit, RelayConnection(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -147,7 +147,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Make a waiting timer due now, with the attempts that it had; exit 3 if there is none."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.run(topic, timer_id, Door(target, timeout), as_json)
+    timer_calls.run(topic, timer_id, RelayConnection(target, timeout), as_json)

@@ -10,7 +10,7 @@ import typer
 
 from relay.cli.terminal import known_topics, output, parse
 from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
-from relay.cli.terminal.relay_connection import Door
+from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.topic_calls import pause_of
 from relay.client import ChangeResult, RelayClient, TimerState
 from relay.client.calls.topics import TopicInfo, Topics
@@ -20,7 +20,7 @@ MAX_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScheduleOptions:
     """The options of `schedule`, as they were typed."""
 
     topic: str
@@ -35,7 +35,7 @@ class Asked:
     expire_after: str | None
 
 
-def schedule(asked: Asked, door: Door, as_json: bool) -> None:
+def schedule(asked: ScheduleOptions, door: RelayConnection, as_json: bool) -> None:
     """Store a timer and show it."""
     if (asked.delay is None) == (asked.at is None):
         fail("give --in or --at, and not both", BAD_INPUT)
@@ -62,7 +62,7 @@ def schedule(asked: Asked, door: Door, as_json: bool) -> None:
     output.scheduled(timer, as_json)
 
 
-def cancel(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
+def cancel(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None:
     """Remove a timer."""
     cancelled = bool(door.ask(lambda client: client.cancel(topic, timer_id)))
     if as_json:
@@ -73,7 +73,7 @@ def cancel(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
         _fail_missing(topic, timer_id, door)
 
 
-def get(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
+def get(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None:
     """Show a timer."""
     timer = door.ask(lambda client: client.get(topic, timer_id))
     if timer is None:
@@ -82,7 +82,7 @@ def get(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
         output.timer(timer, as_json)
 
 
-def run(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
+def run(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None:
     """Make a timer due now."""
 
     async def run(client: RelayClient) -> tuple[ChangeResult, TopicInfo | None]:
@@ -107,7 +107,7 @@ def run(topic: str, timer_id: str, door: Door, as_json: bool) -> None:
         _fail_missing(topic, timer_id, door)
 
 
-def list_(topic: str, state: str | None, limit: int, door: Door, as_json: bool) -> None:
+def list_(topic: str, state: str | None, limit: int, door: RelayConnection, as_json: bool) -> None:
     """Show up to `limit` timers, JSON lines as they come."""
 
     async def listed(client: RelayClient) -> None:
@@ -126,11 +126,11 @@ def list_(topic: str, state: str | None, limit: int, door: Door, as_json: bool) 
     door.ask(listed)
 
 
-def _fail_missing(topic: str, timer_id: str, door: Door) -> None:
+def _fail_missing(topic: str, timer_id: str, door: RelayConnection) -> None:
     fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, door)}", NOT_FOUND)
 
 
-def _promoted(topic: str, door: Door) -> str:
+def _promoted(topic: str, door: RelayConnection) -> str:
     """What else may have become of a timer that isn't there: where due timers go, if the relay tells."""
 
     async def ask(topics: Topics) -> str:

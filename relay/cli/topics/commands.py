@@ -30,10 +30,10 @@ def topics(
     as_json: Json = False,
 ) -> None:
     """Show how all topics stand: timers, what is due, dead letters, pauses."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.list_(Door(target, timeout), limit, interval if watch else None, as_json)
+    implementation.list_(RelayConnection(target, timeout), limit, interval if watch else None, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)
@@ -46,10 +46,10 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Show how one topic stands."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.stats(Door(target, timeout), topic, interval if watch else None, as_json)
+    implementation.stats(RelayConnection(target, timeout), topic, interval if watch else None, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)
@@ -68,10 +68,10 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Deliver nothing more of a topic, on any relay; what is in flight goes on. Scheduling goes on, too."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.pause(Door(target, timeout), topic, until, length, as_json)
+    implementation.pause(RelayConnection(target, timeout), topic, until, length, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)
@@ -79,7 +79,7 @@ def resume(
     topic: TopicName, target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Json = False
 ) -> None:
     """End a pause."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.resume(Door(target, timeout), topic, as_json)
+    implementation.resume(RelayConnection(target, timeout), topic, as_json)

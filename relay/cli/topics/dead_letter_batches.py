@@ -17,7 +17,7 @@ import typer
 
 from relay.cli.terminal import known_topics, output, tables
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, fail
-from relay.cli.terminal.relay_connection import Door
+from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.dead_letter_selection import Selection
 from relay.cli.topics.dead_letters import document
 from relay.cli.topics.topic_calls import tell_pause
@@ -51,7 +51,7 @@ class How:
 
 
 @dataclass(slots=True)
-class Tally:
+class LetterTally:
     """What became of them so far."""
 
     counts: dict[RedriveResult, int] = field(default_factory=dict)
@@ -63,9 +63,9 @@ class Tally:
         return self.counts.get(result, 0)
 
 
-def redrive(door: Door, topic: str, selection: Selection, how: How) -> None:
+def redrive(door: RelayConnection, topic: str, selection: Selection, how: How) -> None:
     """Bring them back to life; exits with 1 if some are in conflict, 3 if some that were named are gone."""
-    tally = Tally()
+    tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], letters: list[DeadLetterInfo]) -> None:
         results = await topics.redrive(topic, names)
@@ -90,7 +90,7 @@ def redrive(door: Door, topic: str, selection: Selection, how: How) -> None:
 
 
 def _tell(
-    topic: str, dead_id: str, timer_id: str | None, result: RedriveResult, tally: Tally, as_json: bool
+    topic: str, dead_id: str, timer_id: str | None, result: RedriveResult, tally: LetterTally, as_json: bool
 ) -> None:
     if as_json:
         named = {} if timer_id is None else {"timer_id": timer_id}
@@ -102,11 +102,11 @@ def _tell(
         )
 
 
-def purge(door: Door, topic: str, selection: Selection, how: How, sure: bool) -> None:
+def purge(door: RelayConnection, topic: str, selection: Selection, how: How, sure: bool) -> None:
     """Remove them for good, once somebody has said so."""
     if not sure and not how.dry_run:
         _ask(door, topic, selection)
-    tally = Tally()
+    tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], _: list[DeadLetterInfo]) -> None:
         tally.purged += await topics.purge(topic, names)
@@ -138,7 +138,7 @@ def _tell_missing(count: int) -> None:
         typer.echo(f"relay: {count} {'was' if count == 1 else 'were'} not there (any more)", err=True)
 
 
-def _ask(door: Door, topic: str, selection: Selection) -> None:
+def _ask(door: RelayConnection, topic: str, selection: Selection) -> None:
     if not can_ask():
         fail("--yes: is needed where nobody can be asked; what is purged is gone for good", BAD_INPUT)
     total = door.call(lambda topics: selection.total(topics, topic))
@@ -148,13 +148,13 @@ def _ask(door: Door, topic: str, selection: Selection) -> None:
 
 
 def _run(
-    door: Door,
+    door: RelayConnection,
     topic: str,
     selection: Selection,
     how: How,
     work: Callable[[Topics, list[str], list[DeadLetterInfo]], Coroutine[Any, Any, None]],
     done: Callable[[], str],
-    tally: Tally,
+    tally: LetterTally,
 ) -> None:
     """Take all batches to `work`, at the rate; say what is done, also where it is cut off."""
 
@@ -185,7 +185,7 @@ def _run(
         typer.echo(done())
 
 
-def _tell_cut(done: str, tally: Tally, code: int) -> None:
+def _tell_cut(done: str, tally: LetterTally, code: int) -> None:
     """How far it came, and whether it helps to repeat the command: that would end at the same bad input."""
     if code != BAD_INPUT and tally.matched:
         typer.echo(f"relay: cut off: {done} so far; the same command again goes on", err=True)

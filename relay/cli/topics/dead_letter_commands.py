@@ -59,12 +59,12 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List a topic's dead letters, the oldest death first. With --json: one document a line."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import dead_letters
-    from relay.cli.topics.dead_letter_selection import Asked
+    from relay.cli.topics.dead_letter_selection import LetterOptions
 
-    asked = Asked(timer_id, reason, since, before)
-    dead_letters.list_(Door(target, timeout), topic, asked, limit, everything, as_json)
+    asked = LetterOptions(timer_id, reason, since, before)
+    dead_letters.list_(RelayConnection(target, timeout), topic, asked, limit, everything, as_json)
 
 
 @app.command()
@@ -79,10 +79,10 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Show a dead letter with its payload; exit 3 if there is none."""
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import dead_letters
 
-    dead_letters.get(Door(target, timeout), topic, dead_id, most, as_json)
+    dead_letters.get(RelayConnection(target, timeout), topic, dead_id, most, as_json)
 
 
 @app.command()
@@ -106,13 +106,13 @@ def redrive(
     was cut off. With --json: a document a line for each.
     """
     from relay.cli.terminal import parse
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import dead_letter_batches
-    from relay.cli.topics.dead_letter_selection import Asked, Selection
+    from relay.cli.topics.dead_letter_selection import LetterOptions, Selection
 
-    selection = Selection.of(dead_ids or (), Asked(timer_id, reason, since, before), everything)
+    selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
     how = dead_letter_batches.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
-    dead_letter_batches.redrive(Door(target, timeout), topic, selection, how)
+    dead_letter_batches.redrive(RelayConnection(target, timeout), topic, selection, how)
 
 
 @app.command()
@@ -133,10 +133,10 @@ def purge(
 ) -> None:
     """Remove dead letters for good."""
     from relay.cli.terminal import parse
-    from relay.cli.terminal.relay_connection import Door
+    from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import dead_letter_batches
-    from relay.cli.topics.dead_letter_selection import Asked, Selection
+    from relay.cli.topics.dead_letter_selection import LetterOptions, Selection
 
-    selection = Selection.of(dead_ids or (), Asked(timer_id, reason, since, before), everything)
+    selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
     how = dead_letter_batches.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
-    dead_letter_batches.purge(Door(target, timeout), topic, selection, how, yes)
+    dead_letter_batches.purge(RelayConnection(target, timeout), topic, selection, how, yes)

@@ -13,7 +13,7 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LetterOptions:
     """The options that filter, as they were typed."""
 
     timer_id: str | None
@@ -42,7 +42,7 @@ class Selection:
     wanted: DeadLetterFilter
 
     @classmethod
-    def of(cls, names: Sequence[str], asked: Asked, everything: bool) -> Selection:
+    def of(cls, names: Sequence[str], asked: LetterOptions, everything: bool) -> Selection:
         """Exactly one of the three ways must have been used."""
         wanted = asked.filter()
         ways = [bool(names), wanted != ALL_DEAD, everything]

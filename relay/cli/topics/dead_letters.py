@@ -11,8 +11,8 @@ import typer
 
 from relay.cli.terminal import known_topics, output, tables
 from relay.cli.terminal.exits import NOT_FOUND, fail
-from relay.cli.terminal.relay_connection import Door
-from relay.cli.topics.dead_letter_selection import PAGE, Asked
+from relay.cli.terminal.relay_connection import RelayConnection
+from relay.cli.topics.dead_letter_selection import PAGE, LetterOptions
 from relay.client.calls.topics import ALL_DEAD, DeadLetter, DeadLetterInfo, Topics
 
 MOST_PAGES = 20
@@ -27,7 +27,9 @@ HEADER_WIDTH = 200
 TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
 
 
-def list_(door: Door, topic: str, asked: Asked, limit: int, everything: bool, as_json: bool) -> None:
+def list_(
+    door: RelayConnection, topic: str, asked: LetterOptions, limit: int, everything: bool, as_json: bool
+) -> None:
     """Show up to `limit` that match, JSON lines as they come."""
     wanted = asked.filter()
     is_filtered = wanted != ALL_DEAD
@@ -80,7 +82,7 @@ def _show(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> 
         typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
 
 
-def get(door: Door, topic: str, dead_id: str, most: int, as_json: bool) -> None:
+def get(door: RelayConnection, topic: str, dead_id: str, most: int, as_json: bool) -> None:
     """Show one, with at most `most` bytes of its payload; all of it with --json."""
     letter = door.call(lambda topics: topics.dead_letter(topic, dead_id))
     if letter is None:

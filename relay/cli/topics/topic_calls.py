@@ -12,7 +12,7 @@ import typer
 
 from relay.cli.terminal import known_topics, output, parse, tables
 from relay.cli.terminal.exits import BAD_INPUT, fail
-from relay.cli.terminal.relay_connection import Door
+from relay.cli.terminal.relay_connection import RelayConnection
 from relay.client.calls.topics import GroupInfo, TopicInfo, Topics
 from relay.client.errors import CallError
 
@@ -23,7 +23,7 @@ SHORTEST_INTERVAL = 0.1
 """Seconds; each look costs a script call for every topic that is shown."""
 
 
-def list_(door: Door, limit: int, every: str | None, as_json: bool) -> None:
+def list_(door: RelayConnection, limit: int, every: str | None, as_json: bool) -> None:
     """Show how the first `limit` topics stand, once or every so often."""
 
     async def look(topics: Topics) -> tuple[list[TopicInfo], bool]:
@@ -49,7 +49,7 @@ def list_(door: Door, limit: int, every: str | None, as_json: bool) -> None:
     _show(door, every, print_documents if as_json else None, render)
 
 
-def stats(door: Door, topic: str, every: str | None, as_json: bool) -> None:
+def stats(door: RelayConnection, topic: str, every: str | None, as_json: bool) -> None:
     """Show how one topic stands, once or every so often."""
 
     is_known = False
@@ -71,7 +71,7 @@ def stats(door: Door, topic: str, every: str | None, as_json: bool) -> None:
     _show(door, every, print_document if as_json else None, render)
 
 
-def pause(door: Door, topic: str, until: str | None, length: str | None, as_json: bool) -> None:
+def pause(door: RelayConnection, topic: str, until: str | None, length: str | None, as_json: bool) -> None:
     """Let nothing more of a topic be claimed."""
     if until is not None and length is not None:
         fail("--until and --for can't both be given", BAD_INPUT)
@@ -93,7 +93,7 @@ def pause(door: Door, topic: str, until: str | None, length: str | None, as_json
         typer.echo(f"paused {output.safe(topic)} {how_long(info)}")
 
 
-def resume(door: Door, topic: str, as_json: bool) -> None:
+def resume(door: RelayConnection, topic: str, as_json: bool) -> None:
     """End a pause."""
 
     async def resumed(topics: Topics) -> TopicInfo:
@@ -179,7 +179,7 @@ def pause_of(info: TopicInfo) -> str:
     return f"relay: {topic} is paused {how_long(info)}, and delivers nothing; relay resume {topic} ends that"
 
 
-def tell_pause(topic: str, door: Door) -> None:
+def tell_pause(topic: str, door: RelayConnection) -> None:
     """Say on standard error that the topic is paused, if it is and the relay tells."""
 
     async def get(topics: Topics) -> TopicInfo | None:
@@ -214,7 +214,7 @@ def distance(span: timedelta) -> str:
     return f"{words} ago" if span < timedelta(0) else f"in {words}"
 
 
-def _show(door: Door, every: str | None, print_documents: Any, render: Any) -> None:
+def _show(door: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
     """Once, or again and again until Ctrl-C; JSON documents where there is a way to print them."""
     seconds = None if every is None else parse.length(every, "--interval").total_seconds()
     if seconds is not None and seconds < SHORTEST_INTERVAL:

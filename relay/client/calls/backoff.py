@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 
-class Backoff:
+class RetryBackoff:
     """Exponential pauses with jitter: each is drawn from the upper half of a doubling span.
 
     `first` and `longest` are in seconds; `draw` returns a number in [0, 1).

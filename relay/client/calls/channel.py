@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from relay.client import arguments, errors, trace_context
-from relay.client.connection_log import Lines
+from relay.client.connection_log import ConnectionLog
 from relay.client.unreadable import readable, reader
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_service_pb2 as timer_pb
@@ -215,7 +215,7 @@ class SyncGrpcWire:
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
         self._forked = os.getpid() != _IMPORTED_IN
-        self._lines = Lines(target)
+        self._lines = ConnectionLog(target)
         self._calls = {
             method.name: self._channel.unary_unary(
                 method.path,

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
-from relay.client.calls.backoff import Backoff
+from relay.client.calls.backoff import RetryBackoff
 from relay.client.calls.changes import ChangeResult, condition, read_result
 from relay.client.calls.channel import (
     CANCEL,
@@ -246,7 +246,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
     All our calls may be repeated: they name the timer. Raises `CallError`.
     """
     deadline = time.monotonic() + timeout
-    backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+    backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
         try:
             response: Response = yield Attempt(method, request, max(deadline - time.monotonic(), 0.001))

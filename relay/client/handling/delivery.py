@@ -11,7 +11,7 @@ from relay.client import arguments
 from relay.client.arguments import Seconds
 from relay.client.errors import DeliveryLost
 from relay.client.handling import outcomes
-from relay.client.handling.lease import Lease, Sent
+from relay.client.handling.lease import DeliveryLease, Sent
 
 
 class AckPolicy(enum.Enum):
@@ -100,7 +100,7 @@ class Delivery:
 
     __slots__ = ("_lease", "_message")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: DeliveryLease) -> None:
         self._lease = lease
         self._message = lease.message
 

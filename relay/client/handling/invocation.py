@@ -16,7 +16,7 @@ from relay.client.errors import AlreadySettled, DeliveryLost
 from relay.client.handling import outcomes
 from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
 from relay.client.handling.handlers import Handler, Registration
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.v1 import delivery_service_pb2 as pb
 
 _log = logging.getLogger("relay.client")
@@ -26,7 +26,7 @@ CallPlain: TypeAlias = Callable[[Handler, Delivery], Awaitable[Any]]
 """Calls a handler that is no coroutine function."""
 
 
-class Handling:
+class Invocation:
     """Runs one registration's handler and turns each end into an outcome.
 
     `call_plain` is there for handlers that are not async; without it they run in threads.
@@ -46,7 +46,7 @@ class Handling:
             self._handler = partial(call_plain or self._call_in_thread, registration.handler)
         trace_context.prepare()
 
-    async def handle(self, lease: Lease) -> None:
+    async def handle(self, lease: DeliveryLease) -> None:
         """Call the handler and settle; never raises, unless the client cancels it."""
         try:
             context = trace_context.current(lease.message.headers)
@@ -78,7 +78,7 @@ class Handling:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _failed(self, lease: Lease, error: BaseException) -> None:
+    def _failed(self, lease: DeliveryLease, error: BaseException) -> None:
         _log.error("handler failed: %s", lease, exc_info=error)
         if lease.settled or self._policy is AckPolicy.MANUAL:
             return
@@ -105,7 +105,7 @@ def called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
         raise RuntimeError("the handler raised StopIteration") from stop
 
 
-def _settle(lease: Lease, settlement: pb.Settlement) -> None:
+def _settle(lease: DeliveryLease, settlement: pb.Settlement) -> None:
     """Queue the outcome of a handler that has ended, if there is still anyone to tell."""
     try:
         lease.settle(settlement)

@@ -25,7 +25,7 @@ class Stream(Protocol):
         """Queue a settlement and return what carries it; None if the stream is gone."""
         ...
 
-    def finished(self, lease: Lease) -> None:
+    def finished(self, lease: DeliveryLease) -> None:
         """Note that the handler has ended."""
         ...
 
@@ -35,7 +35,7 @@ class Stream(Protocol):
         ...
 
 
-class Lease:
+class DeliveryLease:
     """One delivery on its way through the client: its message, its token, its end."""
 
     __slots__ = ("_lost", "message", "settled", "stream", "token")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import grpc.aio
 
 from relay.client.handling import outcomes
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.v1 import delivery_service_pb2 as pb
 
 MAX_FRAME = 500
@@ -55,7 +55,7 @@ class Frame:
     def __init__(self, message: Any, said: Any = None, acknowledged: Any = None) -> None:
         self.message = message
         self.full = said is None
-        self.starts: list[Lease] = []
+        self.starts: list[DeliveryLease] = []
         self._waiters: list[asyncio.Future[bool]] = []
         # Reading an attribute of a protobuf message costs more than all else that is done here.
         self._received = None if said is None else said.received
@@ -63,7 +63,7 @@ class Frame:
         self._acknowledged = acknowledged
         self._outcomes = 0
 
-    def add_receipt(self, lease: Lease) -> None:
+    def add_receipt(self, lease: DeliveryLease) -> None:
         """Say that a handler starts; it does start once the frame is written."""
         if self._received is None:
             raise AssertionError("a frame of its own takes no receipts")
@@ -115,8 +115,8 @@ class Outbox:
 
     def __init__(
         self,
-        on_started: Callable[[list[Lease]], None],
-        on_unstarted: Callable[[list[Lease]], None],
+        on_started: Callable[[list[DeliveryLease]], None],
+        on_unstarted: Callable[[list[DeliveryLease]], None],
         blank: Callable[[], Frame],
         before_write: Callable[[], None] = lambda: None,
     ) -> None:

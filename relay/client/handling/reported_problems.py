@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.v1 import delivery_service_pb2 as pb
 
 _log = logging.getLogger("relay.client")
@@ -28,18 +28,18 @@ class TokenBook:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._running: dict[bytes, Lease] = {}
+        self._running: dict[bytes, DeliveryLease] = {}
         self._ended: dict[bytes, str] = {}
         self._ended_before: dict[bytes, str] = {}
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: DeliveryLease) -> None:
         """Note that a delivery begins."""
         self._running[lease.token] = lease
 
-    def end(self, lease: Lease) -> None:
+    def end(self, lease: DeliveryLease) -> None:
         """Note that its handler has ended."""
         token = lease.token
         if self._running.pop(token, None) is None:

@@ -12,7 +12,7 @@ import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Container, Iterable
 
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 
 
 class Workers:
@@ -20,7 +20,7 @@ class Workers:
 
     def __init__(
         self,
-        handle: Callable[[Lease], Awaitable[None]],
+        handle: Callable[[DeliveryLease], Awaitable[None]],
         concurrency: int,
         on_free: Callable[[], None],
     ) -> None:
@@ -30,8 +30,8 @@ class Workers:
         # Every worker starts from what was set when the client was opened.
         self._context = contextvars.copy_context()
         self._taken = 0
-        self._ready: deque[Lease] = deque()
-        self._tasks: dict[asyncio.Task[None], Lease | None] = {}
+        self._ready: deque[DeliveryLease] = deque()
+        self._tasks: dict[asyncio.Task[None], DeliveryLease | None] = {}
         """What each worker has in hand, or had last."""
         self._idle = asyncio.Event()
         self._idle.set()
@@ -55,7 +55,7 @@ class Workers:
         if self._taken == 0:
             self._idle.set()
 
-    def start(self, leases: Iterable[Lease]) -> None:
+    def start(self, leases: Iterable[DeliveryLease]) -> None:
         """Run handlers in places that were reserved for them."""
         self._ready.extend(leases)
         if self._ready:
@@ -77,7 +77,7 @@ class Workers:
             await asyncio.wait(tasks, timeout=patience)
         return cut_off
 
-    def cut(self, leases: Container[Lease]) -> None:
+    def cut(self, leases: Container[DeliveryLease]) -> None:
         """Cancel these handlers, wherever they are."""
         for task, lease in self._tasks.items():
             if lease in leases:
@@ -117,7 +117,7 @@ class Workers:
                     self._spawn(1)
                 return
 
-    def _finish(self, lease: Lease) -> None:
+    def _finish(self, lease: DeliveryLease) -> None:
         self.give_back(1)
         lease.stream.finished(lease)
         self._on_free()

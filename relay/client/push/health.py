@@ -25,7 +25,7 @@ _REQUEST = "grpc.health.v1.HealthCheckRequest"
 def _ignore(_: str) -> None: ...
 
 
-class Health:
+class HealthService:
     """Answers Check and Watch for the server as a whole ("") and for `services`.
 
     A relay watches for as long as it is connected: `watched` is told who begins to, `left` who has gone

@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 
 from relay.client.handling import outcomes
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import Frame, Outbox
-from relay.client.push.push_places import Call, Place
+from relay.client.push.push_places import PushCall, PushPlace
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 
@@ -27,10 +27,10 @@ RECEIPT = (("relay-receipt", "1"),)
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class SingleCall(Call):
+class SingleCall(PushCall):
     """A call of `Deliver`: the outcome is its answer."""
 
-    def __init__(self, place: Place, message: delivery_pb.Delivery) -> None:
+    def __init__(self, place: PushPlace, message: delivery_pb.Delivery) -> None:
         super().__init__(place, [message])
         (self._lease,) = self.open.values()
         loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ class SingleCall(Call):
 
     @property
     def closed(self) -> bool:
-        """See `Call`."""
+        """See `PushCall`."""
         return self._answer.done()
 
     async def run(self, context: Context) -> pb.TimerHandlerDeliverResponse:
@@ -65,22 +65,22 @@ class SingleCall(Call):
             raise AssertionError("abort returned")
         return answer
 
-    def begin(self, lease: Lease) -> bool:
-        """See `Call`."""
+    def begin(self, lease: DeliveryLease) -> bool:
+        """See `PushCall`."""
         if self._place_found.done():  # the call was cut off, and has not heard of it yet
             return False
         self._begun.add(lease)
         self._place_found.set_result(True)
         return True
 
-    def refuse(self, leases: Sequence[Lease]) -> None:
-        """See `Call`."""
+    def refuse(self, leases: Sequence[DeliveryLease]) -> None:
+        """See `PushCall`."""
         self.open.clear()
         if not self._place_found.done():
             self._place_found.set_result(False)
 
-    def cut_off(self, lease: Lease) -> None:
-        """See `Call`."""
+    def cut_off(self, lease: DeliveryLease) -> None:
+        """See `PushCall`."""
         self.open.clear()
         if not self.closed:
             self._answer.set_result(None)
@@ -95,43 +95,43 @@ class SingleCall(Call):
         return self
 
 
-class BatchCall(Call):
+class BatchCall(PushCall):
     """A call of `DeliverBatch`."""
 
-    def __init__(self, place: Place, messages: Iterable[delivery_pb.Delivery]) -> None:
+    def __init__(self, place: PushPlace, messages: Iterable[delivery_pb.Delivery]) -> None:
         super().__init__(place, messages)
         self._outbox = Outbox(place.workers.start, self._unstarted, _blank)
 
     @property
     def closed(self) -> bool:
-        """See `Call`."""
+        """See `PushCall`."""
         return self._outbox.closed
 
     async def run(self, context: Context) -> None:
         """Answer until each delivery has its outcome."""
         try:
             self._place.admit(self, list(self.open.values()))
-            await self._outbox.run(_Caller(context))
+            await self._outbox.run(_RelayCaller(context))
         finally:
             self._end()
 
-    def begin(self, lease: Lease) -> bool:
-        """See `Call`."""
+    def begin(self, lease: DeliveryLease) -> bool:
+        """See `PushCall`."""
         if self.closed:
             return False
         self._begun.add(lease)
         self._outbox.gather().add_receipt(lease)
         return True
 
-    def refuse(self, leases: Sequence[Lease]) -> None:
-        """See `Call`."""
+    def refuse(self, leases: Sequence[DeliveryLease]) -> None:
+        """See `PushCall`."""
         self._outbox.gather().message.refused.extend(lease.token for lease in leases)
         for lease in leases:
             del self.open[lease.token]
         self._finish_if_settled()
 
-    def cut_off(self, lease: Lease) -> None:
-        """See `Call`."""
+    def cut_off(self, lease: DeliveryLease) -> None:
+        """See `PushCall`."""
         if not self.closed:
             lease.settle(outcomes.nack(None, CUT_OFF, retryable=True))
 
@@ -145,7 +145,7 @@ class BatchCall(Call):
         if not self.open:
             self._outbox.finish()
 
-    def _unstarted(self, leases: list[Lease]) -> None:
+    def _unstarted(self, leases: list[DeliveryLease]) -> None:
         """Their receipts were not written: the call is broken."""
         self._place.dismiss(self)
         for lease in leases:
@@ -153,7 +153,7 @@ class BatchCall(Call):
             self._place.give_back()
 
 
-class _Caller:
+class _RelayCaller:
     """The relay, as an outbox sees it."""
 
     def __init__(self, context: Context) -> None:

@@ -15,9 +15,9 @@ import grpc.aio
 from relay.client.connection_log import shown
 from relay.client.errors import UsageError
 from relay.client.handling.handlers import Handlers
-from relay.client.push.health import Health
+from relay.client.push.health import HealthService
 from relay.client.push.push_calls import BatchCall, Context, SingleCall
-from relay.client.push.push_places import Call, Place
+from relay.client.push.push_places import PushCall, PushPlace
 from relay.client.signals import stop_signals
 from relay.client.unreadable import reader, refuse_unreadable
 from relay.v1 import delivery_service_pb2 as delivery_pb
@@ -28,7 +28,7 @@ _log = logging.getLogger("relay.client")
 _SERVICE = "relay.v1.TimerHandler"
 _WRONG = grpc.StatusCode.INVALID_ARGUMENT
 _ONE, _MANY = pb.TimerHandlerDeliverRequest, pb.TimerHandlerDeliverBatchRequest
-_C = TypeVar("_C", bound=Call)
+_C = TypeVar("_C", bound=PushCall)
 _END_PATIENCE = 5.0
 """Seconds for handlers that were cancelled to end."""
 _LAST_WORDS = 1.0
@@ -70,7 +70,7 @@ class PushHandlers(Handlers):
         if self._servicer is not None:
             raise UsageError("the handlers are served already")
         self._stop = asyncio.Event()
-        self._servicer = _Servicer([Place(each) for each in self.registrations.values()])
+        self._servicer = _Servicer([PushPlace(each) for each in self.registrations.values()])
         self._servicer.add_to(server)
 
     async def aclose(self) -> None:
@@ -92,7 +92,7 @@ class PushHandlers(Handlers):
         listen there. `socket_mode` is for a Unix socket.
         """
         server = grpc.aio.server(options=_OPTIONS)
-        health = Health(_SERVICE, watched=_tell_relay, left=_tell_lost)
+        health = HealthService(_SERVICE, watched=_tell_relay, left=_tell_lost)
         health.add_to(server)
         self.add_to(server)
         try:
@@ -144,9 +144,9 @@ def _tell_lost(peer: str) -> None:
 class _Servicer(base.TimerHandlerServicer):
     """See `proto/relay/v1/timer_handler.proto`."""
 
-    def __init__(self, places: list[Place]) -> None:
+    def __init__(self, places: list[PushPlace]) -> None:
         self._places = {place.topic: place for place in places}
-        self._calls: set[Call] = set()
+        self._calls: set[PushCall] = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """As generated code does it, but for what can't be read."""
@@ -217,7 +217,7 @@ class _Servicer(base.TimerHandlerServicer):
                 call.cut_off(lease)
         await asyncio.wait([call.over for call in late], timeout=_LAST_WORDS)
 
-    def _place(self, message: delivery_pb.Delivery) -> Place | None:
+    def _place(self, message: delivery_pb.Delivery) -> PushPlace | None:
         place = self._places.get(message.topic)
         if place is None:
             _log.warning("there is no handler: topic=%s timer_id=%s", message.topic, message.timer_id)

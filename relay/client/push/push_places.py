@@ -11,27 +11,27 @@ from relay.client.errors import UsageError
 from relay.client.handling import outcomes
 from relay.client.handling.delivery import AckPolicy
 from relay.client.handling.handlers import Registration
-from relay.client.handling.invocation import Handling
-from relay.client.handling.lease import Lease, Sent
+from relay.client.handling.invocation import Invocation
+from relay.client.handling.lease import DeliveryLease, Sent
 from relay.client.handling.workers import Workers
 from relay.v1 import delivery_service_pb2 as delivery_pb
 
 _log = logging.getLogger("relay.client")
 
 
-class Place:
+class PushPlace:
     """One topic's handler, and what waits for it: as many run at a time as it may have."""
 
     def __init__(self, registration: Registration) -> None:
         self.topic = registration.topic
         self.is_async = registration.is_async
         self.is_manual = registration.ack_policy is AckPolicy.MANUAL
-        self.handling = Handling(registration)
+        self.handling = Invocation(registration)
         self.workers = Workers(self.handling.handle, registration.concurrency, self._begin_waiting)
-        self._waiting: deque[tuple[Call, Lease]] = deque()
+        self._waiting: deque[tuple[PushCall, DeliveryLease]] = deque()
         self._closed = False
 
-    def admit(self, call: Call, leases: Sequence[Lease]) -> None:
+    def admit(self, call: PushCall, leases: Sequence[DeliveryLease]) -> None:
         """Begin each as soon as there is room, in their order."""
         if self._closed:
             call.refuse(leases)
@@ -39,7 +39,7 @@ class Place:
         self._waiting.extend((call, lease) for lease in leases)
         self._begin_waiting()
 
-    def dismiss(self, call: Call) -> None:
+    def dismiss(self, call: PushCall) -> None:
         """Begin no more of a call."""
         if any(entry[0] is call for entry in self._waiting):
             self._waiting = deque(entry for entry in self._waiting if entry[0] is not call)
@@ -63,18 +63,18 @@ class Place:
                 self.workers.give_back(1)
 
 
-class Call:
+class PushCall:
     """What the leases of one call have in common; see `lease.Stream`.
 
     `over` is done once the call has ended and none of its handlers runs.
     """
 
-    def __init__(self, place: Place, messages: Iterable[delivery_pb.Delivery]) -> None:
-        self.open = {message.token: Lease(message, self) for message in messages}
+    def __init__(self, place: PushPlace, messages: Iterable[delivery_pb.Delivery]) -> None:
+        self.open = {message.token: DeliveryLease(message, self) for message in messages}
         """Those without an outcome yet."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._place = place
-        self._begun: set[Lease] = set()
+        self._begun: set[DeliveryLease] = set()
         """Those that have a place: their handlers run, or are about to."""
         self._ended = False
 
@@ -88,16 +88,16 @@ class Call:
         """Whether outcomes are void by now."""
         raise NotImplementedError
 
-    def begin(self, lease: Lease) -> bool:
+    def begin(self, lease: DeliveryLease) -> bool:
         """There is a place for it: send the receipt, and only then start its handler. False if the call was
         cut off, and the place is of no use."""
         raise NotImplementedError
 
-    def refuse(self, leases: Sequence[Lease]) -> None:
+    def refuse(self, leases: Sequence[DeliveryLease]) -> None:
         """The application stops: their handlers will not start."""
         raise NotImplementedError
 
-    def cut_off(self, lease: Lease) -> None:
+    def cut_off(self, lease: DeliveryLease) -> None:
         """Its handler has no time left for an outcome: it comes again, and an attempt counts."""
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class Call:
         del self.open[token]
         return self._say(token, settlement)
 
-    def finished(self, lease: Lease) -> None:
+    def finished(self, lease: DeliveryLease) -> None:
         """A handler has ended. If it gave no outcome it was cut off, or died of a BaseException; under
         MANUAL somebody else may settle the delivery yet."""
         self._begun.discard(lease)

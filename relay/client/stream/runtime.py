@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from relay.client import errors
 from relay.client.calls.channel import GrpcWire
-from relay.client.connection_log import Lines
+from relay.client.connection_log import ConnectionLog
 from relay.client.handling.handlers import Registration
 from relay.client.stream.subscription import Subscription
 
@@ -32,7 +32,7 @@ class Runtime:
         self._closing = asyncio.Lock()
         self._streams: dict[asyncio.Task[None], Subscription] = {}
         registrations = list(registrations)
-        lines = Lines(target, [each.topic for each in registrations])
+        lines = ConnectionLog(target, [each.topic for each in registrations])
         for registration in registrations:
             subscription = Subscription(registration, self.wire, lines)
             task = asyncio.create_task(subscription.run(), name=f"relay {registration.topic}")

@@ -13,7 +13,7 @@ import grpc.aio
 from relay.client import errors
 from relay.client.handling.delivery_columns import Row, rows
 from relay.client.handling.handlers import Registration
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import Frame, Outbox, of_a_stream
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.handling.workers import Workers
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("relay.client")
 
 
-class Session:
+class DeliveryStream:
     """A stream that deliveries come by and outcomes leave by.
 
     A delivery waits here until a worker is free; then its receipt is written, and only then does
@@ -116,7 +116,7 @@ class Session:
         self._idle.clear()
         frame = self._outbox.gather()
         for _ in range(count):
-            lease = Lease(self._waiting.popleft(), self)
+            lease = DeliveryLease(self._waiting.popleft(), self)
             self._book.add(lease)
             if frame.full:
                 frame = self._outbox.gather()
@@ -130,7 +130,7 @@ class Session:
         frame.add_settlement(token, settlement)
         return frame
 
-    def finished(self, lease: Lease) -> None:
+    def finished(self, lease: DeliveryLease) -> None:
         """Note that a handler has ended."""
         self._book.end(lease)
         self._running -= 1
@@ -165,7 +165,7 @@ class Session:
     def _blank(self) -> Frame:
         return of_a_stream(acknowledged=self._reads_acknowledged)
 
-    def _unstarted(self, leases: list[Lease]) -> None:
+    def _unstarted(self, leases: list[DeliveryLease]) -> None:
         self._workers.give_back(len(leases))
         for lease in leases:
             self.finished(lease)

@@ -7,14 +7,14 @@ import logging
 
 import grpc
 
-from relay.client.calls.backoff import Backoff
+from relay.client.calls.backoff import RetryBackoff
 from relay.client.calls.channel import GrpcWire
-from relay.client.connection_log import Lines
+from relay.client.connection_log import ConnectionLog
 from relay.client.errors import CallError
 from relay.client.handling.handlers import Registration
-from relay.client.handling.invocation import Handling
+from relay.client.handling.invocation import Invocation
 from relay.client.handling.workers import Workers
-from relay.client.stream.session import Session
+from relay.client.stream.session import DeliveryStream
 
 _log = logging.getLogger("relay.client")
 _FATAL = frozenset(
@@ -34,14 +34,14 @@ _END_PATIENCE = 5.0
 class Subscription:
     """Opens a stream, reads it to its end, opens the next one."""
 
-    def __init__(self, registration: Registration, wire: GrpcWire, lines: Lines) -> None:
+    def __init__(self, registration: Registration, wire: GrpcWire, lines: ConnectionLog) -> None:
         self._registration = registration
         self._wire = wire
         self._lines = lines
-        self._handling = Handling(registration)
+        self._handling = Invocation(registration)
         self._workers = Workers(self._handling.handle, registration.concurrency, self._on_free)
-        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
-        self._session: Session | None = None
+        self._backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._session: DeliveryStream | None = None
         self._stopping = asyncio.Event()
         self.opened = asyncio.Event()
         """Set while the stream is open."""
@@ -54,7 +54,7 @@ class Subscription:
     async def run(self) -> None:
         """Reconnect until `stop`; raises `CallError` if the relay refuses to open the stream."""
         while not self._stopping.is_set():
-            session = Session(self._registration, self._wire.deliver(), self._workers, self._on_opened)
+            session = DeliveryStream(self._registration, self._wire.deliver(), self._workers, self._on_opened)
             self._session = session
             failure: CallError | None = None
             try:

@@ -9,7 +9,7 @@ from relay.api import translate
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handling import outcomes
-from relay.client.handling.lease import Lease
+from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.records import Delivered, Outcome
 from relay.client.testing.service import at_once
@@ -37,7 +37,7 @@ _PROBLEMS = {
 }
 
 
-class Held:
+class HeldDelivery:
     """One delivery, and what its lease sees of the stream that it came by."""
 
     closed = False
@@ -54,7 +54,7 @@ class Held:
         self.nonce = claimed.nonce
         self.book = book
         self.deadline = claimed.deadline_time
-        self.lease = Lease(translate.deliveries([claimed]).deliveries[0], self)
+        self.lease = DeliveryLease(translate.deliveries([claimed]).deliveries[0], self)
         self.silent_until = self._silence_ends(timers)
         self._timers = timers
         self._timer = claimed.timer
@@ -75,7 +75,7 @@ class Held:
             self._refused(*_PROBLEMS[verdict])
         return verdict is Verdict.OK
 
-    def settle(self, token: bytes, settlement: pb.Settlement) -> Held:
+    def settle(self, token: bytes, settlement: pb.Settlement) -> HeldDelivery:
         """See `Stream.settle`; the outcome is in the store when this returns."""
         with self._timers.lock:
             if settlement is outcomes.EXTEND:
@@ -127,7 +127,7 @@ class Held:
         """It is written."""
         return True
 
-    def finished(self, lease: Lease) -> None:
+    def finished(self, lease: DeliveryLease) -> None:
         """Nothing: whoever runs the handler knows."""
 
     def delivered(self) -> Delivered:

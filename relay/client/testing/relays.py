@@ -17,10 +17,10 @@ from relay.client.client import RelayClient
 from relay.client.errors import UsageError
 from relay.client.handling.delivery import Delivery
 from relay.client.handling.handlers import Handler, Handlers, Registration
-from relay.client.handling.invocation import Handling, called
+from relay.client.handling.invocation import Invocation, called
 from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
-from relay.client.testing.held import Held
+from relay.client.testing.held import HeldDelivery
 from relay.client.testing.records import Delivered, Died
 from relay.client.testing.service import MemoryService, at_once
 from relay.client.testing.timers import MemoryTimers, span
@@ -79,7 +79,7 @@ class _Application:
             if not isinstance(end, PushHandlers):
                 end.double = None
 
-    def deliveries(self, length: int) -> closing[Generator[tuple[Registration, Held], None, None]]:
+    def deliveries(self, length: int) -> closing[Generator[tuple[Registration, HeldDelivery], None, None]]:
         """What falls due while the clock moves on by `length` (microseconds)."""
         return closing(self.timers.deliveries(self._registrations(), self.timers.clock + length))
 
@@ -135,7 +135,7 @@ class InMemoryRelay:
         self.client = clients[0] if clients else RelayClient()
         """The first `RelayClient` that was given, or one of the relay's own."""
         self._application = _Application(ends if clients else (*ends, self.client), now, policy)
-        self._handlings: dict[str, Handling] = {}
+        self._handlings: dict[str, Invocation] = {}
 
     @property
     def now(self) -> datetime:
@@ -166,7 +166,7 @@ class InMemoryRelay:
         delivered: list[Delivered] = []
         with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
             for registration, held in deliveries:
-                handling = self._handlings.setdefault(registration.topic, Handling(registration))
+                handling = self._handlings.setdefault(registration.topic, Invocation(registration))
                 await asyncio.create_task(handling.handle(held.lease))
                 delivered.append(held.delivered())
         return delivered
@@ -244,7 +244,7 @@ class SyncInMemoryRelay:
         delivered: list[Delivered] = []
         with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
             for registration, held in deliveries:
-                handling = Handling(registration, self._call_here).handle(held.lease)
+                handling = Invocation(registration, self._call_here).handle(held.lease)
                 if registration.is_async:
                     self._runner.run(handling)
                 else:  # on no loop: Django's ORM refuses to work on one

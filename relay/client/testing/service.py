@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from relay.api import translate
-from relay.api.columns import Columns, tell
+from relay.api.columns import RequestColumns, tell
 from relay.client import errors, trace_context
 from relay.client.calls.channel import (
     CANCEL,
@@ -25,7 +25,7 @@ from relay.client.calls.channel import (
 )
 from relay.client.calls.timers import STATES_ON_THE_WIRE, TimerState
 from relay.core import validate
-from relay.core.errors import RelayError, TimerNotFound, TopicFull
+from relay.core.errors import ServiceError, TimerNotFound, TopicFull
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer, Scheduled
 from relay.core.timers import TimerState as StoredState
@@ -76,7 +76,7 @@ class MemoryService:
         with self._lock:
             try:
                 return self._answers[method.name](request)
-            except RelayError as failure:
+            except ServiceError as failure:
                 raise _error(failure) from None
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
@@ -107,22 +107,22 @@ class MemoryService:
     def _result(self, request: pb.ScheduleRequest) -> pb.ScheduleResult:
         try:
             return pb.ScheduleResult(scheduled=self._schedule(request))
-        except RelayError as failure:
+        except ServiceError as failure:
             return pb.ScheduleResult(error=translate.item_error(failure))
 
     def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
         topic, create = validate.name("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
         limit = self._policy.max_payload_bytes
-        columns = Columns(request, limit, dict(trace_context.inject()), create=create)
+        columns = RequestColumns(request, limit, dict(trace_context.inject()), create=create)
         response = pb.ScheduleColumnsResponse()
         columns.read(slice(0, len(request.timer_ids)))
         tell(response, columns.outcomes([self._outcome(topic, new) for new in columns.timers]))
         return response
 
-    def _outcome(self, topic: str, new: NewTimer) -> Scheduled | RelayError:
+    def _outcome(self, topic: str, new: NewTimer) -> Scheduled | ServiceError:
         try:
             return self._put(topic, new)
-        except RelayError as failure:
+        except ServiceError as failure:
             return failure
 
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
@@ -160,7 +160,7 @@ def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) 
     return validate.name("topic", request.topic), validate.name("timer_id", request.timer_id)
 
 
-def _error(failure: RelayError) -> errors.CallError:
+def _error(failure: ServiceError) -> errors.CallError:
     """As a call would end with it."""
     told = translate.item_error(failure)
     return errors.make(told.code, told.message, field=told.field)

@@ -11,7 +11,7 @@ from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handling.handlers import Registration
 from relay.client.handling.reported_problems import TokenBook
-from relay.client.testing.held import Held
+from relay.client.testing.held import HeldDelivery
 from relay.client.testing.records import Died
 from relay.client.testing.service import MemoryService, at_once
 from relay.core.instants import micros
@@ -35,7 +35,7 @@ class MemoryTimers:
         self.policy = policy
         self.store = MemoryStore(lambda: self.clock)
         self.service = MemoryService(self.store, self.lock, policy)
-        self.held: dict[bytes, Held] = {}
+        self.held: dict[bytes, HeldDelivery] = {}
         self.dead: list[Died] = []
         self._nonce = nonces()
         self._books: dict[str, TokenBook] = {}
@@ -48,7 +48,7 @@ class MemoryTimers:
 
     def deliveries(
         self, registrations: Mapping[str, tuple[Registration, bool]], until: int
-    ) -> Generator[tuple[Registration, Held], None, None]:
+    ) -> Generator[tuple[Registration, HeldDelivery], None, None]:
         """Move the clock to `until`, and on the way give out each delivery at its time.
 
         Before the next one is asked for, its handler is run. `registrations` tell, by topic, the
@@ -71,7 +71,9 @@ class MemoryTimers:
         finally:
             self._busy = False
 
-    def _next(self, registrations: Mapping[str, tuple[Registration, bool]], until: int) -> Held | None:
+    def _next(
+        self, registrations: Mapping[str, tuple[Registration, bool]], until: int
+    ) -> HeldDelivery | None:
         with self.lock:
             while True:
                 heads = [(head, topic) for topic in registrations if (head := self._head(topic)) is not None]
@@ -98,7 +100,7 @@ class MemoryTimers:
             if held.deadline <= self.clock and (self.clock >= held.silent_until or not held.renew()):
                 del self.held[held.nonce]
 
-    def _claim(self, topic: str, *, pushed: bool) -> Held | None:
+    def _claim(self, topic: str, *, pushed: bool) -> HeldDelivery | None:
         """Claim the first timer; None if it died of that."""
         (head,) = at_once(self.store.list(topic, state=None, limit=1, cursor="")).timers
         nonce, lease = self._nonce(), micros(self.policy.lease_ttl)
@@ -121,7 +123,7 @@ class MemoryTimers:
             epoch=0.0,
         )
         book = self._books.setdefault(topic, TokenBook(topic))
-        held = Held(self, claimed, book, pushed=pushed)
+        held = HeldDelivery(self, claimed, book, pushed=pushed)
         held.renew()  # the receipt: a renewal with a flag, after which a lapse counts
         self.held[nonce] = held
         book.add(held.lease)

@@ -1,6 +1,6 @@
 """The audit: replays a topic's journal, and proves or refutes what Relay promises. See docs/audit.md."""
 
 from relay.core.audit.replay import Audit
-from relay.core.audit.report import Example, Gap, Judgement, Open, Promise, Report, Verdict
+from relay.core.audit.report import Example, JournalGap, Judgement, Open, Promise, PromiseVerdict, Report
 
-__all__ = ["Audit", "Example", "Gap", "Judgement", "Open", "Promise", "Report", "Verdict"]
+__all__ = ["Audit", "Example", "JournalGap", "Judgement", "Open", "Promise", "PromiseVerdict", "Report"]

@@ -7,7 +7,7 @@ from collections import Counter
 from relay.core.audit.lateness import Lateness
 from relay.core.audit.report import Example, Findings, Promise
 from relay.core.audit.state import Living
-from relay.core.journal import Kind, Record
+from relay.core.journal import JournalRecord, RecordKind
 
 FOREIGN = "only a foreign writer, or a relay without the journal, can have done that"
 
@@ -50,12 +50,12 @@ class Knowledge:
         """The application had it for the first time, by the claim of that instant."""
         self.lateness.add(since - due)
 
-    def same_due(self, record: Record, timer: Living, due: int) -> None:
+    def same_due(self, record: JournalRecord, timer: Living, due: int) -> None:
         """A due time stays what it was, but for a new intent."""
         if timer.due is None or timer.due == due:
             return
         what = f"had another due time than the newest intent: {due} and not {timer.due}"
-        early = record.kind in (Kind.CLAIMED, Kind.PROMOTED) and self.now < timer.due
+        early = record.kind in (RecordKind.CLAIMED, RecordKind.PROMOTED) and self.now < timer.due
         if timer.recorded or self.exclusive:
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
             if early:
@@ -65,7 +65,7 @@ class Knowledge:
             if early:
                 self.blame(record.timer_id, timer, Promise.NEVER_EARLY, f"was delivered early: it {what}")
 
-    def counted(self, record: Record, timer: Living, attempts: int, claims: int) -> None:
+    def counted(self, record: JournalRecord, timer: Living, attempts: int, claims: int) -> None:
         """So many attempts and claims more than before."""
         for name, before, more, now in (
             ("attempts", timer.attempts, attempts, record.attempts),
@@ -95,7 +95,7 @@ class Knowledge:
         return Example(timer_id, timer.occurrence or self.occurrence, what, self.now, entries)
 
 
-def said(record: Record) -> str:
+def said(record: JournalRecord) -> str:
     """What the record says, as a verb."""
     return record.kind.name.lower()
 

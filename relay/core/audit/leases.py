@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from relay.core.audit.knowledge import Knowledge, has, said
 from relay.core.audit.report import Findings, Promise
-from relay.core.audit.state import Lease, Living, Nonces
-from relay.core.journal import Kind, Record
+from relay.core.audit.state import Living, Nonces, OpenLease
+from relay.core.journal import JournalRecord, RecordKind
 
 UNSEEN_NONCE = "the nonce is older than what is remembered"
 
@@ -20,7 +20,7 @@ class LeaseRules(Knowledge):
         super().__init__(findings, exclusive)
         self._nonces = Nonces(MOST_NONCES)
 
-    def claimed(self, record: Record, timer: Living) -> bool:
+    def claimed(self, record: JournalRecord, timer: Living) -> bool:
         for promise in Promise:
             if promise is not Promise.AT_LEAST_ONCE:
                 self.findings.checked[promise] += 1
@@ -36,10 +36,10 @@ class LeaseRules(Knowledge):
             what = "was delivered as another occurrence than the one that lives"
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
         timer.occurrence, timer.due, timer.recorded = record.occurrence, record.due, True
-        timer.lease = Lease(record.nonce, record.score, self.now, record.approximate)
+        timer.lease = OpenLease(record.nonce, record.score, self.now, record.approximate)
         return False
 
-    def _fresh(self, record: Record, timer: Living) -> None:
+    def _fresh(self, record: JournalRecord, timer: Living) -> None:
         """No claim had this nonce before; all timers of one claim share it."""
         used = self.used_before(record.nonce)
         if used == "":
@@ -53,7 +53,7 @@ class LeaseRules(Knowledge):
         """The entry in which a nonce was used first; None if it is fresh, empty where that can't be told."""
         return self._nonces.use(nonce, self.entry)
 
-    def told_lease(self, record: Record, timer: Living) -> None:
+    def told_lease(self, record: JournalRecord, timer: Living) -> None:
         """A change that makes a lease void names it, and none where there is none."""
         lease = timer.live_lease
         known = lease.nonce if lease is not None else b""
@@ -63,7 +63,7 @@ class LeaseRules(Knowledge):
         what = "ends a lease that has no record" if told else "overlooks a lease"
         self.refute(record.timer_id, timer, Promise.ONE_LEASE, f"is {said(record)}, which {what}")
 
-    def free(self, record: Record, timer: Living) -> None:
+    def free(self, record: JournalRecord, timer: Living) -> None:
         """No lease on it is valid any more: it ran out, or a foreign writer ended it."""
         lease = timer.live_lease
         if lease is not None and self.now < lease.until:
@@ -80,7 +80,7 @@ class LeaseRules(Knowledge):
             timer.nacked = False
         return int(lease.received)
 
-    def holds(self, record: Record, timer: Living) -> bool:
+    def holds(self, record: JournalRecord, timer: Living) -> bool:
         """Whether the token of this write was the valid one."""
         lease = timer.live_lease
         if lease is not None and lease.nonce == record.nonce:
@@ -93,33 +93,33 @@ class LeaseRules(Knowledge):
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, f"{what}: its intent was replaced")
         return False
 
-    def renewed(self, record: Record, timer: Living) -> bool:
+    def renewed(self, record: JournalRecord, timer: Living) -> bool:
         holds = self.holds(record, timer)
         if timer.lease is None:
-            timer.lease = Lease(record.nonce, record.score, self.now, approximate=True)
+            timer.lease = OpenLease(record.nonce, record.score, self.now, approximate=True)
         elif not holds:
             return False
         timer.lease.until = record.score
-        if record.kind is Kind.RECEIVED:
+        if record.kind is RecordKind.RECEIVED:
             if holds:
                 self.delivered(timer)
             timer.lease.received = True
         return False
 
-    def acked(self, record: Record, timer: Living) -> bool:
+    def acked(self, record: JournalRecord, timer: Living) -> bool:
         if self.holds(record, timer):
             self.delivered(timer)
         self.counts["committed"] += 1
         return True
 
-    def nacked(self, record: Record, timer: Living) -> bool:
+    def nacked(self, record: JournalRecord, timer: Living) -> bool:
         if self.holds(record, timer):
             self.delivered(timer)
         timer.nacked = True
         self._again(record, timer, 1, 0)
         return False
 
-    def released(self, record: Record, timer: Living) -> bool:
+    def released(self, record: JournalRecord, timer: Living) -> bool:
         if self.holds(record, timer):
             if record.received:
                 self.delivered(timer)
@@ -131,7 +131,7 @@ class LeaseRules(Knowledge):
         self._again(record, timer, int(record.received), -1 if less else 0)
         return False
 
-    def _again(self, record: Record, timer: Living, attempts: int, claims: int) -> None:
+    def _again(self, record: JournalRecord, timer: Living, attempts: int, claims: int) -> None:
         timer.lease = None
         self.same_due(record, timer, record.due)
         self.counted(record, timer, attempts, claims)

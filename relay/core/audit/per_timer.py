@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from relay.core.audit.report import Example, Findings, Promise
-from relay.core.audit.rules import Rules
+from relay.core.audit.rules import AuditRules
 from relay.core.audit.state import Living
-from relay.core.journal import Kind, Record
+from relay.core.journal import JournalRecord, RecordKind
 
 Finding = tuple[Promise, str, Example | None]
 """The promise, why it can't be said (empty: it is refuted), and what shows it."""
@@ -23,12 +23,12 @@ ELSEWHERE = "-"
 
 
 @dataclass(slots=True)
-class Tally:
+class StretchTally:
     """What is counted in one stretch of time."""
 
     counts: Counter[str] = field(default_factory=Counter)
     checked: Counter[Promise] = field(default_factory=Counter)
-    kinds: Counter[Kind] = field(default_factory=Counter)
+    kinds: Counter[RecordKind] = field(default_factory=Counter)
 
 
 class Told(Findings):
@@ -45,7 +45,7 @@ class Told(Findings):
         self._tell((promise, reason, example))
 
 
-class Apart(Rules):
+class Apart(AuditRules):
     """One after the other: `other` begins a timer, `see` takes its records in order, `remains` is what lives.
 
     Findings go to `tell`, first deliveries (due time and claim, microseconds) to `late`. `count` says where
@@ -58,9 +58,9 @@ class Apart(Rules):
         super().__init__(Told(tell), exclusive)
         self._late = late
         self._used = False
-        self.tally = Tally()
+        self.tally = StretchTally()
 
-    def count(self, tally: Tally) -> None:
+    def count(self, tally: StretchTally) -> None:
         """What follows counts here."""
         self.tally = tally
         self.counts, self.findings.checked = tally.counts, tally.checked
@@ -71,7 +71,7 @@ class Apart(Rules):
         self._ended.clear()
         self.epoch = 0
 
-    def see(self, entry: str, now: int, epoch: int, used: bool, record: Record) -> None:
+    def see(self, entry: str, now: int, epoch: int, used: bool, record: JournalRecord) -> None:
         """The timer's next record. `epoch`: gaps before it; `used`: an earlier entry has its nonce."""
         if epoch != self.epoch:
             self.forget()

@@ -13,14 +13,14 @@ from relay.core.audit.report import (
     TRIMMED,
     WENT_BACK,
     Findings,
-    Gap,
+    JournalGap,
     Open,
     Promise,
     Report,
     doubts_of,
 )
-from relay.core.audit.rules import Rules
-from relay.core.journal import Batch, Kind
+from relay.core.audit.rules import AuditRules
+from relay.core.journal import JournalBatch, RecordKind
 
 MOST_GAPS = 100
 """Gaps that are listed; all are counted."""
@@ -37,9 +37,9 @@ class Audit:
     def __init__(self, *, exclusive: bool = False, examples: int = 5) -> None:
         self._findings = Findings(examples)
         self._examples = examples
-        self._rules = Rules(self._findings, exclusive)
-        self._kinds: Counter[Kind] = Counter()
-        self._gaps: list[Gap] = []
+        self._rules = AuditRules(self._findings, exclusive)
+        self._kinds: Counter[RecordKind] = Counter()
+        self._gaps: list[JournalGap] = []
         self._gap_count = self._missing = self._batches = 0
         self._last = 0
         self._first_entry = self._last_entry = ""
@@ -50,7 +50,7 @@ class Audit:
         """The stream's entry that was added last; empty before the first."""
         return self._last_entry
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: JournalBatch) -> None:
         """The next batch."""
         if not self._batches:
             self._first_entry, self._first_time = batch.entry, batch.time
@@ -69,11 +69,11 @@ class Audit:
             self._kinds[record.kind] += 1
             self._rules.apply(record)
 
-    def _gap(self, batch: Batch, missing: int, why: str) -> None:
+    def _gap(self, batch: JournalBatch, missing: int, why: str) -> None:
         self._gap_count += 1
         self._missing += missing
         if len(self._gaps) < MOST_GAPS:
-            self._gaps.append(Gap(batch.entry, missing, why))
+            self._gaps.append(JournalGap(batch.entry, missing, why))
         self._rules.forget()
 
     # ------------------------------------------------------------------------------ what lives
@@ -108,7 +108,7 @@ class Audit:
             judgements=[self._findings.judgement(promise, doubts) for promise in Promise],
             batches=self._batches,
             records=self._kinds.total(),
-            kinds={kind.name: self._kinds[kind] for kind in Kind if self._kinds[kind]},
+            kinds={kind.name: self._kinds[kind] for kind in RecordKind if self._kinds[kind]},
             first_entry=self._first_entry,
             last_entry=self._last_entry,
             first_time=self._first_time,

@@ -32,7 +32,7 @@ _TITLES = {
 }
 
 
-class Verdict(Enum):
+class PromiseVerdict(Enum):
     """Whether a promise was kept."""
 
     PROVED = "proved"
@@ -40,7 +40,7 @@ class Verdict(Enum):
     UNSAID = "can't be said"
 
     @classmethod
-    def of(cls, refuted: bool, doubted: bool) -> Verdict:
+    def of(cls, refuted: bool, doubted: bool) -> PromiseVerdict:
         """What findings come to."""
         return cls.REFUTED if refuted else cls.UNSAID if doubted else cls.PROVED
 
@@ -61,7 +61,7 @@ class Judgement:
     """What is said of one promise. `refuted` counts breaks, `doubts` how often each reason came up."""
 
     promise: Promise
-    verdict: Verdict
+    verdict: PromiseVerdict
     checked: int
     refuted: int = 0
     doubts: Mapping[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def doubts_of(batches: int, gaps: int, missing: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class JournalGap:
     """Records that are missing before `entry`; how many is not known where the journal went back."""
 
     entry: str
@@ -116,7 +116,7 @@ class Report:
     last_entry: str
     first_time: int
     last_time: int
-    gaps: Sequence[Gap]
+    gaps: Sequence[JournalGap]
     gap_count: int
     missing: int
     lateness: Mapping[str, int]
@@ -126,10 +126,14 @@ class Report:
     open: Sequence[Open]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PromiseVerdict:
         """The worst of all."""
         found = {judgement.verdict for judgement in self.judgements}
-        return next(each for each in (Verdict.REFUTED, Verdict.UNSAID, Verdict.PROVED) if each in found)
+        return next(
+            each
+            for each in (PromiseVerdict.REFUTED, PromiseVerdict.UNSAID, PromiseVerdict.PROVED)
+            if each in found
+        )
 
     def of(self, promise: Promise) -> Judgement:
         """What is said of this promise."""
@@ -166,6 +170,6 @@ class Findings:
         """What it comes to; `doubts` are further ones."""
         refuted = self._refuted[promise]
         both = {**self._doubts[promise], **doubts}
-        verdict = Verdict.of(refuted > 0, bool(both))
+        verdict = PromiseVerdict.of(refuted > 0, bool(both))
         examples = self._examples.get((promise, bool(refuted)), [])
         return Judgement(promise, verdict, self.checked[promise], refuted, both, tuple(examples))

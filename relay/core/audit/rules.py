@@ -7,43 +7,43 @@ from collections.abc import Callable
 from relay.core.audit.knowledge import has, said
 from relay.core.audit.leases import LeaseRules
 from relay.core.audit.report import Findings, Promise
-from relay.core.audit.state import Ended, Living, Memory
-from relay.core.journal import Adoption, Kind, Record
+from relay.core.audit.state import LastEnd, Living, Memory
+from relay.core.journal import Adoption, JournalRecord, RecordKind
 
 OLDER = "it began before the journal did"
 
 MOST_ENDED = 100_000
 
-_BEGIN = {Kind.SCHEDULED, Kind.REDRIVEN, Kind.REPAIRED}
+_BEGIN = {RecordKind.SCHEDULED, RecordKind.REDRIVEN, RecordKind.REPAIRED}
 """What needs no timer to have been there."""
 
 
-class Rules(LeaseRules):
+class AuditRules(LeaseRules):
     """All rules, by kind. A rule answers whether the timer has ended."""
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
         super().__init__(findings, exclusive)
         self._ended = Memory(MOST_ENDED)
-        self._rules: dict[Kind, Callable[[Record, Living], bool]] = {
-            Kind.SCHEDULED: self._scheduled,
-            Kind.REPLACED: self._replaced,
-            Kind.CLAIMED: self.claimed,
-            Kind.RECEIVED: self.renewed,
-            Kind.EXTENDED: self.renewed,
-            Kind.ACKED: self.acked,
-            Kind.NACKED: self.nacked,
-            Kind.RELEASED: self.released,
-            Kind.RESCHEDULED: self._rescheduled,
-            Kind.DEAD: self._dead,
-            Kind.EXPIRED: self._expired,
-            Kind.REDRIVEN: self._redriven,
-            Kind.CANCELLED: self._cancelled,
-            Kind.RUN: self._run,
-            Kind.PARKED: self._parked,
-            Kind.ORPHANED: self._orphaned,
-            Kind.TAKEN: self._taken,
-            Kind.REPAIRED: self._repaired,
-            Kind.PROMOTED: self._promoted,
+        self._rules: dict[RecordKind, Callable[[JournalRecord, Living], bool]] = {
+            RecordKind.SCHEDULED: self._scheduled,
+            RecordKind.REPLACED: self._replaced,
+            RecordKind.CLAIMED: self.claimed,
+            RecordKind.RECEIVED: self.renewed,
+            RecordKind.EXTENDED: self.renewed,
+            RecordKind.ACKED: self.acked,
+            RecordKind.NACKED: self.nacked,
+            RecordKind.RELEASED: self.released,
+            RecordKind.RESCHEDULED: self._rescheduled,
+            RecordKind.DEAD: self._dead,
+            RecordKind.EXPIRED: self._expired,
+            RecordKind.REDRIVEN: self._redriven,
+            RecordKind.CANCELLED: self._cancelled,
+            RecordKind.RUN: self._run,
+            RecordKind.PARKED: self._parked,
+            RecordKind.ORPHANED: self._orphaned,
+            RecordKind.TAKEN: self._taken,
+            RecordKind.REPAIRED: self._repaired,
+            RecordKind.PROMOTED: self._promoted,
         }
 
     def forget(self) -> None:
@@ -53,10 +53,10 @@ class Rules(LeaseRules):
 
     # ------------------------------------------------------------------------------ one record
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: JournalRecord) -> None:
         """The next record of the batch."""
         self.occurrence = record.occurrence
-        if record.kind in (Kind.STALE, Kind.GONE):
+        if record.kind in (RecordKind.STALE, RecordKind.GONE):
             return self._refused(record)
         rule = self._rules.get(record.kind)
         if rule is None:  # of the topic, or of a dead letter
@@ -70,7 +70,7 @@ class Rules(LeaseRules):
             self.living.pop(record.timer_id, None)
             voided = timer.lease.nonce if timer.lease is not None else b""
             occurrence = timer.occurrence or record.occurrence
-            ended = Ended(record.kind, occurrence, self.entry, voided, record.dead_id)
+            ended = LastEnd(record.kind, occurrence, self.entry, voided, record.dead_id)
             self._ended.add(record.timer_id, ended)
         else:
             timer.entry, timer.time, timer.missed = self.entry, self.now, None
@@ -78,7 +78,7 @@ class Rules(LeaseRules):
             self.living[record.timer_id] = timer
         return None
 
-    def _unknown(self, record: Record) -> Living:
+    def _unknown(self, record: JournalRecord) -> Living:
         """A timer of which the journal knows nothing (certain). What it is now is what it was."""
         older = self.living.get(record.timer_id)
         timer = Living(self.epoch, self.entry, self.now, None, None, None, None)
@@ -87,22 +87,24 @@ class Rules(LeaseRules):
         if record.kind in _BEGIN:
             timer.voided = ended.voided if ended is not None else b""
         elif ended is not None:
-            if record.kind is Kind.CLAIMED:  # nothing was left of it: whoever brought it back began anew
+            if (
+                record.kind is RecordKind.CLAIMED
+            ):  # nothing was left of it: whoever brought it back began anew
                 timer.occurrence, timer.attempts, timer.claims = b"", 0, 0
             self._after_the_end(record, timer, ended)
         elif not self.epoch:
             self._never_heard_of(record, timer)
         return timer
 
-    def _after_the_end(self, record: Record, timer: Living, ended: Ended) -> None:
+    def _after_the_end(self, record: JournalRecord, timer: Living, ended: LastEnd) -> None:
         """A record about a timer that has ended: a foreign publisher's new intent begins with nothing."""
         timer.entry = ended.entry
         ghost = has(record.occurrence) and record.occurrence == ended.occurrence
-        if has(record.nonce) and record.kind is not Kind.CLAIMED:
+        if has(record.nonce) and record.kind is not RecordKind.CLAIMED:
             self.refute(
                 record.timer_id, timer, Promise.ONE_LEASE, f"is {said(record)} after it was {_end(ended)}"
             )
-            if ended.kind is Kind.CANCELLED:
+            if ended.kind is RecordKind.CANCELLED:
                 self.refute(
                     record.timer_id, timer, Promise.NEWEST_INTENT, f"is {said(record)} after it was cancelled"
                 )
@@ -112,8 +114,8 @@ class Rules(LeaseRules):
         else:
             self._found(record, timer, f"is {said(record)} after it was {_end(ended)}")
 
-    def _never_heard_of(self, record: Record, timer: Living) -> None:
-        if has(record.nonce) and record.kind is not Kind.CLAIMED:
+    def _never_heard_of(self, record: JournalRecord, timer: Living) -> None:
+        if has(record.nonce) and record.kind is not RecordKind.CLAIMED:
             what = f"is {said(record)} under a lease that has no record"
             if self.exclusive:
                 self.refute(record.timer_id, timer, Promise.ONE_LEASE, what)
@@ -123,13 +125,13 @@ class Rules(LeaseRules):
         else:
             self._found(record, timer, f"is {said(record)}, and nobody scheduled it")
 
-    def _found(self, record: Record, timer: Living, what: str) -> None:
+    def _found(self, record: JournalRecord, timer: Living, what: str) -> None:
         """Somebody else's timer, or one from before the journal."""
         self.counts["found"] += 1
         if self.exclusive:
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
 
-    def _adopted(self, record: Record, timer: Living) -> None:
+    def _adopted(self, record: JournalRecord, timer: Living) -> None:
         self.counts["adopted"] += 1
         if self.exclusive:
             self.refute(
@@ -143,12 +145,12 @@ class Rules(LeaseRules):
 
     # ------------------------------------------------------------------------------ intents
 
-    def _scheduled(self, record: Record, timer: Living) -> bool:
+    def _scheduled(self, record: JournalRecord, timer: Living) -> bool:
         self._vanished(record, timer)
         self._intent(record, timer)
         return False
 
-    def _vanished(self, record: Record, timer: Living) -> None:
+    def _vanished(self, record: JournalRecord, timer: Living) -> None:
         """It is told that no such timer was there, and it had not ended."""
         if self.living.get(record.timer_id) is not timer:
             return
@@ -161,7 +163,7 @@ class Rules(LeaseRules):
                 record.timer_id, timer, Promise.AT_LEAST_ONCE, "was gone, and nothing says how it ended"
             )
 
-    def _intent(self, record: Record, timer: Living) -> None:
+    def _intent(self, record: JournalRecord, timer: Living) -> None:
         """A new one: it has nothing of the old but the name."""
         if timer.lease is not None:
             timer.voided = timer.lease.nonce
@@ -172,13 +174,13 @@ class Rules(LeaseRules):
         self.counts["intents"] += 1
         self.findings.checked[Promise.AT_LEAST_ONCE] += 1
 
-    def _replaced(self, record: Record, timer: Living) -> bool:
+    def _replaced(self, record: JournalRecord, timer: Living) -> bool:
         self.told_lease(record, timer)
         self.same_due(record, timer, record.previous_due)
         self._intent(record, timer)
         return False
 
-    def _redriven(self, record: Record, timer: Living) -> bool:
+    def _redriven(self, record: JournalRecord, timer: Living) -> bool:
         self._vanished(record, timer)
         self._intent(record, timer)
         ended = self._ended.get(record.timer_id)
@@ -190,14 +192,14 @@ class Rules(LeaseRules):
         timer.recorded, timer.deliveries, timer.nacked = True, 1, True
         return False
 
-    def _rescheduled(self, record: Record, timer: Living) -> bool:
+    def _rescheduled(self, record: JournalRecord, timer: Living) -> bool:
         if self.holds(record, timer):
             self.delivered(timer)
             self.same_due(record, timer, record.previous_due)
         self._intent(record, timer)
         return False
 
-    def _run(self, record: Record, timer: Living) -> bool:
+    def _run(self, record: JournalRecord, timer: Living) -> bool:
         if timer.live_lease is not None:
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, "was made due while it was leased")
         self.same_due(record, timer, record.previous_due)
@@ -205,7 +207,7 @@ class Rules(LeaseRules):
         timer.due, timer.recorded = record.due, True
         return False
 
-    def _cancelled(self, record: Record, timer: Living) -> bool:
+    def _cancelled(self, record: JournalRecord, timer: Living) -> bool:
         self.findings.checked[Promise.NEWEST_INTENT] += 1
         self.told_lease(record, timer)
         self.same_due(record, timer, record.due)
@@ -213,7 +215,7 @@ class Rules(LeaseRules):
 
     # ------------------------------------------------------------------------------ ends
 
-    def _dead(self, record: Record, timer: Living) -> bool:
+    def _dead(self, record: JournalRecord, timer: Living) -> bool:
         if not record.received and record.reason != "unreadable":  # a claim has found it
             self.free(record, timer)
         if has(record.nonce) and self.holds(record, timer) and record.received:
@@ -224,7 +226,7 @@ class Rules(LeaseRules):
         self.counts["dead"] += 1
         return True
 
-    def _expired(self, record: Record, timer: Living) -> bool:
+    def _expired(self, record: JournalRecord, timer: Living) -> bool:
         self.free(record, timer)
         if self.now < record.expires:
             what = f"expired {record.expires - self.now} µs too soon"
@@ -234,7 +236,7 @@ class Rules(LeaseRules):
         self.counted(record, timer, self.lapse(timer), 0)
         return True
 
-    def _promoted(self, record: Record, timer: Living) -> bool:
+    def _promoted(self, record: JournalRecord, timer: Living) -> bool:
         """It went to the topic's list or stream: from here on it is theirs, and the journal has done its
         part."""
         self.free(record, timer)
@@ -248,7 +250,7 @@ class Rules(LeaseRules):
         self.counts["promoted"] += 1
         return True
 
-    def _parked(self, record: Record, timer: Living) -> bool:
+    def _parked(self, record: JournalRecord, timer: Living) -> bool:
         self.free(record, timer)
         self.told_lease(record, timer)
         self.same_due(record, timer, record.due)
@@ -256,30 +258,30 @@ class Rules(LeaseRules):
         timer.due, timer.recorded = record.due, True
         return False
 
-    def _orphaned(self, record: Record, timer: Living) -> bool:
+    def _orphaned(self, record: JournalRecord, timer: Living) -> bool:
         if timer.accepted:
             self.blame(
                 record.timer_id, timer, Promise.AT_LEAST_ONCE, "was removed, for it had lost its payload"
             )
         return True
 
-    def _taken(self, record: Record, timer: Living) -> bool:
+    def _taken(self, record: JournalRecord, timer: Living) -> bool:
         self.counts["taken"] += 1
         self.blame(record.timer_id, timer, Promise.AT_LEAST_ONCE, "was removed by somebody without a record")
         return True
 
-    def _repaired(self, record: Record, timer: Living) -> bool:
+    def _repaired(self, record: JournalRecord, timer: Living) -> bool:
         """A payload without a timer: what became of the timer?"""
         self._vanished(record, timer)
         return True
 
-    def _refused(self, record: Record) -> None:
+    def _refused(self, record: JournalRecord) -> None:
         """A refused token must not have been the valid one, and what is GONE must have ended."""
         self.counts["refused"] += 1
         timer = self.living.get(record.timer_id)
         if timer is None or timer.epoch != self.epoch:
             return
-        if record.kind is Kind.GONE:  # had a foreign writer removed it, TAKEN would have come first
+        if record.kind is RecordKind.GONE:  # had a foreign writer removed it, TAKEN would have come first
             self._vanished(record, timer)
             return
         lease = timer.live_lease
@@ -315,5 +317,5 @@ class Rules(LeaseRules):
         self.blame(timer_id, timer, Promise.AT_LEAST_ONCE, "is gone, and our record of it is left")
 
 
-def _end(ended: Ended) -> str:
+def _end(ended: LastEnd) -> str:
     return f"{ended.kind.name.lower()} ({ended.entry})"

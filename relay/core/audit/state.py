@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relay.core.journal import Kind
+from relay.core.journal import RecordKind
 
 
 @dataclass(slots=True)
-class Lease:
+class OpenLease:
     """A claim that has not ended. `until` and `since` are microseconds."""
 
     nonce: bytes
@@ -37,7 +37,7 @@ class Living:
     """Redis holds a record of ours: what a foreign writer does to it is told by `adopted` or TAKEN."""
     accepted: bool = False
     """The journal has seen it scheduled."""
-    lease: Lease | None = None
+    lease: OpenLease | None = None
     voided: bytes = b""
     """The nonce of a lease that the newest intent made void."""
     deliveries: int = 0
@@ -50,16 +50,16 @@ class Living:
     """Redis had a record of ours then."""
 
     @property
-    def live_lease(self) -> Lease | None:
+    def live_lease(self) -> OpenLease | None:
         """The lease, unless it is known to be void."""
         return self.lease if self.lease is not None and not self.lease.void else None
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class LastEnd:
     """How a timer ended, last."""
 
-    kind: Kind
+    kind: RecordKind
     occurrence: bytes
     entry: str
     voided: bytes
@@ -74,16 +74,16 @@ class Memory:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._ends: dict[str, Ended] = {}
+        self._ends: dict[str, LastEnd] = {}
 
-    def add(self, timer_id: str, ended: Ended) -> None:
+    def add(self, timer_id: str, ended: LastEnd) -> None:
         """It has ended, the last of all."""
         self._ends.pop(timer_id, None)
         self._ends[timer_id] = ended
         if len(self._ends) > self._most:
             del self._ends[next(iter(self._ends))]
 
-    def get(self, timer_id: str) -> Ended | None:
+    def get(self, timer_id: str) -> LastEnd | None:
         """How it ended, if that is remembered."""
         return self._ends.get(timer_id)
 

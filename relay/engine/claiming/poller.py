@@ -19,7 +19,7 @@ from relay.core.timers import Claim
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
-from relay.engine.redis_health import Link
+from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -42,7 +42,7 @@ class Poller:
         policy: TopicPolicy,
         store: LeaseSource,
         dispatcher: Dispatcher,
-        link: Link,
+        link: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         nonce: Callable[[], bytes],

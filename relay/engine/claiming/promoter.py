@@ -14,7 +14,7 @@ from relay.core.ports import MAX_PER_CALL, Promotions
 from relay.engine.claiming.poller import report_lost
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.clock import Clock
-from relay.engine.redis_health import Link
+from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -32,7 +32,7 @@ class Promoter:
         topic: str,
         policy: TopicPolicy,
         promotions: Promotions,
-        link: Link,
+        link: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         nonce: Callable[[], bytes],

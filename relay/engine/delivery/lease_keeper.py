@@ -17,7 +17,7 @@ from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import PROBLEMS
-from relay.engine.redis_health import Link
+from relay.engine.redis_health import RedisHealth
 from relay.telemetry.metrics.instruments import Instruments
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class LeaseKeeper:
         store: LeaseSource,
         dispatcher: Dispatcher,
         policy: Callable[[str], TopicPolicy],
-        link: Link,
+        link: RedisHealth,
         clock: Clock,
         instruments: Instruments,
     ) -> None:

@@ -72,7 +72,7 @@ class Outgoing:
         return list(chain.from_iterable(self.parts))
 
 
-class Ended:
+class RecentEnds:
     """Of the deliveries that ended last, what a second outcome is. In two generations: to forget each by
     itself would take as long as all else that ends one."""
 
@@ -132,7 +132,7 @@ class Session:
         self._unsent = 0
         """How many deliveries are in there."""
         self._problems: list[tuple[bytes, Problem]] = []
-        self._ended = Ended()
+        self._ended = RecentEnds()
         self._held = 0
         """Bytes of what it holds."""
         self._earned = 0

@@ -20,7 +20,7 @@ from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease, Leases, by_claim
 from relay.engine.delivery.session import Problem, Session
-from relay.engine.redis_health import Link
+from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.spans import DeliveryTrace
@@ -64,7 +64,7 @@ class Settler:
         self,
         store: LeaseSource,
         policy: Callable[[str], TopicPolicy],
-        link: Link,
+        link: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         tracing: Tracing,

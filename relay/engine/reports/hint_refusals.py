@@ -6,7 +6,7 @@ import logging
 from typing import Literal, TypeAlias
 
 from relay.engine.clock import Clock
-from relay.engine.reports.throttled_log import Seldom
+from relay.engine.reports.throttled_log import ThrottledLog
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 3600.0
@@ -22,7 +22,7 @@ class HintRefusals:
 
     def __init__(self, instruments: Instruments, clock: Clock, command: Command) -> None:
         self._instruments = instruments
-        self._seldom = Seldom(clock, INTERVAL)
+        self._seldom = ThrottledLog(clock, INTERVAL)
         self._command = command
 
     def __call__(self, reason: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from relay.engine.clock import Clock
-from relay.engine.reports.throttled_log import Seldom
+from relay.engine.reports.throttled_log import ThrottledLog
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 60.0
@@ -19,7 +19,7 @@ class JournalTrims:
 
     def __init__(self, instruments: Instruments, clock: Clock) -> None:
         self._instruments = instruments
-        self._seldom = Seldom(clock, INTERVAL)
+        self._seldom = ThrottledLog(clock, INTERVAL)
 
     def __call__(self, topic: str, count: int) -> None:
         """`count` records were dropped."""

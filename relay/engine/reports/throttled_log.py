@@ -5,7 +5,7 @@ from __future__ import annotations
 from relay.engine.clock import Clock
 
 
-class Seldom:
+class ThrottledLog:
     """Tells of each key once in `interval` seconds, with all that has come since it last did."""
 
     def __init__(self, clock: Clock, interval: float) -> None:

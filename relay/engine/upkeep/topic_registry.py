@@ -15,7 +15,7 @@ RETRY = 5.0
 log = logging.getLogger(__name__)
 
 
-class Registry:
+class TopicRegistry:
     """Registers each topic once in the life of a relay, beside the calls and not before them."""
 
     def __init__(self, topics: TopicStore, clock: Clock) -> None:

@@ -39,7 +39,7 @@ _ARROW = pa.schema([(part.split()[0], _TYPES[part.split()[1]]) for part in FACTS
 FACTS_AT_ONCE = 10_000
 
 
-class Facts:
+class FactRows:
     """Gathers what leaves."""
 
     def __init__(self) -> None:

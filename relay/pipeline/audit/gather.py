@@ -8,16 +8,16 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from relay.core.audit.report import Promise, Verdict
+from relay.core.audit.report import Promise, PromiseVerdict
 from relay.pipeline.audit import plots, tables
-from relay.pipeline.audit.page import Page
+from relay.pipeline.audit.page import ReportPage
 
 WORST_TOPICS = 15
 WORST_HOURS = 20
 COLUMNS = 360
 """Of the heat map at most."""
 
-ORDER = [Verdict.REFUTED.value, Verdict.UNSAID.value, Verdict.PROVED.value]
+ORDER = [PromiseVerdict.REFUTED.value, PromiseVerdict.UNSAID.value, PromiseVerdict.PROVED.value]
 
 
 def gather(
@@ -28,9 +28,9 @@ def gather(
     span: tuple[int, int],
     verdicts: Sequence[Mapping[str, Any]],
     examples: int,
-) -> Page:
+) -> ReportPage:
     """`table` answers the audit's tables by name. Each look at one asks for a bounded number of rows."""
-    return Page(
+    return ReportPage(
         verdict=verdict,
         counts={**counts, **_totals(table("topics"))},
         lateness=lateness,

@@ -10,15 +10,19 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from relay.core.audit.report import Promise, Verdict
+from relay.core.audit.report import Promise, PromiseVerdict
 from relay.pipeline.audit import plots
 
-CLASSES = {Verdict.PROVED.value: "proved", Verdict.REFUTED.value: "refuted", Verdict.UNSAID.value: "unsaid"}
+CLASSES = {
+    PromiseVerdict.PROVED.value: "proved",
+    PromiseVerdict.REFUTED.value: "refuted",
+    PromiseVerdict.UNSAID.value: "unsaid",
+}
 MOST_TOPICS = 40
 
 
 @dataclass(slots=True)
-class Page:
+class ReportPage:
     """What the report shows: totals, and the worst and first of everything. Lengths are microseconds."""
 
     verdict: str
@@ -45,7 +49,7 @@ def template() -> Template:
     return Template((files("relay.pipeline.audit") / "page.html").read_text(encoding="utf-8"))
 
 
-def render(page: Page, per_decade: int) -> str:
+def render(page: ReportPage, per_decade: int) -> str:
     """The whole page."""
     sections = [
         _head(page),
@@ -71,7 +75,7 @@ def render(page: Page, per_decade: int) -> str:
     return template().substitute(title="Journal audit", body="\n".join(sections), footer=escape(foot))
 
 
-def _head(page: Page) -> str:
+def _head(page: ReportPage) -> str:
     span = f"{_moment(page.began)} to {_moment(page.ended)}" if page.ended else "an empty journal"
     topics = _many(page.counts["topics"], "topic")
     notes = "".join(f'<p class="soft">{escape(note)}</p>' for note in page.notes)
@@ -81,7 +85,7 @@ def _head(page: Page) -> str:
     )
 
 
-def _tiles(page: Page) -> str:
+def _tiles(page: ReportPage) -> str:
     figures = [
         (name, f"{page.counts.get(name, 0):,}")
         for name in ("accepted", "delivered", "committed", "dead", "open")
@@ -103,7 +107,7 @@ def _tile(name: str, value: str, *, bad: bool = False) -> str:
     return f'<div class="tile{" bad" if bad else ""}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
 
 
-def _verdicts(page: Page) -> str:
+def _verdicts(page: ReportPage) -> str:
     titles = ["topic", *(f"{int(promise)} {promise.title}" for promise in Promise), "why it can't be said"]
     rows = []
     for row in page.verdicts[:MOST_TOPICS]:
@@ -121,7 +125,7 @@ def _verdicts(page: Page) -> str:
     return _card("Promises", note, _table(titles, rows))
 
 
-def _plots(page: Page, per_decade: int) -> str:
+def _plots(page: ReportPage, per_decade: int) -> str:
     made = []
     if page.heat:
         note = (
@@ -151,7 +155,7 @@ def _plots(page: Page, per_decade: int) -> str:
     return "\n".join(made)
 
 
-def _hours(page: Page) -> str:
+def _hours(page: ReportPage) -> str:
     if not page.hours:
         return ""
     names = (
@@ -181,12 +185,12 @@ def _hours(page: Page) -> str:
     return _card("Worst hours", note, _table(titles, rows))
 
 
-def _findings(page: Page) -> str:
+def _findings(page: ReportPage) -> str:
     if not page.findings:
         return ""
     rows = [
         [
-            _chip(Verdict.UNSAID.value if row["reason"] else Verdict.REFUTED.value),
+            _chip(PromiseVerdict.UNSAID.value if row["reason"] else PromiseVerdict.REFUTED.value),
             escape(Promise(row["promise"]).title),
             _id(f"{row['topic']} / {row['timer_id'] or ''}"),
             escape(row["what"] or row["reason"]),
@@ -216,7 +220,7 @@ def _timers(title: str, timers: Sequence[Mapping[str, Any]], note: str) -> str:
     return _card(title, note, _table(["topic / timer", "state", "due", "last heard of", "entry"], rows))
 
 
-def _gaps(page: Page) -> str:
+def _gaps(page: ReportPage) -> str:
     if not page.gaps:
         return ""
     rows = [

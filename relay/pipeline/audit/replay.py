@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from relay.core.audit.per_timer import Apart, Finding, Tally
+from relay.core.audit.per_timer import Apart, Finding, StretchTally
 from relay.core.audit.state import Living
-from relay.core.journal import Record
-from relay.pipeline.audit.facts import FACTS_AT_ONCE, HOUR, Facts
+from relay.core.journal import JournalRecord
+from relay.pipeline.audit.facts import FACTS_AT_ONCE, HOUR, FactRows
 from relay.pipeline.lake.journal_rows import id_of, records, values
 
 Place = tuple[int, int]
@@ -56,12 +56,12 @@ class Replay:
 class _Worker:
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
-        self._facts = Facts()
+        self._facts = FactRows()
         self._rules = Apart(self._found, self._late, exclusive=replay.exclusive)
         self._topic = ""
         self._key: tuple[str | None, bytes | None] = (None, None)
         self._around = Around()
-        self._hours: dict[int, Tally] = {}
+        self._hours: dict[int, StretchTally] = {}
         self._hour = -1
         self._steps: Counter[tuple[str, int]] = Counter()
         self._alive: tuple[int, int] | None = None
@@ -90,11 +90,11 @@ class _Worker:
         self._key = (timer_id, raw_id)
         self._rules.other()
 
-    def _see(self, place: Place, number: int, used: bool, at: int, record: Record) -> None:
+    def _see(self, place: Place, number: int, used: bool, at: int, record: JournalRecord) -> None:
         hour = at // HOUR
         if hour != self._hour:
             self._hour = hour
-            self._rules.count(self._hours.setdefault(hour, Tally()))
+            self._rules.count(self._hours.setdefault(hour, StretchTally()))
         epoch = self._around.epoch(place, number)
         self._rules.see(f"{place[0]}-{place[1]}", at, epoch, used, record)
         self._follow(at, self._rules.remains())
@@ -175,7 +175,7 @@ class Judging:
     at_rest: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        facts = Facts()
+        facts = FactRows()
         topic = ""
 
         def tell(found: Finding) -> None:

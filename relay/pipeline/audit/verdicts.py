@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from relay.core.audit.report import LIVES, Promise, Verdict, doubts_of
+from relay.core.audit.report import LIVES, Promise, PromiseVerdict, doubts_of
 from relay.pipeline.audit.gaps import Topic
 
 VERDICTS = """
@@ -28,7 +28,7 @@ class Judged:
 
     topic: str
     promise: Promise
-    verdict: Verdict
+    verdict: PromiseVerdict
     checked: int
     refuted: int
     doubts: dict[str, int]
@@ -61,21 +61,27 @@ def judge(facts: DataFrame, topics: Mapping[str, Topic], wanted: Iterable[str], 
             if promise is Promise.AT_LEAST_ONCE and name in waiting:
                 doubts[LIVES.format(waiting[name])] = waiting[name]
             refuted = reasons_of[""]
-            verdict = Verdict.of(refuted > 0, bool(doubts))
+            verdict = PromiseVerdict.of(refuted > 0, bool(doubts))
             count = known.get((name, f"checked:{int(promise)}"), 0)
             made.append(Judged(name, promise, verdict, count, refuted, doubts))
     return made
 
 
-def overall(verdicts: Sequence[Judged]) -> tuple[Verdict, dict[str, int]]:
+def overall(verdicts: Sequence[Judged]) -> tuple[PromiseVerdict, dict[str, int]]:
     """The verdict over all, and how many topics have which as their worst."""
-    worst = dict.fromkeys(Verdict, 0)
+    worst = dict.fromkeys(PromiseVerdict, 0)
     for topic in {each.topic for each in verdicts}:
         own = {each.verdict for each in verdicts if each.topic == topic}
-        worst[next(each for each in (Verdict.REFUTED, Verdict.UNSAID, Verdict.PROVED) if each in own)] += 1
+        worst[
+            next(
+                each
+                for each in (PromiseVerdict.REFUTED, PromiseVerdict.UNSAID, PromiseVerdict.PROVED)
+                if each in own
+            )
+        ] += 1
     counts = {
-        "proved": worst[Verdict.PROVED],
-        "refuted": worst[Verdict.REFUTED],
-        "unsaid": worst[Verdict.UNSAID],
+        "proved": worst[PromiseVerdict.PROVED],
+        "refuted": worst[PromiseVerdict.REFUTED],
+        "unsaid": worst[PromiseVerdict.UNSAID],
     }
-    return Verdict.of(worst[Verdict.REFUTED] > 0, worst[Verdict.UNSAID] > 0), counts
+    return PromiseVerdict.of(worst[PromiseVerdict.REFUTED] > 0, worst[PromiseVerdict.UNSAID] > 0), counts

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from relay.core.errors import RelayError
+from relay.core.errors import ServiceError
 from relay.core.instants import SECOND
 from relay.pipeline.cold import guarded_load, plans, staging
 from relay.pipeline.cold.plans import SWEEP, Plan, Plans, Staged
@@ -41,16 +41,16 @@ ABANDONED = 5
 """Plans of one run that may lose their marks."""
 
 
-class SweepBusy(RelayError):
+class SweepBusy(ServiceError):
     """Another sweep of this topic is under way, or, over another store, was never finished."""
 
 
-class SweepLost(RelayError):
+class SweepLost(ServiceError):
     """This sweep has lost its topic to another, which goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SweepOptions:
     """How to sweep. Times in microseconds; `horizon` None is everything; `wait` seconds for another's marks.
     `take_over`: give up a plan of another store that nobody has finished."""
 
@@ -94,7 +94,7 @@ class Sweep:
         cold: ColdStore,
         target: Target,
         topic: str,
-        options: Options,
+        options: SweepOptions,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._spark, self._cold, self._target, self._topic = spark, cold, target, topic
@@ -243,7 +243,7 @@ class Sweep:
                             lock=self._options.lock,
                             ttl=self._options.marks_ttl,
                         )
-                except RelayError:
+                except ServiceError:
                     continue
 
         thread = threading.Thread(target=keep, name="marks", daemon=True)

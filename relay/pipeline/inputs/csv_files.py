@@ -48,7 +48,7 @@ _CARRIED = t.StructType(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CsvPlan:
     """What a worker needs to know. `crlf` as in `Splitter`; `partitions` are columns told by folders."""
 
     dialect: Dialect
@@ -81,7 +81,7 @@ def rows_of_csv(
     partitions = lines.schema.fields[1:]
     fields = [*(t.StructField(name, t.StringType()) for name in names), *partitions, *_CARRIED.fields]
     told = tuple(each.name for each in partitions)
-    plan = Plan(dialect, len(names), crlf, told, tuple(each.name for each in fields))
+    plan = CsvPlan(dialect, len(names), crlf, told, tuple(each.name for each in fields))
     read = lines.select(
         sf.col("value").cast("binary").alias("value"),
         sf.col("_metadata.file_path").alias("file"),
@@ -160,7 +160,7 @@ def _shown(file: str) -> str:
 class _File:
     """One file, or a part of one, whose lines come in batches."""
 
-    def __init__(self, plan: Plan, file: str, start: int, told: list[Any]) -> None:
+    def __init__(self, plan: CsvPlan, file: str, start: int, told: list[Any]) -> None:
         if start and not plan.dialect.single_line:
             raise RuntimeError(f"Spark has cut {file}; {WHOLE_FILES} has to be set")
         self.file, self.start = file, start
@@ -199,7 +199,7 @@ class _File:
         return pa.RecordBatch.from_arrays(arrays, names=list(self._plan.names))
 
 
-def _rows(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _rows(plan: CsvPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Lines in, rows out. The lines of a file come one after the other, as text sources read."""
     current: _File | None = None
     for batch in batches:

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 from relay.pipeline.inputs.sources import TABLE, Source
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -32,7 +32,7 @@ def checked(run_id: str) -> str:
     return run_id
 
 
-class TooManyRejects(RelayError):
+class TooManyRejects(ServiceError):
     """More rows were refused than the job was to put aside; nothing was written."""
 
 

@@ -41,7 +41,7 @@ THERE = ("topic", "timer_id", "due_time", "state")
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class AuditJob:
     """What to judge, and by what.
 
     `source` has the options of `timers_journal`, to go on behind the lake and to ask Redis; without it
@@ -63,13 +63,13 @@ class Audit:
     dry_run: bool = False
 
 
-def run(spark: SparkSession, bar: Bar | None, job: Audit) -> Summary:
+def run(spark: SparkSession, bar: Bar | None, job: AuditJob) -> Summary:
     """Judge, and write the tables and the report to `out`. Raises what Spark raises, and `InvalidField`."""
     return _Run(spark, job, bar.step if bar is not None else lambda _name: None).run()
 
 
 class _Run:
-    def __init__(self, spark: SparkSession, job: Audit, step: Callable[[str], None]) -> None:
+    def __init__(self, spark: SparkSession, job: AuditJob, step: Callable[[str], None]) -> None:
         self.spark, self.job, self.step = spark, job, step
         self.files = Files(spark, job.out)
         self.lake = Lake(spark, job.lake)

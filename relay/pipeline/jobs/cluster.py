@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 import relay
-from relay.core.errors import InvalidField, RelayError
+from relay.core.errors import InvalidField, ServiceError
 
 PATIENCE = 10.0
 """Seconds within which every executor should find time to answer."""
@@ -36,7 +36,7 @@ bytes (-1: of any size)."""
 Answer = dict[str, Any]
 
 
-class UnfitWorkers(RelayError):
+class UnfitWorkers(ServiceError):
     """A worker can't do the job; the message says which, why, and what to do."""
 
 

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from relay.core import errors
-from relay.core.errors import RelayError, StoreUnavailable
+from relay.core.errors import ServiceError, StoreUnavailable
 from relay.pipeline.jobs.cluster import NO_PATHS, Paths, check_workers
 from relay.pipeline.spark.java import NoJava
 from relay.pipeline.spark.java_log import JavaLog
@@ -69,10 +69,10 @@ class Running:
     paths: Paths = NO_PATHS
 
 
-class JobFailed(RelayError):
+class JobFailed(ServiceError):
     """A job failed; the message is what a worker or Spark said, without its stack."""
 
-    def __init__(self, message: str, kind: type[RelayError] | None = None) -> None:
+    def __init__(self, message: str, kind: type[ServiceError] | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         """Which of Relay's errors it was, if it was one of them."""
@@ -102,7 +102,7 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
                 log.path.unlink()
                 raise
             raise JobFailed(f"{failure} (Spark's log: {log.path})", failure.kind) from failure
-        except (RelayError, NoJava):
+        except (ServiceError, NoJava):
             log.path.unlink()  # Spark has nothing to say to it
             raise
     summary.seconds = time.monotonic() - began
@@ -146,7 +146,7 @@ def translated(failure: Exception) -> JobFailed:
     ours = _OURS.search(text)
     if ours:
         kind = getattr(errors, ours[1], None)
-        return JobFailed(ours[2], kind if isinstance(kind, type) and issubclass(kind, RelayError) else None)
+        return JobFailed(ours[2], kind if isinstance(kind, type) and issubclass(kind, ServiceError) else None)
     python = _LAST_OF_PYTHON.findall(text) if "Traceback" in text else []
     if python:
         return JobFailed(f"{python[-1][0]}: {python[-1][1]}")

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.journal_source import JournalSource
 from relay.pipeline.lake.journal_lake import Lake
-from relay.pipeline.lake.journal_offsets import Options, chosen, offsets, scanning
-from relay.pipeline.lake.lake_log import Change, Part, State
+from relay.pipeline.lake.journal_offsets import JournalOptions, chosen, offsets, scanning
+from relay.pipeline.lake.lake_log import LakeChange, LakePart, LakeState
 from relay.pipeline.spark.files import Files
 from relay.store.journal.scan import Mark, place
 
@@ -153,7 +153,7 @@ class Keeper:
         source = self.lake.spark.read.format("timers_journal")
         return source.option("files", json.dumps(self._job.files)).load()
 
-    def _added(self, rows: DataFrame, why: str, stored: dict[str, int]) -> Part:
+    def _added(self, rows: DataFrame, why: str, stored: dict[str, int]) -> LakePart:
         """Write the rows and make them a part of the lake.
 
         Rows whose entries may be there already (out of a file, or by another job) are held against the lake.
@@ -179,13 +179,13 @@ class Keeper:
         return part
 
     def _change(
-        self, state: State, seen: State, part: Part, why: str, stored: dict[str, int]
-    ) -> Change | None:
+        self, state: LakeState, seen: LakeState, part: LakePart, why: str, stored: dict[str, int]
+    ) -> LakeChange | None:
         if any(state.stored.get(name, -1) >= batch for name, batch in stored.items()):
             return None
         if state.version != seen.version and overlaps(part, state):
             return None
-        return Change(why, (part,) if part.topics else (), stored=stored)
+        return LakeChange(why, (part,) if part.topics else (), stored=stored)
 
     # ------------------------------------------------------------------------------ upkeep
 
@@ -193,7 +193,7 @@ class Keeper:
         """Remove from Redis what is in the lake, but for the newest entry."""
         if not self._job.trim or not self._safe:
             return
-        with scanning(Options.of(self._job.source)) as scan:
+        with scanning(JournalOptions.of(self._job.source)) as scan:
             for topic, entry in self._safe.items():
                 self._trimmed[topic] += scan.trim(topic, entry)
         self._safe.clear()
@@ -215,7 +215,7 @@ class Keeper:
         if self._job.files:
             records += self._files().count()
         if self._job.source.get("topics"):
-            options = Options.of(self._job.source)
+            options = JournalOptions.of(self._job.source)
             with scanning(options) as scan:
                 for topic in chosen(scan, options):
                     begin = state.marks[topic][1] if topic in state.marks else scan.begin(topic).last
@@ -241,7 +241,7 @@ class Keeper:
         )
 
 
-def overlaps(part: Part, state: State) -> bool:
+def overlaps(part: LakePart, state: LakeState) -> bool:
     """Whether some of its entries may be in the lake."""
     marks = state.marks
     return any(

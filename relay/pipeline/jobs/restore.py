@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from relay.core.errors import InvalidField
 from relay.pipeline.cold.plans import Plans
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Options, Sweep, Swept, now
+from relay.pipeline.cold.sweep import Sweep, SweepOptions, Swept, now
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.jobs.snapshot import digest_of, read
 from relay.pipeline.jobs.sweep import one_by_one
@@ -74,7 +74,7 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     before = _taken(cold, chosen)
 
     def sweep(topic: str) -> Swept:
-        options = Options(horizon=None, rate=job.rate, take_over=job.take_over)
+        options = SweepOptions(horizon=None, rate=job.rate, take_over=job.take_over)
         return Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic)).run()
 
     total = one_by_one(summary, "restored", chosen, sweep)

@@ -21,7 +21,7 @@ from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.rows.redis_commands import Group
-from relay.pipeline.rows.writing import Load, Tally, write
+from relay.pipeline.rows.writing import Load, WriteTally, write
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
 from relay.store.bulk.inserting import is_told, note_told
@@ -191,7 +191,7 @@ def _passed(
 
 def _part(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task: its rejects, and at the end one row with its counts."""
-    tally = Tally()
+    tally = WriteTally()
     for refused in write(batches, load, tally):
         nothing = [pa.nulls(refused.num_rows, pa.int64())] * len(COUNTS)
         yield _row([*refused.columns, *nothing])

@@ -13,13 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.core.errors import InvalidField, RelayError, StoreUnavailable
+from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 from relay.core.validate import MAX_NAME_BYTES
 from relay.pipeline.cold import compaction, plans
 from relay.pipeline.cold.plans import Plans, topics
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import CANCELLED, ColdStore, DataFile, Write
-from relay.pipeline.cold.sweep import Options, Sweep, SweepBusy, SweepLost, Swept, now
+from relay.pipeline.cold.sweep import Sweep, SweepBusy, SweepLost, SweepOptions, Swept, now
 from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
 from relay.pipeline.spark.redis_target import Target
 
@@ -36,7 +36,7 @@ class SweepJob:
 
     target: Target
     cold: str
-    options: Options
+    options: SweepOptions
     topics: tuple[str, ...] = ()
     keep: int = compaction.KEEP
     dry_run: bool = False
@@ -78,8 +78,8 @@ def one_by_one(summary: Summary, done: str, chosen: Sequence[str], work: Callabl
             total = total.plus(work(topic))
         except (SweepBusy, SweepLost) as busy:
             summary.problems.append(str(busy))
-        except (PySparkException, Py4JError, RelayError) as failure:
-            told = failure if isinstance(failure, RelayError) else translated(failure)
+        except (PySparkException, Py4JError, ServiceError) as failure:
+            told = failure if isinstance(failure, ServiceError) else translated(failure)
             if isinstance(told, StoreUnavailable) or (isinstance(told, JobFailed) and told.unavailable):
                 raise
             summary.problems.append(f"{topic!r} was not {done}: {told}")

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from relay.pipeline.lake.journal_rows import GAP, SCHEMA
-from relay.pipeline.lake.lake_log import Change, Log, Part, Share, State
+from relay.pipeline.lake.lake_log import LakeChange, LakePart, LakeState, Log, Share
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.hour_folders import hour_of
 
@@ -67,7 +67,7 @@ class Lake:
 
     # ------------------------------------------------------------------------------ reading
 
-    def rows(self, state: State | None = None, topics: Sequence[str] = (), since: str = "") -> DataFrame:
+    def rows(self, state: LakeState | None = None, topics: Sequence[str] = (), since: str = "") -> DataFrame:
         """The table, as it is at this state: all of it, or some topics, from the hour `since` on."""
         state = state or self.log.state()
         parts = [
@@ -94,7 +94,7 @@ class Lake:
 
     # ------------------------------------------------------------------------------ writing
 
-    def write(self, rows: DataFrame, level: int = 0) -> Part:
+    def write(self, rows: DataFrame, level: int = 0) -> LakePart:
         """Rows of `timers_journal`, into a folder of their own, which is not a part of the lake yet."""
         folder = f"{DATA}/part={uuid.uuid4().hex}"
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -108,7 +108,7 @@ class Lake:
         writer.options(compression="zstd", maxRecordsPerFile=str(PER_FILE)).parquet(self.files.at(folder))
         return self._described(folder, level)
 
-    def _described(self, folder: str, level: int) -> Part:
+    def _described(self, folder: str, level: int) -> LakePart:
         place = f.struct(milliseconds(), sequence())
         of_change = f.col("kind") != GAP
         found = (
@@ -130,7 +130,7 @@ class Lake:
             for row in found
         }
         hours = [row["from"] for row in found] + [row.to for row in found]
-        return Part(folder, level, min(hours, default=""), max(hours, default=""), shares)
+        return LakePart(folder, level, min(hours, default=""), max(hours, default=""), shares)
 
     # ------------------------------------------------------------------------------ upkeep
 
@@ -157,13 +157,13 @@ class Lake:
         )
         return gone
 
-    def _counted(self, parts: Sequence[Part], before: str) -> list[Row]:
+    def _counted(self, parts: Sequence[LakePart], before: str) -> list[Row]:
         rows = self._read([part.folder for part in parts]).where(f.col("hour") < before)
         return rows.where(f.col("kind") != GAP).groupBy("topic").count().collect()  # a row for each topic
 
     def _replace(
         self,
-        old: Sequence[Part],
+        old: Sequence[LakePart],
         rows: DataFrame,
         level: int,
         why: str,
@@ -175,11 +175,11 @@ class Lake:
         part = self.write(ordered, level)
         folders = tuple(each.folder for each in old)
 
-        def change(state: State) -> Change | None:
+        def change(state: LakeState) -> LakeChange | None:
             if not state.holds(set(folders)):
                 return None  # somebody else has replaced them meanwhile
             add = (part,) if part.topics else ()
-            return Change(why, add, folders, dropped=dropped or {})
+            return LakeChange(why, add, folders, dropped=dropped or {})
 
         if self.log.commit(change) is None or not part.topics:
             self.files.remove(part.folder)

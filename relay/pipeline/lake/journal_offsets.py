@@ -19,7 +19,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class JournalOptions:
     """What to read, from where, and how much at once. See docs/pipeline-audit.md."""
 
     target: Target
@@ -31,7 +31,7 @@ class Options:
     fail: bool
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
+    def of(cls, given: Mapping[str, str]) -> JournalOptions:
         """Raises `InvalidField` with the option's name."""
         files = names_of("files", given.get("files", ""))
         topics = names_of("topics", given.get("topics", given.get("topic", "")))
@@ -52,23 +52,23 @@ class Options:
 
 
 @contextmanager
-def scanning(options: Options) -> Iterator[JournalScan]:
+def scanning(options: JournalOptions) -> Iterator[JournalScan]:
     """A reader with a connection of its own, while it is needed."""
     with Line(options.target.url, timeout=options.target.timeout) as line:
         yield JournalScan(line, options.target.keys)
 
 
-def chosen(scan: JournalScan, options: Options) -> list[str]:
+def chosen(scan: JournalScan, options: JournalOptions) -> list[str]:
     """The topics; `*` stands for all that have a journal."""
     return scan.topics() if "*" in options.topics else list(options.topics)
 
 
-def started(scan: JournalScan, options: Options, topic: str) -> Mark:
+def started(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
     """Where reading begins."""
     return scan.end(topic) if options.start == LATEST else joined(scan, options, topic)
 
 
-def joined(scan: JournalScan, options: Options, topic: str) -> Mark:
+def joined(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
     """The same for a topic that is met later: nothing of it is left out."""
     known = {} if isinstance(options.start, str) else options.start
     return known[topic] if topic in known else scan.begin(topic)

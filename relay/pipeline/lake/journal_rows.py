@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from relay.core.journal import Adoption, Batch, Kind, Record
-from relay.store.journal.scan import Gap
+from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
+from relay.store.journal.scan import EntryGap
 
 SCHEMA = """
 topic string, entry string, number bigint, batch_first bigint, batch_last bigint, at timestamp, kind string,
@@ -50,7 +50,7 @@ _OF_RECORD = (
 _ALWAYS = ("attempts", "claims", "received", "suspect", "approximate")
 
 
-class Rows:
+class JournalRows:
     """Gathers batches of one topic as Arrow."""
 
     def __init__(self, topic: str) -> None:
@@ -60,9 +60,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self._columns["topic"])
 
-    def add(self, found: Batch | Gap) -> None:
+    def add(self, found: JournalBatch | EntryGap) -> None:
         """What was read next."""
-        if isinstance(found, Gap):
+        if isinstance(found, EntryGap):
             self._bare(found.entry, None, None, found.time or None, GAP, found.missing)
         elif not found.records:
             self._bare(found.entry, found.first, found.last, found.time, EMPTY, None)
@@ -77,7 +77,7 @@ class Rows:
         for name, values in self._columns.items():
             values.append(told.get(name))
 
-    def _batch(self, batch: Batch) -> None:
+    def _batch(self, batch: JournalBatch) -> None:
         columns, records = self._columns, batch.records
         same = {"topic": self._topic, "entry": batch.entry, "batch_first": batch.first}
         for name, value in {**same, "batch_last": batch.last, "at": batch.time}.items():
@@ -115,9 +115,9 @@ def id_of(timer_id: str | None, raw_id: bytes | None) -> str:
     return raw_id.decode(errors="surrogateescape") if raw_id is not None else timer_id or ""
 
 
-def arrow(topic: str, found: Iterable[Batch | Gap]) -> Iterator[pa.RecordBatch]:
+def arrow(topic: str, found: Iterable[JournalBatch | EntryGap]) -> Iterator[pa.RecordBatch]:
     """Batches of about `ROWS` rows."""
-    rows = Rows(topic)
+    rows = JournalRows(topic)
     for each in found:
         rows.add(each)
         if len(rows) >= ROWS:
@@ -126,14 +126,14 @@ def arrow(topic: str, found: Iterable[Batch | Gap]) -> Iterator[pa.RecordBatch]:
         yield rows.take()
 
 
-_KINDS: dict[str | None, Kind | None] = {None: None, **{kind.name: kind for kind in Kind}}
+_KINDS: dict[str | None, RecordKind | None] = {None: None, **{kind.name: kind for kind in RecordKind}}
 _ADOPTIONS: dict[str | None, Adoption | None] = {None: None, **{each.name: each for each in Adoption}}
 _NOTHING: dict[str, Any] = {"nonce": b"", "occurrence": b"", "reason": "", "dead_id": ""}
 
 
-def records(batch: pa.RecordBatch) -> Iterator[Record]:
-    """The changes of rows that have all columns of a change; the reverse of `Rows`."""
-    return map(Record, *(_field(batch, name) for name in Record.__slots__))
+def records(batch: pa.RecordBatch) -> Iterator[JournalRecord]:
+    """The changes of rows that have all columns of a change; the reverse of `JournalRows`."""
+    return map(JournalRecord, *(_field(batch, name) for name in JournalRecord.__slots__))
 
 
 def _field(batch: pa.RecordBatch, name: str) -> list[Any]:

@@ -35,7 +35,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LakePart:
     """One folder of the lake. `level` counts how often its rows were compacted; hours are as in the table."""
 
     folder: str
@@ -50,7 +50,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LakeState:
     """A lake at one version.
 
     `stored` tells of each stream its last batch, `dropped` how many records of each topic retention removed,
@@ -58,7 +58,7 @@ class State:
     """
 
     version: int = -1
-    parts: tuple[Part, ...] = ()
+    parts: tuple[LakePart, ...] = ()
     stored: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     marks: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -69,16 +69,16 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LakeChange:
     """What a version does, and `why`: batch, import, compact, retain."""
 
     why: str
-    add: tuple[Part, ...] = ()
+    add: tuple[LakePart, ...] = ()
     remove: tuple[str, ...] = ()
     stored: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
 
-    def on(self, state: State) -> State:
+    def on(self, state: LakeState) -> LakeState:
         """The state after it."""
         marks = dict(state.marks)
         for part in self.add:
@@ -105,10 +105,10 @@ class Log:
     def __init__(self, files: Files) -> None:
         self._files = files
 
-    def state(self) -> State:
+    def state(self) -> LakeState:
         """The newest. Raises `InvalidField("lake", …)` for a log that is not ours or not whole."""
         names = [name for name in self._files.names(LOG) if name.endswith(".json")]
-        changes: list[Change] = []
+        changes: list[LakeChange] = []
         for name in reversed(names):
             told = self._told(name)
             if told.get("state") is not None:
@@ -116,7 +116,7 @@ class Log:
                 break
             changes.append(_change(told))
         else:
-            state = State()
+            state = LakeState()
         for change in reversed(changes):
             state = change.on(state)
         if names and names[-1] != _name(state.version):
@@ -125,7 +125,7 @@ class Log:
             )
         return state
 
-    def commit(self, change: Callable[[State], Change | None]) -> State | None:
+    def commit(self, change: Callable[[LakeState], LakeChange | None]) -> LakeState | None:
         """Make a change on top of the newest version; None where `change` answers that there is none to make.
 
         It is asked anew whenever somebody else was faster.
@@ -178,19 +178,19 @@ def _place(entry: str) -> tuple[int, int]:
     return (int(head), int(tail or 0)) if head else (-1, 0)
 
 
-def _part(told: dict[str, Any]) -> Part:
-    return Part(**{**told, "topics": {topic: Share(**share) for topic, share in told["topics"].items()}})
+def _part(told: dict[str, Any]) -> LakePart:
+    return LakePart(**{**told, "topics": {topic: Share(**share) for topic, share in told["topics"].items()}})
 
 
-def _change(told: dict[str, Any]) -> Change:
+def _change(told: dict[str, Any]) -> LakeChange:
     names = ("why", "stored", "dropped")
-    return Change(
+    return LakeChange(
         **{name: told[name] for name in names},
         add=tuple(map(_part, told["add"])),
         remove=tuple(told["remove"]),
     )
 
 
-def _state(told: dict[str, Any]) -> State:
+def _state(told: dict[str, Any]) -> LakeState:
     marks = {topic: (entry, last) for topic, (entry, last) in told["marks"].items()}
-    return State(**{**told, "parts": tuple(map(_part, told["parts"])), "marks": marks})
+    return LakeState(**{**told, "parts": tuple(map(_part, told["parts"])), "marks": marks})

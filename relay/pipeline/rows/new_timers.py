@@ -28,7 +28,7 @@ from relay.pipeline.rows.reading import (
     read,
 )
 from relay.pipeline.rows.redis_commands import Group
-from relay.pipeline.rows.rules import Topics
+from relay.pipeline.rows.rules import TopicColumn
 
 _NOTHING = pa.RecordBatch.from_pylist([], REJECTS)
 
@@ -64,7 +64,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
             name: columns[name].filter(mask) for name in ("timer_id", "payload", "headers", "content_type")
         }
         good = {**columns, **kept}
-        topics = rules.Topics(topics.names, topics.codes[keep])
+        topics = rules.TopicColumn(topics.names, topics.codes[keep])
         due, expires, missing = due[keep], expires[keep], missing[keep]
     else:
         good = columns
@@ -78,7 +78,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
 
 
 def _made(
-    topics: Topics, due: np.ndarray[Any, Any], stored: pa.Array, missing: np.ndarray[Any, Any]
+    topics: TopicColumn, due: np.ndarray[Any, Any], stored: pa.Array, missing: np.ndarray[Any, Any]
 ) -> list[str]:
     return [made_id(topics.of(n), int(due[n]), stored[n].as_py()) for n in np.flatnonzero(missing).tolist()]
 
@@ -110,7 +110,7 @@ def made_id(topic: str, due: int, stored: bytes) -> str:
 
 
 def _by_topic(
-    topics: Topics,
+    topics: TopicColumn,
     ids: pa.Array,
     due: np.ndarray[Any, Any],
     stored: pa.Array,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from relay.core.instants import from_score
 from relay.pipeline.rows import envelopes
 from relay.pipeline.rows.reading import INSTANT
-from relay.store.bulk.scanning import Columns
+from relay.store.bulk.scanning import TimerColumns
 from relay.store.codec import lease_record
 
 _RECORD = np.dtype(
@@ -48,7 +48,7 @@ def micros(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(found / 1e6 > scores, found - 1, found)
 
 
-def batch_of(topic: str, page: Columns, columns: list[str]) -> pa.RecordBatch:
+def batch_of(topic: str, page: TimerColumns, columns: list[str]) -> pa.RecordBatch:
     """Those columns of a page."""
     size = len(page.timer_ids)
     held = np.frombuffer(b"".join(page.records), dtype=_RECORD)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
 from relay.store.bulk.loading import PackedRows, expiries_text, text_head, versions_text
-from relay.store.bulk.store import BATCH, BATCH_BYTES, Batch, Packed
+from relay.store.bulk.store import BATCH, BATCH_BYTES, Packed, TimerBatch
 
 _END = pa.scalar(b"\r\n", pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
@@ -40,10 +40,10 @@ class Group:
         """Whether it can be packed: nothing expires, and every score is the nearest double."""
         return len(self.due) > 0 and int(self.expires.max()) < 0 and int(self.due.max()) < EXACT
 
-    def batch(self) -> Batch:
+    def batch(self) -> TimerBatch:
         """As lists."""
         expires = self.expires.tolist()
-        return Batch(
+        return TimerBatch(
             self.topic,
             self.timer_ids.to_numpy(zero_copy_only=False).tolist(),
             self.due.tolist(),

@@ -25,7 +25,7 @@ _PLAIN_BYTES = bytes(each for each in range(0x20, 0x7F) if each not in b"{}")
 _MOST = validate.MAX_HEADER_BYTES
 
 
-class Topics(NamedTuple):
+class TopicColumn(NamedTuple):
     """Each row's topic, as the place of its name; -1 where there is none."""
 
     names: list[str]
@@ -36,7 +36,7 @@ class Topics(NamedTuple):
         return self.names[int(self.codes[row])]
 
 
-def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> Topics:
+def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> TopicColumn:
     """Each row's topic; one that is none, or not admitted, is refused."""
     kinds = column.dictionary_encode()
     wrong: dict[int, str] = {}
@@ -52,7 +52,7 @@ def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> Topics:
             if code in wrong:
                 bad.setdefault(n, wrong[code])
     codes = pc.fill_null(kinds.indices, -1).to_numpy(zero_copy_only=False)
-    return Topics(kinds.dictionary.to_pylist(), codes)
+    return TopicColumn(kinds.dictionary.to_pylist(), codes)
 
 
 def _rows(mask: pa.Array) -> list[int]:
@@ -116,7 +116,7 @@ def headers(column: pa.Array, bad: dict[int, str]) -> None:
             bad.setdefault(n, str(refusal))
 
 
-def sizes(column: pa.Array, topics: Topics, reading: Reading, bad: dict[int, str]) -> None:
+def sizes(column: pa.Array, topics: TopicColumn, reading: Reading, bad: dict[int, str]) -> None:
     """No payload is larger than its topic takes."""
     target = reading.target
     least = min((each.max_payload_bytes for each in (target.default, *target.own.values())), default=0)

@@ -17,7 +17,7 @@ from relay.store.bulk.store import BATCH, BulkStore
 
 
 @dataclass(slots=True)
-class Tally:
+class WriteTally:
     """How many rows were written, refused, and left for later; how many got an id of their content; and how
     many were skipped, since the run had inserted their timers before, or since these were alive."""
 
@@ -47,7 +47,7 @@ class Load:
     strict: bool = False
 
 
-def write(batches: Iterable[pa.RecordBatch], load: Load, tally: Tally) -> Iterator[pa.RecordBatch]:
+def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> Iterator[pa.RecordBatch]:
     """Write them, and yield what was refused; when it ends, all is written.
 
     Raises `StoreError`, and `InvalidField` where a column is of no use, or for a row if the load is strict.
@@ -91,7 +91,7 @@ class _Replaced:
             self._wait(end - start)
             self._store.write(batch.part(start, end))
 
-    def finish(self, tally: Tally) -> None:
+    def finish(self, tally: WriteTally) -> None:
         self._store.flush()
 
     def _wait(self, count: int) -> None:
@@ -114,7 +114,7 @@ class _Inserted:
                 self._pace.turn(part.size)
             self._inserting.insert(group.topic, part)
 
-    def finish(self, tally: Tally) -> None:
+    def finish(self, tally: WriteTally) -> None:
         """Of the rows that were to be written, those that the run did not insert now were skipped."""
         self._inserting.flush()
         done = self._inserting.done

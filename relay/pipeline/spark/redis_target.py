@@ -28,7 +28,7 @@ NO_URL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TopicRules:
     """What a topic's settings say of timers that are written to it."""
 
     journal_keeps: int = 0
@@ -47,8 +47,8 @@ class Target:
     url: str = field(repr=False)
     keys: KeyNames = field(default_factory=KeyNames)
     timeout: float = TIMEOUT
-    default: Rules = field(default_factory=Rules)
-    own: Mapping[str, Rules] = field(default_factory=dict)
+    default: TopicRules = field(default_factory=TopicRules)
+    own: Mapping[str, TopicRules] = field(default_factory=dict)
     closed: bool = False
 
     @classmethod
@@ -61,8 +61,8 @@ class Target:
             redis.location,
             key_names(redis),
             max(redis.command_timeout, TIMEOUT),
-            Rules.of(policies.default),
-            {topic: Rules.of(policy) for topic, policy in policies.own.items()},
+            TopicRules.of(policies.default),
+            {topic: TopicRules.of(policy) for topic, policy in policies.own.items()},
             policies.closed,
         )
 
@@ -88,10 +88,10 @@ class Target:
         }
         names["hash_tags"] = flag(options, "hash_tags", default=False)
         rules = json.loads(options.get("rules", "{}"))
-        default = Rules(**rules.get("default", {}))
+        default = TopicRules(**rules.get("default", {}))
         if "max_payload_bytes" in options:
-            default = Rules(default.journal_keeps, whole(options, "max_payload_bytes"))
-        own = {topic: Rules(**each) for topic, each in rules.get("own", {}).items()}
+            default = TopicRules(default.journal_keeps, whole(options, "max_payload_bytes"))
+        own = {topic: TopicRules(**each) for topic, each in rules.get("own", {}).items()}
         timeout = float(options.get("timeout", TIMEOUT))
         return cls(url, KeyNames(**names), timeout, default, own, rules.get("closed", False))
 
@@ -110,7 +110,7 @@ class Target:
             **{f"{name}_key": getattr(self.keys, name) for name in _PREFIXES},
         }
 
-    def rules(self, topic: str) -> Rules:
+    def rules(self, topic: str) -> TopicRules:
         """The topic's."""
         return self.own.get(topic, self.default)
 

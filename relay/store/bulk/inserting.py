@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from relay.store.bulk.loading import Call, PackedRows, UnderWay
+from relay.store.bulk.loading import PackedRows, ScriptCall, UnderWay
 from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.server.blocking import Argument
 
@@ -59,7 +59,7 @@ class Inserting:
         own = names.of(topic)
         keys = (*own[:3], names.ledger_of(topic, self._run), *(own[-1:] if keep else ()))
         head: list[Argument] = [len(keys), *keys, names.channel(topic), KEPT, self._spare, rows.expires]
-        self._under_way.send(Call(script, head, rows, (keep,) if keep else ()))
+        self._under_way.send(ScriptCall(script, head, rows, (keep,) if keep else ()))
 
     def flush(self) -> None:
         """Wait for all that is under way; raises `StoreError`."""

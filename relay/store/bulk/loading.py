@@ -36,7 +36,7 @@ class Fenced(StoreRefused):
     """A sweep has finished this write in its writer's place."""
 
 
-class Held(NamedTuple):
+class HeldMarks(NamedTuple):
     """Marks that another has: its plan, where that one's cold store lies, and for how many microseconds it
     keeps them. 0: a plan of another store that nobody keeps, and that is not done."""
 
@@ -62,7 +62,7 @@ class Marks(NamedTuple):
         return f"{self.staging}:{batch}" if self.staging else str(batch)
 
 
-class Rows(NamedTuple):
+class LoadRows(NamedTuple):
     """One batch as columns: `due` and `expires` in microseconds, `versions` one for each row or one for
     all."""
 
@@ -129,7 +129,7 @@ class PackedRows(NamedTuple):
     expires: str = ""
 
     @classmethod
-    def of(cls, rows: Rows) -> Self:
+    def of(cls, rows: LoadRows) -> Self:
         """The same rows, packed one by one."""
         scores = _texts([repr(to_score(due)) for due in rows.due])
         columns = scores, _texts(rows.timer_ids), _texts(rows.envelopes)
@@ -150,7 +150,7 @@ def _texts(texts: Iterable[str | bytes]) -> bytes:
     return b"".join(part for text in raw for part in (text_head(len(text)), text))
 
 
-class Call(NamedTuple):
+class ScriptCall(NamedTuple):
     """A call of a script that takes a batch by columns: what stands before and behind these."""
 
     script: Script
@@ -175,14 +175,14 @@ class UnderWay:
     def __init__(self, store: BulkStore, count: Callable[[Any], None]) -> None:
         self._store = store
         self._count = count
-        self._calls: deque[Call] = deque()
+        self._calls: deque[ScriptCall] = deque()
 
     def make_room(self) -> None:
         """Wait until one more call may be sent; raises `StoreError`."""
         while len(self._calls) >= AHEAD:
             self._settle()
 
-    def send(self, call: Call, *, known: bool = True) -> None:
+    def send(self, call: ScriptCall, *, known: bool = True) -> None:
         """Send it on its way."""
         self._store.line.send_packed(call.said(known=known), 1)
         self._calls.append(call)
@@ -230,7 +230,7 @@ class Loading:
         store: str,
         place: str = "",
         take_over: bool = False,
-    ) -> str | Held:
+    ) -> str | HeldMarks:
         """The marks' epoch: `epoch` if there were none, and from now on there are. Or whose they are. `lock`
         in microseconds, `ttl` in seconds; `store` is the cold store's name, `place` for people. `take_over`:
         the plan of another store that nobody keeps is given up."""
@@ -239,7 +239,7 @@ class Loading:
         if word == b"OPEN":
             return str(told[0].decode())
         micros = int(told.pop(0)) if word == b"BUSY" else 0
-        return Held(micros, *(each.decode() for each in told))
+        return HeldMarks(micros, *(each.decode() for each in told))
 
     def keep(self, topic: str, plan: str, driver: str, *, lock: int, ttl: int) -> bool:
         """Whether they are this driver's still, and for another `lock`."""
@@ -258,7 +258,7 @@ class Loading:
         channel, name = self._store.keys.channel(marks.topic), marks.name_of(rows.batch)
         head: list[Argument] = [len(keys), *keys, channel, marks.epoch, marks.plan, name]
         head += rows.versions, rows.expires
-        self._under_way.send(Call(script, head, rows, last))
+        self._under_way.send(ScriptCall(script, head, rows, last))
 
     def skip(self, marks: Marks, batch: int | str) -> bool:
         """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""

@@ -28,7 +28,7 @@ Place = tuple[float, bytes]
 """Score and timer_id, in the order of the timeline."""
 
 
-class Part(NamedTuple):
+class TopicSlice(NamedTuple):
     """Of a topic what lies behind `after` and not behind `until`; None: from the start, to the end.
 
     With `due`, lowest and first too late in microseconds, it is instead what is due then and does not stand
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     due: tuple[int, int] | None = None
 
 
-class Columns(NamedTuple):
+class TimerColumns(NamedTuple):
     """Timers as columns of equal length.
 
     `records` are as the scripts see them; `envelopes` None where none were asked for, or one is missing.
@@ -53,7 +53,9 @@ class Columns(NamedTuple):
     envelopes: list[bytes | None]
 
 
-def cut(store: BulkStore, topic: str, parts: int, *, low: int = 0, high: int | None = None) -> list[Part]:
+def cut(
+    store: BulkStore, topic: str, parts: int, *, low: int = 0, high: int | None = None
+) -> list[TopicSlice]:
     """The topic, as far as due from `low` (microseconds) until before `high`, in at most `parts` even parts.
 
     Raises `StoreError`.
@@ -72,9 +74,9 @@ def cut(store: BulkStore, topic: str, parts: int, *, low: int = 0, high: int | N
         if found:  # else it has become shorter
             places.append((float(found[1]), found[0]))
     places.append(end)
-    cuts = [Part(topic, places[n], places[n + 1]) for n in range(len(places) - 1)]
+    cuts = [TopicSlice(topic, places[n], places[n + 1]) for n in range(len(places) - 1)]
     if high is not None:
-        cuts.append(Part(topic, due=(low, high)))
+        cuts.append(TopicSlice(topic, due=(low, high)))
     return cuts
 
 
@@ -83,7 +85,7 @@ def _count(store: BulkStore, timeline: str, before: int) -> int:
     return count
 
 
-def read(store: BulkStore, part: Part, *, envelopes: bool) -> Iterator[Columns]:
+def read(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[TimerColumns]:
     """Its timers, page by page. Raises `StoreError`."""
     if part.due is not None:
         yield from _elsewhere(store, part.topic, *part.due, envelopes=envelopes)
@@ -107,7 +109,7 @@ def read(store: BulkStore, part: Part, *, envelopes: bool) -> Iterator[Columns]:
             store.line.send(("EVALSHA", script.sha, len(keys), *keys, *args))
         if end:
             held = flat[3::width] if envelopes else [None] * len(ids)
-            yield Columns(ids[:end], scores[:end], flat[2::width][:end], held[:end])
+            yield TimerColumns(ids[:end], scores[:end], flat[2::width][:end], held[:end])
         if last:
             return
         (reply,) = store.line.receive(1)
@@ -121,9 +123,9 @@ def _after(place: Place | None) -> tuple[str, bytes]:
     return (repr(place[0]), place[1]) if place else ("", b"")
 
 
-def together(pages: Iterator[Columns], *, timers: int, size: int) -> Iterator[Columns]:
+def together(pages: Iterator[TimerColumns], *, timers: int, size: int) -> Iterator[TimerColumns]:
     """Pages put together, of so many timers or so many bytes of envelopes at least, but for the last."""
-    held, held_size = Columns([], [], [], []), 0
+    held, held_size = TimerColumns([], [], [], []), 0
     for page in pages:
         held.timer_ids.extend(page.timer_ids)
         held.scores.extend(page.scores)
@@ -132,12 +134,14 @@ def together(pages: Iterator[Columns], *, timers: int, size: int) -> Iterator[Co
         held_size += sum(len(each) for each in page.envelopes if each)
         if len(held.timer_ids) >= timers or held_size >= size:
             yield held
-            held, held_size = Columns([], [], [], []), 0
+            held, held_size = TimerColumns([], [], [], []), 0
     if held.timer_ids:
         yield held
 
 
-def _elsewhere(store: BulkStore, topic: str, low: int, high: int, *, envelopes: bool) -> Iterator[Columns]:
+def _elsewhere(
+    store: BulkStore, topic: str, low: int, high: int, *, envelopes: bool
+) -> Iterator[TimerColumns]:
     """What is due from `low` until before `high` and stands behind that: only what has a record can."""
     leases = store.keys.of(topic)[2]
     bound = to_score(high)
@@ -150,7 +154,7 @@ def _elsewhere(store: BulkStore, topic: str, low: int, high: int, *, envelopes: 
             for timer_id, raw in zip(flat[::2], flat[1::2], strict=True)
             if timer_id not in seen and (due := lease_record.due_of(raw)) is not None and low <= due < high
         ]
-        found = Columns([], [], [], [])
+        found = TimerColumns([], [], [], [])
         for timer_id, reply in zip(wanted, _get(store, topic, wanted), strict=True):
             if not reply or float(reply[0]) < bound:
                 continue

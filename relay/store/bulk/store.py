@@ -58,7 +58,7 @@ def say_unheard(reason: str) -> None:
     )
 
 
-class Batch(NamedTuple):
+class TimerBatch(NamedTuple):
     """Timers of one topic as columns of equal length.
 
     `due` in microseconds since 1970; `expires` likewise, None for never, and () if none expires.
@@ -70,9 +70,9 @@ class Batch(NamedTuple):
     envelopes: Sequence[bytes]
     expires: Sequence[int | None] = ()
 
-    def part(self, start: int, end: int) -> Batch:
+    def part(self, start: int, end: int) -> TimerBatch:
         """Some of them."""
-        return Batch(
+        return TimerBatch(
             self.topic,
             self.timer_ids[start:end],
             self.due[start:end],
@@ -173,7 +173,7 @@ class BulkStore:
 
     # ------------------------------------------------------------------- writing
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: TimerBatch) -> None:
         """Write the timers, whatever lives under their ids; the last of an id that comes twice wins.
 
         Names, sizes and due times have been checked. Returns when most are written: `flush` tells that all
@@ -255,7 +255,7 @@ class BulkStore:
                 )
         return bool(found[journal] == b"stream")
 
-    def _send(self, part: Batch) -> None:
+    def _send(self, part: TimerBatch) -> None:
         timeline, payloads, leases, *_ = self.keys.of(part.topic)
         scores, kept = _scores(part)
         size = len(part.timer_ids)
@@ -292,7 +292,7 @@ class BulkStore:
             self.line.send(("PUBLISH", self.keys.channel(sent.topic), repr(sent.first)))
             self._under_way.append(_Sent(sent.topic, 1, None))
 
-    def _write_through_journal(self, part: Batch, keep: int) -> None:
+    def _write_through_journal(self, part: TimerBatch, keep: int) -> None:
         """By the script that relays take: the journal's entry comes before the first write."""
         args: list[Argument] = [self.keys.channel(part.topic), 0]
         for n, timer_id in enumerate(part.timer_ids):
@@ -338,7 +338,7 @@ def _command(name: bytes, key: str, arguments: int) -> bytes:
     return b"*%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (2 + arguments, len(name), name, len(raw), raw)
 
 
-def _scores(part: Batch) -> tuple[list[Argument], list[Argument]]:
+def _scores(part: TimerBatch) -> tuple[list[Argument], list[Argument]]:
     """The timers' scores; and id and record of each that expires, in turn."""
     scores: list[Argument]
     if max(part.due) < EXACT:

@@ -16,7 +16,7 @@ NO_NONCE = bytes(NONCE_SIZE)
 PENDING, LEASED, PARKED = 0, 1, 2
 
 
-class Record(NamedTuple):
+class LeaseRecord(NamedTuple):
     """One lease record. `score`, `due` and `expires` (0: never) are unix seconds."""
 
     version: int
@@ -41,9 +41,9 @@ read_claimed: Callable[[bytes], tuple[int, int, int, int, float, bytes]] = _CLAI
 `approximate`, `attempts`, `claims`, `due` and `occurrence`."""
 
 
-def read(raw: bytes) -> Record:
+def read(raw: bytes) -> LeaseRecord:
     """Unpack a record that a script returned."""
-    return Record._make(_RECORD.unpack(raw))
+    return LeaseRecord._make(_RECORD.unpack(raw))
 
 
 def due_of(raw: bytes) -> int | None:

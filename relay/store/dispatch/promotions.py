@@ -11,7 +11,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from relay.core.dispatch import Dispatch, GroupStats, Promotion, Standing, Tidied
+from relay.core.dispatch import Dispatch, DispatchState, GroupStats, Promotion, Tidied
 from relay.core.instants import from_score, micros
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.policy import TopicPolicy
@@ -52,7 +52,7 @@ LOOKS = 20
 LOOK_BYTES = 16 << 20
 
 
-class Met(set[tuple[str, str]]):
+class KnownGroups(set[tuple[str, str]]):
     """The groups, each with its topic, that were there at a call of this process.
 
     One that is met for the first time begins behind all entries. One that was there and isn't any more was
@@ -79,10 +79,10 @@ class RedisPromotions:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
-        met: Met | None = None,
+        met: KnownGroups | None = None,
     ) -> None:
         self._redis = redis
-        self._met = Met() if met is None else met
+        self._met = KnownGroups() if met is None else met
         self._policy = policy
         self._park_grace = park_grace
         self._keys = keys = keys or KeyNames()
@@ -182,17 +182,17 @@ class RedisPromotions:
                 break
         return Tidied(trimmed=trimmed, dropped=dropped, consumers=consumers)
 
-    async def standing(self, topic: str) -> Standing:
+    async def standing(self, topic: str) -> DispatchState:
         """See `Promotions.standing`. One pipeline, and with a stream another one for its groups."""
         policy = self._policy(topic)
         if policy.dispatch is Dispatch.LIST:
             *_, ready, processing, _, _ = self._keys.of_list(topic)
             waiting, taken = await self._read(("LLEN", ready), ("LLEN", processing))
-            return Standing(policy.dispatch, ready=waiting, processing=taken)
+            return DispatchState(policy.dispatch, ready=waiting, processing=taken)
         stream = self._keys.of_stream(topic, policy.stream.group)[STREAM]
         kind, entries = await self._read(("TYPE", stream), ("XLEN", stream))
         if kind == b"none":
-            return Standing(policy.dispatch)
+            return DispatchState(policy.dispatch)
         (found,) = await self._read(("XINFO GROUPS", stream))
         names = [text_of(each["name"])[0] for each in found[:MOST_GROUPS]]
         retries = [self._keys.of_stream(topic, name)[RETRIES] for name in names]
@@ -205,7 +205,7 @@ class RedisPromotions:
             GroupStats(name, each["pending"], each.get("lag"), waiting, each["consumers"], _since(first, now))
             for name, each, waiting, first in zip(names, found, waits, firsts, strict=False)
         )
-        return Standing(policy.dispatch, entries=entries, groups=tuple(groups))
+        return DispatchState(policy.dispatch, entries=entries, groups=tuple(groups))
 
     async def _read(self, *commands: Sequence[str]) -> list[Any]:
         with translated_errors():

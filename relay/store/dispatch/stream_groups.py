@@ -32,7 +32,7 @@ from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import text_of
-from relay.store.dispatch.promotions import Met, pairs
+from relay.store.dispatch.promotions import KnownGroups, pairs
 from relay.store.keys import KeyNames
 from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, untold
 from relay.store.timeline.read_sizes import at_once
@@ -75,11 +75,11 @@ class RedisGroups:
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
         unheard: Unheard = untold,
-        met: Met | None = None,
+        met: KnownGroups | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
-        self._met = Met() if met is None else met
+        self._met = KnownGroups() if met is None else met
         self._keys = keys = keys or KeyNames()
         self._park_grace = park_grace
         self._monotonic = monotonic

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import from_score
-from relay.core.journal import Adoption, Batch, Kind, Record
+from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
 from relay.journal.v1 import journal_pb2
 from relay.store.codec.lease_record import text_of
 from relay.store.keys import KeyNames
@@ -29,7 +29,7 @@ class JournalReader:
         self._redis = redis
         self._keys = keys or KeyNames()
 
-    async def read(self, topic: str, after: str = "", *, count: int = 100) -> list[Batch]:
+    async def read(self, topic: str, after: str = "", *, count: int = 100) -> list[JournalBatch]:
         """Up to `count` batches behind the entry `after`, the oldest first; all of them if it is empty.
 
         One XRANGE. Raises `InvalidField("from", …)` for what is no entry's id, and `StoreError`.
@@ -37,11 +37,11 @@ class JournalReader:
         start = f"({_checked(after)}" if after else "-"
         return await self._page("XRANGE", topic, start, "+", count)
 
-    async def newest(self, topic: str, *, count: int = 1) -> list[Batch]:
+    async def newest(self, topic: str, *, count: int = 1) -> list[JournalBatch]:
         """The last `count` batches, the oldest first. One XREVRANGE; raises `StoreError`."""
         return (await self._page("XREVRANGE", topic, "+", "-", count))[::-1]
 
-    async def _page(self, command: str, topic: str, start: str, end: str, count: int) -> list[Batch]:
+    async def _page(self, command: str, topic: str, start: str, end: str, count: int) -> list[JournalBatch]:
         key = self._keys.of(topic)[-1]
         with translated_errors():
             found = await self._redis.execute_command(
@@ -50,7 +50,7 @@ class JournalReader:
         return [decode(name.decode(), fields.get(b"b", b"")) for name, fields in found]
 
 
-def decode(entry: str, raw: bytes) -> Batch:
+def decode(entry: str, raw: bytes) -> JournalBatch:
     """The batch that the stream's entry of this id holds; raises `StoreRefused` if it is none."""
     message = journal_pb2.Batch()
     try:
@@ -65,13 +65,13 @@ def decode(entry: str, raw: bytes) -> Batch:
         records = tuple(_record(change, message) for change in message.changes)
     except ValueError:
         raise StoreRefused(f"entry {entry} of the journal has a kind that this Relay doesn't know") from None
-    return Batch(entry, message.time, message.first, message.last, records)
+    return JournalBatch(entry, message.time, message.first, message.last, records)
 
 
-def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> Record:
-    kind = Kind(change.kind)
-    claimed = kind is Kind.CLAIMED
-    return Record(
+def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalRecord:
+    kind = RecordKind(change.kind)
+    claimed = kind is RecordKind.CLAIMED
+    return JournalRecord(
         kind=kind,
         timer_id=text_of(change.timer_id)[0],
         nonce=batch.nonce if claimed else change.nonce,
@@ -86,7 +86,7 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> Record:
         expires=from_score(change.expires),
         previous_due=from_score(change.previous_due),
         reason=change.reason,
-        refused=Kind(change.refused) if change.refused else None,
+        refused=RecordKind(change.refused) if change.refused else None,
         adopted=Adoption(change.adopted) if change.adopted else None,
         dead_id=change.dead_id,
         count=change.count,

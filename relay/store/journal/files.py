@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField, StoreRefused
-from relay.core.journal import Batch
+from relay.core.journal import JournalBatch
 from relay.journal.v1 import file_pb2
 from relay.store.journal.entries import decode
 from relay.store.keys import KeyNames
@@ -45,7 +45,7 @@ class Raw:
         return replace(self, topic=topic)
 
 
-def batches(path: Path, topic: str) -> Iterator[Batch]:
+def batches(path: Path, topic: str) -> Iterator[JournalBatch]:
     """What a file holds of this topic's journal. Raises `OSError`, and `InvalidField("file", …)` for what is
     none of ours."""
     with path.open("rb") as file:

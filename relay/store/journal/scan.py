@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relay.core.errors import StoreRefused
-from relay.core.journal import Batch
+from relay.core.journal import JournalBatch
 from relay.store.journal.entries import decode
 from relay.store.keys import KeyNames
 
@@ -46,7 +46,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class EntryGap:
     """Changes are missing before the entry: so many, or, if the journal went back, by how many (negative).
 
     `time` is that of the batch behind it, 0 where there is none.
@@ -125,18 +125,18 @@ class JournalScan:
             after = end
         return parts
 
-    def read(self, topic: str, after: Mark, until: Mark) -> Iterator[Batch | Gap]:
-        """What lies between two marks, and a `Gap` wherever changes are missing. Raises `StoreError`."""
+    def read(self, topic: str, after: Mark, until: Mark) -> Iterator[JournalBatch | EntryGap]:
+        """What lies between two marks, and a `EntryGap` wherever changes are missing. Raises `StoreError`."""
         last, start = after.last, _behind(after.entry)
         while batches := self._page(topic, start, until.entry, PAGE):
             for batch in batches:
                 if lost := batch.lost_since(last):
-                    yield Gap(batch.entry, lost, batch.time)
+                    yield EntryGap(batch.entry, lost, batch.time)
                 yield batch
                 last = batch.last
             start = _behind(batches[-1].entry)
         if last < until.last:  # trimmed, after somebody had seen them
-            yield Gap(until.entry, until.last - last)
+            yield EntryGap(until.entry, until.last - last)
 
     def trim(self, topic: str, until: str) -> int:
         """Remove entries before the one of this id, in short calls; answers how many went.
@@ -156,10 +156,10 @@ class JournalScan:
         found = self._answered(topic, self._line.ask("XREVRANGE", self._key(topic), bound, "-", "COUNT", 1))
         return Mark(found[0].entry, found[0].last) if found else Mark()
 
-    def _page(self, topic: str, start: str, end: str, count: int) -> list[Batch]:
+    def _page(self, topic: str, start: str, end: str, count: int) -> list[JournalBatch]:
         return self._answered(topic, self._line.ask("XRANGE", self._key(topic), start, end, "COUNT", count))
 
-    def _answered(self, topic: str, found: Any) -> list[Batch]:
+    def _answered(self, topic: str, found: Any) -> list[JournalBatch]:
         try:
             return [decode(name.decode(), dict(_pairs(fields)).get(b"b", b"")) for name, fields in found]
         except StoreRefused as refused:

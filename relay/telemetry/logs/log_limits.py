@@ -31,7 +31,7 @@ class _Said:
     left_out: int = 0
 
 
-class Storms(logging.Filter):
+class LogLimits(logging.Filter):
     """The first line after some that were left out says how many, as `suppressed`.
 
     A place is the statement that logs. What is below INFO was asked for, and is never left out.
@@ -78,4 +78,4 @@ class Storms(logging.Filter):
 def suppressed() -> int:
     """How many lines the log has left out since it was set up."""
     filters = (each for handler in logging.getLogger().handlers for each in handler.filters)
-    return sum(each.suppressed for each in filters if isinstance(each, Storms))
+    return sum(each.suppressed for each in filters if isinstance(each, LogLimits))

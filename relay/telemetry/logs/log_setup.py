@@ -5,7 +5,7 @@
 
 What `extra` holds becomes keys of its own. Times are UTC. Credentials in URLs are masked wherever
 they stand: in the message, in `extra`, in tracebacks; and so is all that is named like a payload or a
-secret. What one place says too often is left out, and counted: see `Storms`.
+secret. What one place says too often is left out, and counted: see `LogLimits`.
 
 Relay logs by the standard library, as its own libraries do; structlog makes the lines of all of them.
 """
@@ -30,7 +30,7 @@ from relay.telemetry.logs.lean_structlog import (
     ProcessorFormatter,
     StackInfoRenderer,
 )
-from relay.telemetry.logs.log_limits import Storms
+from relay.telemetry.logs.log_limits import LogLimits
 
 HIDDEN = frozenset({"payload", "headers", "body", "password", "secret", "authorization", "credentials"})
 """Names of fields that show `***`, should anybody log one."""
@@ -48,7 +48,7 @@ def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None
     if format == "auto":
         format = "text" if stream.isatty() else "json"  # noqa: A001
     handler = _Handler(stream)
-    handler.addFilter(Storms())
+    handler.addFilter(LogLimits())
     handler.setFormatter(formatter(JSONRenderer(_json) if format == "json" else _line))
     root, threshold = logging.getLogger(), logging.getLevelNamesMapping()[level.upper()]
     for old in [each for each in root.handlers if isinstance(each, _Handler)]:

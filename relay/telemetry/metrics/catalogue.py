@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class InstrumentKind(Enum):
     """What an instrument is to OpenTelemetry."""
 
     COUNTER = "counter"
@@ -27,7 +27,7 @@ class InstrumentSpec:
     unit: str
     description: str
     attributes: tuple[str, ...] = ("topic",)
-    kind: Kind = Kind.COUNTER
+    kind: InstrumentKind = InstrumentKind.COUNTER
     bounds: tuple[float, ...] = ()
 
 
@@ -163,21 +163,21 @@ LATENESS = InstrumentSpec(
     "relay.lateness",
     "s",
     "Start of the first delivery, or the push to a list, minus due time, by the clock of Redis.",
-    kind=Kind.HISTOGRAM,
+    kind=InstrumentKind.HISTOGRAM,
     bounds=MILLISECONDS_TO_HOURS,
 )
 HANDLER = InstrumentSpec(
     "relay.handler.duration",
     "s",
     "From the hand-out of a delivery to its outcome, as the relay sees them.",
-    kind=Kind.HISTOGRAM,
+    kind=InstrumentKind.HISTOGRAM,
     bounds=MILLISECONDS_TO_HOURS,
 )
 SCHEDULE = InstrumentSpec(
     "relay.schedule.duration",
     "s",
     "From a call that schedules to its answer; of a batch, once for each topic in it.",
-    kind=Kind.HISTOGRAM,
+    kind=InstrumentKind.HISTOGRAM,
     bounds=MILLISECONDS_TO_HOURS,
 )
 ROUND_TRIP = InstrumentSpec(
@@ -185,7 +185,7 @@ ROUND_TRIP = InstrumentSpec(
     "s",
     "Round trips of script calls to Redis, with the wait for a connection, by verb.",
     ("verb",),
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     ROUND_TRIPS,
 )
 
@@ -198,7 +198,7 @@ HTTP_REQUESTS = InstrumentSpec(
     "s",
     "Requests to the JSON API; without a route those to no path that there is.",
     ("http.request.method", "http.route", "http.response.status_code", "error.type", "url.scheme"),
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 )
 
@@ -207,59 +207,62 @@ OF_HTTP = (HTTP_REQUESTS,)
 # Gauges: of a topic, read in Redis, so that each relay tells the same
 
 WAITING = InstrumentSpec(
-    "relay.topic.waiting", "{timer}", "Timers that the topic holds, due or not.", kind=Kind.GAUGE
+    "relay.topic.waiting", "{timer}", "Timers that the topic holds, due or not.", kind=InstrumentKind.GAUGE
 )
 DUE = InstrumentSpec(
-    "relay.topic.due", "{timer}", "Timers of the topic that could be claimed now.", kind=Kind.GAUGE
+    "relay.topic.due", "{timer}", "Timers of the topic that could be claimed now.", kind=InstrumentKind.GAUGE
 )
 DEAD_LETTERS = InstrumentSpec(
-    "relay.topic.dead", "{timer}", "Dead letters that the topic keeps.", kind=Kind.GAUGE
+    "relay.topic.dead", "{timer}", "Dead letters that the topic keeps.", kind=InstrumentKind.GAUGE
 )
 OLDEST_DUE = InstrumentSpec(
     "relay.topic.oldest_due.age",
     "s",
     "For how long the topic's first timer could have been claimed; 0 if none is due.",
-    kind=Kind.GAUGE,
+    kind=InstrumentKind.GAUGE,
 )
 NEXT_DUE = InstrumentSpec(
     "relay.topic.next_due.timestamp",
     "s",
     "Unix time from which the topic's first timer can be claimed; missing if it has none.",
-    kind=Kind.GAUGE,
+    kind=InstrumentKind.GAUGE,
 )
 PAUSED = InstrumentSpec(
-    "relay.topic.paused", "{pause}", "1 while the topic is paused, otherwise 0.", kind=Kind.GAUGE
+    "relay.topic.paused", "{pause}", "1 while the topic is paused, otherwise 0.", kind=InstrumentKind.GAUGE
 )
 
 READY = InstrumentSpec(
-    "relay.list.ready", "{entry}", "Entries that wait in the topic's ready list.", kind=Kind.GAUGE
+    "relay.list.ready", "{entry}", "Entries that wait in the topic's ready list.", kind=InstrumentKind.GAUGE
 )
 PROCESSING = InstrumentSpec(
-    "relay.list.processing", "{entry}", "Entries that workers keep in the processing list.", kind=Kind.GAUGE
+    "relay.list.processing",
+    "{entry}",
+    "Entries that workers keep in the processing list.",
+    kind=InstrumentKind.GAUGE,
 )
 ENTRIES = InstrumentSpec(
-    "relay.stream.entries", "{entry}", "Entries that the topic's stream holds.", kind=Kind.GAUGE
+    "relay.stream.entries", "{entry}", "Entries that the topic's stream holds.", kind=InstrumentKind.GAUGE
 )
 GROUP_PENDING = InstrumentSpec(
     "relay.group.pending",
     "{entry}",
     "Entries of the stream that the group was given and has not acknowledged.",
     ("topic", "group"),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 GROUP_UNREAD = InstrumentSpec(
     "relay.group.unread",
     "{entry}",
     "Entries of the stream that the group was not given yet; missing where Redis can't tell, as before 7.",
     ("topic", "group"),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 GROUP_WAITING = InstrumentSpec(
     "relay.group.waiting",
     "{timer}",
     "Timers of the group that wait for another try.",
     ("topic", "group"),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 
 GROUP_CONSUMERS = InstrumentSpec(
@@ -267,20 +270,20 @@ GROUP_CONSUMERS = InstrumentSpec(
     "{consumer}",
     "Consumers that the group has; one that holds nothing is removed ten minutes after its last word.",
     ("topic", "group"),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 GROUP_OVERDUE = InstrumentSpec(
     "relay.group.oldest_retry.age",
     "s",
     "For how long the group's first timer that waits for another try could have been taken; 0 if none could.",
     ("topic", "group"),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 JOURNAL_LIMIT = InstrumentSpec(
     "relay.journal.limit",
     "{record}",
     "Records that the topic's journal keeps, as this relay's journal_max_length says.",
-    kind=Kind.GAUGE,
+    kind=InstrumentKind.GAUGE,
 )
 
 # Gauges: of this relay
@@ -289,63 +292,71 @@ LEASED = InstrumentSpec(
     "relay.topic.leased",
     "{timer}",
     "Leases of the topic that this relay holds; the sum over all relays is the topic's.",
-    kind=Kind.UP_DOWN_COUNTER,
+    kind=InstrumentKind.UP_DOWN_COUNTER,
 )
 IN_FLIGHT = InstrumentSpec(
     "relay.deliveries.in_flight",
     "{delivery}",
     "Deliveries that an application has and has not settled.",
-    kind=Kind.UP_DOWN_COUNTER,
+    kind=InstrumentKind.UP_DOWN_COUNTER,
 )
 CONSUMERS = InstrumentSpec(
     "relay.consumers",
     "{consumer}",
     "Streams and pushed applications that take the topic from this relay.",
-    kind=Kind.UP_DOWN_COUNTER,
+    kind=InstrumentKind.UP_DOWN_COUNTER,
 )
 CAPACITY = InstrumentSpec(
     "relay.capacity.limit",
     "{delivery}",
     "Deliveries that all applications of this relay can have at a time.",
     (),
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
 )
 FREE = InstrumentSpec(
     "relay.capacity.free",
     "{delivery}",
     "How many more deliveries the applications of this relay can take now.",
     (),
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
 )
 UNWRITTEN = InstrumentSpec(
     "relay.settlements.unwritten",
     "{settlement}",
     "Ends of deliveries that are not in Redis yet.",
     (),
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
 )
 HEARTBEAT = InstrumentSpec(
     "relay.loop.heartbeat.age",
     "s",
     "Time since the loop last turned; the lease keeper's turns at least once a second.",
     ("loop",),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 CONNECTED = InstrumentSpec(
-    "relay.store.connected", "{server}", "1 while Redis answers, 0 while it is away.", (), Kind.GAUGE
+    "relay.store.connected",
+    "{server}",
+    "1 while Redis answers, 0 while it is away.",
+    (),
+    InstrumentKind.GAUGE,
 )
 LAST_ANSWER = InstrumentSpec(
     "relay.store.last_answer.age",
     "s",
     "Time since Redis last answered; it is asked every 5 seconds at least.",
     (),
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
 )
 CPU = InstrumentSpec(
-    "process.cpu.time", "s", "CPU time that the process has used, by mode.", ("cpu.mode",), Kind.COUNTER
+    "process.cpu.time",
+    "s",
+    "CPU time that the process has used, by mode.",
+    ("cpu.mode",),
+    InstrumentKind.COUNTER,
 )
 MEMORY = InstrumentSpec(
-    "process.memory.usage", "By", "Physical memory that the process has.", (), Kind.UP_DOWN_COUNTER
+    "process.memory.usage", "By", "Physical memory that the process has.", (), InstrumentKind.UP_DOWN_COUNTER
 )
 
 OF_TOPICS = (

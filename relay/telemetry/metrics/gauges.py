@@ -17,13 +17,13 @@ from relay import __version__
 from relay.core.dispatch import Dispatch, GroupStats
 from relay.core.timers import TopicStats
 from relay.telemetry.metrics import catalogue as c
-from relay.telemetry.metrics.catalogue import InstrumentSpec, Kind
+from relay.telemetry.metrics.catalogue import InstrumentKind, InstrumentSpec
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class RelayState:
     """How a relay stands. Ages in seconds; by topic, and by loop."""
 
     leased: Mapping[str, int] = field(default_factory=dict)
@@ -50,14 +50,14 @@ class Gauges:
         """How many lines the log has left out."""
         meter = provider.get_meter("relay", __version__)
         make = {
-            Kind.GAUGE: meter.create_observable_gauge,
-            Kind.UP_DOWN_COUNTER: meter.create_observable_up_down_counter,
-            Kind.COUNTER: meter.create_observable_counter,
+            InstrumentKind.GAUGE: meter.create_observable_gauge,
+            InstrumentKind.UP_DOWN_COUNTER: meter.create_observable_up_down_counter,
+            InstrumentKind.COUNTER: meter.create_observable_counter,
         }
         for spec in (*c.OF_TOPICS, *c.OF_RELAY):
             make[spec.kind](spec.name, [self._observer(spec)], spec.unit, spec.description)
 
-    def show(self, vitals: Vitals, topics: Sequence[TopicStats]) -> None:
+    def show(self, vitals: RelayState, topics: Sequence[TopicStats]) -> None:
         """What the next collection is to tell. No topics: they could not be read."""
         rows: dict[str, list[Row]] = {}
         self._show_topics(rows, topics)
@@ -115,7 +115,7 @@ class Gauges:
             overdue = max(each.overdue for each in same)
             rows.setdefault(c.GROUP_OVERDUE.name, []).append((overdue, label))
 
-    def _show_relay(self, rows: dict[str, list[Row]], vitals: Vitals) -> None:
+    def _show_relay(self, rows: dict[str, list[Row]], vitals: RelayState) -> None:
         by_topic = (c.LEASED, vitals.leased), (c.IN_FLIGHT, vitals.in_flight), (c.CONSUMERS, vitals.consumers)
         for spec, counts in by_topic:
             sums: dict[str, int] = {}

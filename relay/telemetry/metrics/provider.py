@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from relay.telemetry.metrics.gauges import Gauges, Vitals
+from relay.telemetry.metrics.gauges import Gauges, RelayState
 from relay.telemetry.metrics.histograms import Histograms, joined
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.resource import resource
@@ -38,7 +38,9 @@ class Metrics:
         )
         self.instruments = Instruments(self.provider, self._histograms)
         self.gauges = Gauges(self.provider, self.instruments.topic)
-        self.gauges.show(Vitals(), ())  # the SDK passes nothing on, histograms neither, while it has nothing
+        self.gauges.show(
+            RelayState(), ()
+        )  # the SDK passes nothing on, histograms neither, while it has nothing
         self.look: Look = _nothing
 
     @staticmethod

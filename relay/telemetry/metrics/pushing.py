@@ -25,7 +25,7 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from relay.telemetry.metrics.gauges import Vitals
+from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.histograms import Changes, Histograms, joined
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import CONSOLE, GRPC, METRICS, exemplars, interval, protocol, unset_empty
@@ -68,7 +68,7 @@ async def step(metrics: Metrics) -> None:
 
 async def close(metrics: Metrics, timeout: float = FLUSH_TIMEOUT) -> None:
     """Export what is left, for at most `timeout` seconds."""
-    metrics.gauges.show(Vitals(), ())  # it has nothing any more
+    metrics.gauges.show(RelayState(), ())  # it has nothing any more
     flushed = anyio.Event()
     loop = anyio.lowlevel.current_token()
 

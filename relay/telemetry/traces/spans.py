@@ -20,7 +20,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
-from relay.core.errors import RelayError
+from relay.core.errors import ServiceError
 from relay.core.outcomes import Verb, Verdict
 from relay.core.secrets import mask
 from relay.core.timers import ClaimedTimer
@@ -173,7 +173,7 @@ class Scheduling:
         span = self._spans.get((topic, place))
         return None if span is None else span.get_span_context()
 
-    def refused(self, topic: str, place: int, failure: RelayError) -> None:
+    def refused(self, topic: str, place: int, failure: ServiceError) -> None:
         """The timer was not stored."""
         if (span := self._spans.get((topic, place))) is not None:
             fail(span, type(failure).__name__, str(failure))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, TracerProvider
 
 from relay import __version__
-from relay.core.errors import RelayError
+from relay.core.errors import ServiceError
 from relay.core.outcomes import Settled, Settlement, Verb, Verdict
 from relay.core.timers import Claim, ClaimedTimer, DeadLetter, NewTimers
 from relay.telemetry.traces.derived_ids import Namer, before, death
@@ -214,7 +214,7 @@ class Tracing:
         span = self._tracer.start_span(f"redrive {topic}", NOWHERE, SpanKind.PRODUCER, written, links)
         try:
             yield
-        except RelayError as failure:
+        except ServiceError as failure:
             fail(span, type(failure).__name__, str(failure))
             raise
         finally:
