@@ -131,9 +131,15 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
             unheard=unheard,
             largest=policies.largest,
         )
-        met = KnownGroups()
+        known_groups = KnownGroups()
         promotions = RedisPromotions(
-            redis, policies, keys, journals=journals, demoted=hints.renew, observe=count.round_trip, met=met
+            redis,
+            policies,
+            keys,
+            journals=journals,
+            demoted=hints.renew,
+            observe=count.round_trip,
+            known_groups=known_groups,
         )
         groups = RedisGroups(
             redis,
@@ -143,7 +149,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
             demoted=hints.renew,
             observe=count.round_trip,
             unheard=unheard,
-            met=met,
+            known_groups=known_groups,
         )
         engine = Engine(
             store,

@@ -146,7 +146,7 @@ def _filter(message: pb.DeadLetterFilter) -> Callable[[DeadLetter], bool]:
 
 
 def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
-    paused, standing = stats.paused_until, stats.standing or DispatchState(dispatch)
+    paused, dispatched = stats.paused_until, stats.dispatched or DispatchState(dispatch)
     return pb.Topic(
         topic=stats.topic,
         timers=stats.timers,
@@ -157,9 +157,9 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
         paused=paused is not None,
         paused_until=None if paused in (None, LATEST) else translate.timestamp(paused or 0),
         dispatch=dispatch.value,
-        ready=standing.ready,
-        processing=standing.processing,
-        entries=standing.entries,
+        ready=dispatched.ready,
+        processing=dispatched.processing,
+        entries=dispatched.entries,
         groups=[
             pb.TopicGroup(
                 group=translate.text(each.group),
@@ -168,7 +168,7 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
                 waiting=each.waiting,
                 consumers=each.consumers,
             )
-            for each in standing.groups
+            for each in dispatched.groups
         ],
     )
 

@@ -143,7 +143,7 @@ class Promotions(Protocol):
         """Remove what nobody needs any more, and give back what the dead have left in a processing list."""
         ...
 
-    async def standing(self, topic: str) -> DispatchState:
+    async def state(self, topic: str) -> DispatchState:
         """How the topic stands behind its timeline."""
         ...
 

@@ -319,8 +319,8 @@ class DeadPage:
 @dataclass(frozen=True, slots=True)
 class TopicStats:
     """How a topic stands: `timers` in all, `due` of them, `first` the next instant of a claim, `dead`
-    letters and the instant of the oldest, `paused_until`; `standing` behind its timeline, where a relay knows
-    that due timers leave it; how many records its journal keeps, as far as the relay knows of one."""
+    letters and the instant of the oldest, `paused_until`; `dispatched` behind its timeline, where a relay
+    knows that due timers leave it; how many records its journal keeps, as far as the relay knows of one."""
 
     topic: str
     now: int
@@ -330,5 +330,5 @@ class TopicStats:
     dead: int
     oldest_death: int | None
     paused_until: int | None
-    standing: DispatchState | None = None
+    dispatched: DispatchState | None = None
     journal_keeps: int = 0

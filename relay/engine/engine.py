@@ -43,7 +43,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.redis_health import RedisHealth
-from relay.engine.relay_watch import vitals
+from relay.engine.relay_watch import relay_state
 from relay.engine.topic_watch import TopicWatch
 from relay.engine.upkeep.janitor import Janitor
 from relay.engine.upkeep.tidier import Tidier
@@ -93,18 +93,20 @@ class Engine:
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
-        self._link = RedisHealth(ping, self._clock, instruments)
-        self._settler = Settler(self._sources, policies, self._link, self._clock, instruments, self._tracing)
+        self._redis_health = RedisHealth(ping, self._clock, instruments)
+        self._settler = Settler(
+            self._sources, policies, self._redis_health, self._clock, instruments, self._tracing
+        )
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(
-            self._sources, self._dispatcher, policies, self._link, self._clock, instruments
+            self._sources, self._dispatcher, policies, self._redis_health, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
             partial(self._told, self._write), _sizes, attrgetter("timer_ids"), NewTimers.joined, self._clock
         )
         self._registry = TopicRegistry(topics, self._clock)
-        self._lookout = TopicWatch(topics, self._registry.known, self._clock, self._with_standing)
+        self._topic_watch = TopicWatch(topics, self._registry.known, self._clock, self._with_dispatch)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Change] = Coalescer(
             partial(self._told, store.cancel), partial(map, len), list, _chained, self._clock
@@ -121,14 +123,14 @@ class Engine:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 for loop in (
-                    self._link.run,
+                    self._redis_health.run,
                     self._settler.run,
                     self._keeper.run,
                     self._schedules.run,
                     self._cancels.run,
                     self._registry.run,
                     self._janitor.run,
-                    self._lookout.run,
+                    self._topic_watch.run,
                 ):
                     tasks.start_soon(loop)
                 self._start_promoting(tasks)
@@ -218,13 +220,13 @@ class Engine:
         topic: str,
         items: Items,
     ) -> list[Result]:
-        """A producer's call, of whose fate the link is told like of any other."""
+        """A producer's call, of whose fate the health of Redis is told like of any other."""
         try:
             results = await write(topic, items)
         except StoreUnavailable as failure:
-            self._link.failed(failure)
+            self._redis_health.failed(failure)
             raise
-        self._link.worked()
+        self._redis_health.worked()
         return results
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
@@ -242,14 +244,14 @@ class Engine:
 
     async def stats(self, topic: str) -> TopicStats:
         """How the topic stands, behind its timeline too."""
-        return await self._with_standing(await self._topics.stats(topic))
+        return await self._with_dispatch(await self._topics.stats(topic))
 
-    async def _with_standing(self, stats: TopicStats) -> TopicStats:
+    async def _with_dispatch(self, stats: TopicStats) -> TopicStats:
         if keeps := self._policies(stats.topic).journal_keeps:
             stats = replace(stats, journal_keeps=keeps)
         if self._promotions is None or self.dispatch(stats.topic) is Dispatch.LEASE:
             return stats
-        return replace(stats, standing=await self._promotions.standing(stats.topic))
+        return replace(stats, dispatched=await self._promotions.state(stats.topic))
 
     @property
     def topics(self) -> TopicStore:
@@ -388,8 +390,8 @@ class Engine:
     def ready(self, *, needs_redis: bool = True) -> list[str]:
         """Why the relay is not ready to serve; empty if it is."""
         reasons = ["draining"] if self._draining else []
-        if needs_redis and self._link.trouble is not None:
-            reasons.append(f"Redis is away: {self._link.trouble}")
+        if needs_redis and self._redis_health.trouble is not None:
+            reasons.append(f"Redis is away: {self._redis_health.trouble}")
         return reasons
 
     @property
@@ -404,9 +406,12 @@ class Engine:
         return [f"the lease keeper has not run for {age:.0f} s"] if stuck else []
 
     async def look(self, gauges: Gauges) -> None:
-        """Show how the relay and its topics stand; within `lookout.PATIENCE`, whatever Redis does."""
-        topics = () if self._link.trouble is not None else await self._lookout.look()
-        gauges.show(vitals(self._dispatcher, self._settler, self._keeper, self._link, self._clock), topics)
+        """Show how the relay and its topics stand; within `topic_watch.PATIENCE`, whatever Redis does."""
+        topics = () if self._redis_health.trouble is not None else await self._topic_watch.look()
+        gauges.show(
+            relay_state(self._dispatcher, self._settler, self._keeper, self._redis_health, self._clock),
+            topics,
+        )
 
     async def outlast(self, timeout: float) -> None:
         """Go on as ever until no application takes deliveries any more, for at most `timeout` seconds."""
@@ -438,7 +443,7 @@ class Engine:
             self._policies(topic),
             self._sources,
             self._dispatcher,
-            self._link,
+            self._redis_health,
             self._clock,
             self._instruments,
             self._nonce,
@@ -459,7 +464,13 @@ class Engine:
             return
         for topic, policy in names.items():
             self._promoters[topic] = Promoter(
-                topic, policy, self._promotions, self._link, self._clock, self._instruments, self._nonce
+                topic,
+                policy,
+                self._promotions,
+                self._redis_health,
+                self._clock,
+                self._instruments,
+                self._nonce,
             )
             tasks.start_soon(self._promoters[topic].run)
             self._registry.note(topic)

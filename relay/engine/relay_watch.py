@@ -12,8 +12,8 @@ from relay.engine.redis_health import RedisHealth
 from relay.telemetry.metrics.gauges import RelayState
 
 
-def vitals(
-    dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, link: RedisHealth, clock: Clock
+def relay_state(
+    dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, redis_health: RedisHealth, clock: Clock
 ) -> RelayState:
     """All of it as of now."""
     leased: Counter[str] = Counter()
@@ -40,6 +40,6 @@ def vitals(
         free=sum(max(session.free, 0) for session in sessions),
         unwritten=settler.unwritten,
         heartbeats={"lease_keeper": 0.0 if keeper.calling else max(now - keeper.last_tick, 0.0)},
-        connected=link.trouble is None,
-        last_answer=max(now - link.last_word, 0.0),
+        connected=redis_health.trouble is None,
+        last_answer=max(now - redis_health.last_word, 0.0),
     )

@@ -210,7 +210,7 @@ async def refusals_behind(
             ends = [Settlement("", proof, verb) for proof, verb in zip(proofs, verbs, strict=False)]
             await groups.settle(topic, ends, limits=Limits(keep=True))
         await promotions.tidy(topic)
-        await promotions.standing(topic)
+        await promotions.state(topic)
     except StoreUnavailable:
         raise
     except ServiceError as failure:

@@ -430,7 +430,7 @@ def test_a_group_that_takes_no_retries() -> None:
 
 def test_what_is_just_due_is_not_overdue() -> None:
     stats = TopicStats("t", 100_000_000, 1, 1, 50_000_000, dead=0, oldest_death=None, paused_until=None)
-    assert list(doctor_findings.standing(stats)) == []
+    assert list(doctor_findings.dispatched(stats)) == []
 
 
 DISPATCHED = {"jobs": {"dispatch": "list"}, "fan": {"dispatch": "stream", "stream": {"group": "billing"}}}

@@ -31,7 +31,7 @@ from relay.client import (
 from relay.client.calls.batches import MAX_TIMERS
 from relay.client.testing import InMemoryRelay, RetryPolicy
 from tests.client.scripted_relay import Watched
-from tests.client.test_tracing import within
+from tests.client.test_trace_context import within
 from tests.e2e.daemon import running_relay
 from tests.e2e.processes import Relay
 

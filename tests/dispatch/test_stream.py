@@ -622,17 +622,17 @@ async def test_how_long_a_retry_has_waited_in_vain(fan: Desk) -> None:
     await fan.put("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=0)
     retries = fan.keys.of_stream(fan.topic, "billing")[6]
-    (group,) = (await fan.promotions.standing(fan.topic)).groups
+    (group,) = (await fan.promotions.state(fan.topic)).groups
     assert (group.waiting, group.consumers) == (1, 1)
     seconds, part = fan.raw.time()
     assert group.overdue == pytest.approx(seconds + part / 1e6 - NOW / 1e6, abs=60.0)
     (entry,) = cast("list[bytes]", fan.raw.zrange(retries, 0, -1))
     fan.raw.zadd(retries, {entry: 1e12})
-    (group,) = (await fan.promotions.standing(fan.topic)).groups
+    (group,) = (await fan.promotions.state(fan.topic)).groups
     assert (group.waiting, group.overdue) == (1, 0.0)
     await one.claim()
     fan.raw.delete(retries)
-    (group,) = (await fan.promotions.standing(fan.topic)).groups
+    (group,) = (await fan.promotions.state(fan.topic)).groups
     assert (group.waiting, group.overdue) == (0, 0.0)
 
 
@@ -692,7 +692,7 @@ async def test_a_group_that_was_lost(fan: Desk) -> None:
 async def test_a_group_that_was_lost_is_promoted_to(fan: Desk) -> None:
     """Also where no application is there: promoter and reader know of each other's groups."""
     audit, one = fan.reader(group="audit"), fan.reader()
-    one.source._met = fan.promotions._met
+    one.source._known_groups = fan.promotions._known_groups
     await audit.claim()
     assert (await fan.promote()).promoted == 0  # makes the group
     fan.raw.xgroup_destroy(fan.stream, "billing")

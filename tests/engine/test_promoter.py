@@ -66,7 +66,7 @@ class Timeline:
             raise self.failure
         return self.tidied
 
-    async def standing(self, topic: str) -> DispatchState:
+    async def state(self, topic: str) -> DispatchState:
         return DispatchState(Dispatch.LIST)
 
 

@@ -224,7 +224,7 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
                 letters = (await topics.dead_page("t", limit=9, cursor="")).letters
                 assert await topics.redrive("t", [letters[0].dead_id]) == [Change.RUN]
                 await promotions.tidy("t")
-            await promotions.standing("t")
+            await promotions.state("t")
         except ServiceError as failure:
             return [str(failure)]
     return []

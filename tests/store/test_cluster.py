@@ -108,7 +108,7 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
             (letter,) = (await topics.dead_page("jobs", limit=5, cursor="")).letters
             assert await topics.redrive("jobs", [letter.dead_id]) == [Change.RUN]
         await promotions.tidy("jobs")
-        assert (await promotions.standing("jobs")).dispatch is dispatch
+        assert (await promotions.state("jobs")).dispatch is dispatch
         keys_there = cast("list[bytes]", await redis.keys("*"))
         assert {key.rpartition(b":")[2] for key in keys_there} == {b"{jobs}"}
         await redis.flushall()

@@ -158,11 +158,11 @@ async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> Asyn
                 "wrong",
                 f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix",
             )
-        for finding in doctor_findings.standing(await topics.stats(name)) if not foreign else ():
+        for finding in doctor_findings.dispatched(await topics.stats(name)) if not foreign else ():
             quiet = False
             yield finding
         if policy.dispatch is not Dispatch.LEASE and not foreign:
-            for finding in doctor_findings.behind(name, await promotions.standing(name)):
+            for finding in doctor_findings.behind(name, await promotions.state(name)):
                 quiet = False
                 yield finding
     if quiet:

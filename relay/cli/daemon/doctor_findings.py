@@ -115,7 +115,7 @@ def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
         yield Finding("wake hints", "ok", "are heard")
 
 
-def standing(stats: TopicStats) -> Iterator[Finding]:
+def dispatched(stats: TopicStats) -> Iterator[Finding]:
     """How a topic stands, where it is worth a word."""
     if stats.dead:
         words = f"{stats.topic!r} has {stats.dead} dead letters"
@@ -135,9 +135,9 @@ def standing(stats: TopicStats) -> Iterator[Finding]:
         )
 
 
-def behind(topic: str, standing: DispatchState) -> Iterator[Finding]:
+def behind(topic: str, state: DispatchState) -> Iterator[Finding]:
     """How it stands behind the timeline of a topic, where it is worth a word."""
-    for group in standing.groups:
+    for group in state.groups:
         work = group.pending + (group.unread or 0)
         if work and not group.consumers:
             yield Finding(
@@ -154,9 +154,9 @@ def behind(topic: str, standing: DispatchState) -> Iterator[Finding]:
                 f"the group {group.group!r} of {topic!r} has {group.waiting} timers waiting for another try, "
                 f"the first due for {group.overdue:,.0f} s: no relay of the group takes them, or too slowly",
             )
-    if standing.ready:
+    if state.ready:
         yield Finding(
             "lists",
             "note",
-            f"{topic!r} has {standing.ready} entries in its ready list: do its workers keep up?",
+            f"{topic!r} has {state.ready} entries in its ready list: do its workers keep up?",
         )

@@ -21,7 +21,7 @@ from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitS
 from relay.core.journal import JournalBatch
 from relay.settings.keys import key_names
 from relay.store import examine
-from relay.store.bulk.lookup import standing
+from relay.store.bulk.lookup import present
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
@@ -73,7 +73,7 @@ async def replay(redis: Connection, keys: KeyNames, topic: str, judge: Audit) ->
     reader = JournalReader(redis, keys)
     await _catch_up(reader, topic, judge)
     living = list(judge.unreconciled())
-    judge.reconcile(living, await standing(redis, keys, topic, living))
+    judge.reconcile(living, await present(redis, keys, topic, living))
     await _catch_up(reader, topic, judge)
 
 

@@ -35,7 +35,7 @@ class ScheduleOptions:
     expire_after: str | None
 
 
-def schedule(asked: ScheduleOptions, door: RelayConnection, as_json: bool) -> None:
+def schedule(asked: ScheduleOptions, connection: RelayConnection, as_json: bool) -> None:
     """Store a timer and show it."""
     if (asked.delay is None) == (asked.at is None):
         fail("give --in or --at, and not both", BAD_INPUT)
@@ -46,7 +46,7 @@ def schedule(asked: ScheduleOptions, door: RelayConnection, as_json: bool) -> No
     )
     headers = parse.headers(asked.headers)
     payload = parse.payload(asked.payload, asked.payload_file)
-    timer = door.ask(
+    timer = connection.ask(
         lambda client: client.schedule(
             asked.topic,
             payload,
@@ -62,27 +62,27 @@ def schedule(asked: ScheduleOptions, door: RelayConnection, as_json: bool) -> No
     output.scheduled(timer, as_json)
 
 
-def cancel(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None:
+def cancel(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
     """Remove a timer."""
-    cancelled = bool(door.ask(lambda client: client.cancel(topic, timer_id)))
+    cancelled = bool(connection.ask(lambda client: client.cancel(topic, timer_id)))
     if as_json:
         output.document({"topic": topic, "timer_id": timer_id, "cancelled": cancelled})
     elif cancelled:
         typer.echo(f"cancelled {output.name(topic, timer_id)}")
     if not cancelled:
-        _fail_missing(topic, timer_id, door)
+        _fail_missing(topic, timer_id, connection)
 
 
-def get(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None:
+def get(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
     """Show a timer."""
-    timer = door.ask(lambda client: client.get(topic, timer_id))
+    timer = connection.ask(lambda client: client.get(topic, timer_id))
     if timer is None:
-        _fail_missing(topic, timer_id, door)
+        _fail_missing(topic, timer_id, connection)
     else:
         output.timer(timer, as_json)
 
 
-def run(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None:
+def run(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
     """Make a timer due now."""
 
     async def run(client: RelayClient) -> tuple[ChangeResult, TopicInfo | None]:
@@ -93,7 +93,7 @@ def run(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None
             return result, await client.topics.get(topic)
         return result, None
 
-    result, info = door.ask(run)
+    result, info = connection.ask(run)
     if as_json:
         paused = {} if info is None else {"paused": info.paused}
         output.document({"topic": topic, "timer_id": timer_id, "result": result.value, **paused})
@@ -104,10 +104,10 @@ def run(topic: str, timer_id: str, door: RelayConnection, as_json: bool) -> None
     if info is not None and info.paused:
         typer.echo(pause_of(info), err=True)
     if result is ChangeResult.NOT_FOUND:
-        _fail_missing(topic, timer_id, door)
+        _fail_missing(topic, timer_id, connection)
 
 
-def list_(topic: str, state: str | None, limit: int, door: RelayConnection, as_json: bool) -> None:
+def list_(topic: str, state: str | None, limit: int, connection: RelayConnection, as_json: bool) -> None:
     """Show up to `limit` timers, JSON lines as they come."""
 
     async def listed(client: RelayClient) -> None:
@@ -123,14 +123,14 @@ def list_(topic: str, state: str | None, limit: int, door: RelayConnection, as_j
             await known_topics.require(client.topics, topic)
         listing.end(topic)
 
-    door.ask(listed)
+    connection.ask(listed)
 
 
-def _fail_missing(topic: str, timer_id: str, door: RelayConnection) -> None:
-    fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, door)}", NOT_FOUND)
+def _fail_missing(topic: str, timer_id: str, connection: RelayConnection) -> None:
+    fail(f"there is no timer {output.name(topic, timer_id)}{_promoted(topic, connection)}", NOT_FOUND)
 
 
-def _promoted(topic: str, door: RelayConnection) -> str:
+def _promoted(topic: str, connection: RelayConnection) -> str:
     """What else may have become of a timer that isn't there: where due timers go, if the relay tells."""
 
     async def ask(topics: Topics) -> str:
@@ -139,6 +139,6 @@ def _promoted(topic: str, door: RelayConnection) -> str:
         except CallError:
             return "lease"
 
-    dispatch = door.call(ask)
+    dispatch = connection.call(ask)
     told = "due timers of this topic go to its {} at once, and one that has can't be cancelled any more"
     return "" if dispatch == "lease" else f"; {told.format(dispatch)}"

@@ -63,7 +63,7 @@ class LetterTally:
         return self.counts.get(result, 0)
 
 
-def redrive(door: RelayConnection, topic: str, selection: Selection, how: How) -> None:
+def redrive(connection: RelayConnection, topic: str, selection: Selection, how: How) -> None:
     """Bring them back to life; exits with 1 if some are in conflict, 3 if some that were named are gone."""
     tally = LetterTally()
 
@@ -77,9 +77,9 @@ def redrive(door: RelayConnection, topic: str, selection: Selection, how: How) -
     def done() -> str:
         return f"redrove {letters_of(topic, tally.of(RedriveResult.REDRIVEN))}"
 
-    _run(door, topic, selection, how, work, done, tally)
+    _run(connection, topic, selection, how, work, done, tally)
     if tally.of(RedriveResult.REDRIVEN):
-        tell_pause(topic, door)
+        tell_pause(topic, connection)
     conflicts = tally.of(RedriveResult.CONFLICT) + tally.of(RedriveResult.UNKNOWN)
     missing = tally.of(RedriveResult.NOT_FOUND)
     if conflicts > NAMED and not how.as_json:
@@ -102,10 +102,10 @@ def _tell(
         )
 
 
-def purge(door: RelayConnection, topic: str, selection: Selection, how: How, sure: bool) -> None:
+def purge(connection: RelayConnection, topic: str, selection: Selection, how: How, sure: bool) -> None:
     """Remove them for good, once somebody has said so."""
     if not sure and not how.dry_run:
-        _ask(door, topic, selection)
+        _ask(connection, topic, selection)
     tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], _: list[DeadLetterInfo]) -> None:
@@ -114,7 +114,7 @@ def purge(door: RelayConnection, topic: str, selection: Selection, how: How, sur
     def done() -> str:
         return f"purged {letters_of(topic, tally.purged)}"
 
-    _run(door, topic, selection, how, work, done, tally)
+    _run(connection, topic, selection, how, work, done, tally)
     missing = tally.matched - tally.purged
     if how.as_json and not how.dry_run:
         output.document({"topic": topic, "purged": tally.purged, "not_found": missing})
@@ -138,17 +138,17 @@ def _tell_missing(count: int) -> None:
         typer.echo(f"relay: {count} {'was' if count == 1 else 'were'} not there (any more)", err=True)
 
 
-def _ask(door: RelayConnection, topic: str, selection: Selection) -> None:
+def _ask(connection: RelayConnection, topic: str, selection: Selection) -> None:
     if not can_ask():
         fail("--yes: is needed where nobody can be asked; what is purged is gone for good", BAD_INPUT)
-    total = door.call(lambda topics: selection.total(topics, topic))
+    total = connection.call(lambda topics: selection.total(topics, topic))
     many = "" if selection.names else f" (it has {total} in all)"
     if not typer.confirm(f"Remove {selection} of {output.safe(topic)}{many} for good?", err=True):
         fail("nothing was removed", FAILURE)
 
 
 def _run(
-    door: RelayConnection,
+    connection: RelayConnection,
     topic: str,
     selection: Selection,
     how: How,
@@ -173,7 +173,7 @@ def _run(
                 advance(looked)
 
     try:
-        door.call(run)
+        connection.call(run)
     except (KeyboardInterrupt, typer.Exit) as cut:
         code = cut.exit_code if isinstance(cut, typer.Exit) else FAILURE
         if not how.dry_run:

@@ -28,7 +28,7 @@ TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
 
 
 def list_(
-    door: RelayConnection, topic: str, asked: LetterOptions, limit: int, everything: bool, as_json: bool
+    connection: RelayConnection, topic: str, asked: LetterOptions, limit: int, everything: bool, as_json: bool
 ) -> None:
     """Show up to `limit` that match, JSON lines as they come."""
     wanted = asked.filter()
@@ -50,7 +50,7 @@ def list_(
                 return f"stopped after {page} pages of at most {page_size}; --all looks at all"
         raise AssertionError("unreachable")
 
-    note = door.call(listed)
+    note = connection.call(listed)
     if not as_json:
         _show(topic, found.letters, is_filtered=is_filtered)
     if note:
@@ -82,9 +82,9 @@ def _show(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> 
         typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
 
 
-def get(door: RelayConnection, topic: str, dead_id: str, most: int, as_json: bool) -> None:
+def get(connection: RelayConnection, topic: str, dead_id: str, most: int, as_json: bool) -> None:
     """Show one, with at most `most` bytes of its payload; all of it with --json."""
-    letter = door.call(lambda topics: topics.dead_letter(topic, dead_id))
+    letter = connection.call(lambda topics: topics.dead_letter(topic, dead_id))
     if letter is None:
         fail(f"there is no dead letter {output.name(topic, dead_id)}", NOT_FOUND)
     if as_json:

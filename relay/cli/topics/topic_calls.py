@@ -23,7 +23,7 @@ SHORTEST_INTERVAL = 0.1
 """Seconds; each look costs a script call for every topic that is shown."""
 
 
-def list_(door: RelayConnection, limit: int, every: str | None, as_json: bool) -> None:
+def list_(connection: RelayConnection, limit: int, every: str | None, as_json: bool) -> None:
     """Show how the first `limit` topics stand, once or every so often."""
 
     async def look(topics: Topics) -> tuple[list[TopicInfo], bool]:
@@ -46,10 +46,10 @@ def list_(door: RelayConnection, limit: int, every: str | None, as_json: bool) -
         for info in (await look(topics))[0]:
             output.document(document(info))
 
-    _show(door, every, print_documents if as_json else None, render)
+    _show(connection, every, print_documents if as_json else None, render)
 
 
-def stats(door: RelayConnection, topic: str, every: str | None, as_json: bool) -> None:
+def stats(connection: RelayConnection, topic: str, every: str | None, as_json: bool) -> None:
     """Show how one topic stands, once or every so often."""
 
     is_known = False
@@ -68,10 +68,12 @@ def stats(door: RelayConnection, topic: str, every: str | None, as_json: bool) -
     async def print_document(topics: Topics) -> None:
         output.document(document(await look(topics)))
 
-    _show(door, every, print_document if as_json else None, render)
+    _show(connection, every, print_document if as_json else None, render)
 
 
-def pause(door: RelayConnection, topic: str, until: str | None, length: str | None, as_json: bool) -> None:
+def pause(
+    connection: RelayConnection, topic: str, until: str | None, length: str | None, as_json: bool
+) -> None:
     """Let nothing more of a topic be claimed."""
     if until is not None and length is not None:
         fail("--until and --for can't both be given", BAD_INPUT)
@@ -84,7 +86,7 @@ def pause(door: RelayConnection, topic: str, until: str | None, length: str | No
         why = await known_topics.doubt(topics, topic)
         return why, await topics.pause(topic, until=end, duration=duration)
 
-    why, info = door.call(paused)
+    why, info = connection.call(paused)
     if why:
         typer.echo(f"relay: {why}", err=True)
     if as_json:
@@ -93,14 +95,14 @@ def pause(door: RelayConnection, topic: str, until: str | None, length: str | No
         typer.echo(f"paused {output.safe(topic)} {how_long(info)}")
 
 
-def resume(door: RelayConnection, topic: str, as_json: bool) -> None:
+def resume(connection: RelayConnection, topic: str, as_json: bool) -> None:
     """End a pause."""
 
     async def resumed(topics: Topics) -> TopicInfo:
         await known_topics.require(topics, topic)
         return await topics.resume(topic)
 
-    info = door.call(resumed)
+    info = connection.call(resumed)
     if as_json:
         output.document(document(info))
     else:
@@ -179,7 +181,7 @@ def pause_of(info: TopicInfo) -> str:
     return f"relay: {topic} is paused {how_long(info)}, and delivers nothing; relay resume {topic} ends that"
 
 
-def tell_pause(topic: str, door: RelayConnection) -> None:
+def tell_pause(topic: str, connection: RelayConnection) -> None:
     """Say on standard error that the topic is paused, if it is and the relay tells."""
 
     async def get(topics: Topics) -> TopicInfo | None:
@@ -187,7 +189,7 @@ def tell_pause(topic: str, door: RelayConnection) -> None:
             return await topics.get(topic)
         return None
 
-    info = door.call(get)
+    info = connection.call(get)
     if info is not None and info.paused:
         typer.echo(pause_of(info), err=True)
 
@@ -214,7 +216,7 @@ def distance(span: timedelta) -> str:
     return f"{words} ago" if span < timedelta(0) else f"in {words}"
 
 
-def _show(door: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
+def _show(connection: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
     """Once, or again and again until Ctrl-C; JSON documents where there is a way to print them."""
     seconds = None if every is None else parse.length(every, "--interval").total_seconds()
     if seconds is not None and seconds < SHORTEST_INTERVAL:
@@ -233,7 +235,7 @@ def _show(door: RelayConnection, every: str | None, print_documents: Any, render
             await tables.watch(seconds, lambda: render(topics))
 
     try:
-        door.call(run)
+        connection.call(run)
     except KeyboardInterrupt:
         if seconds is None:
             raise

@@ -82,12 +82,12 @@ class Audit:
         """The timers that live, of which it is not known whether Redis has them."""
         return (timer_id for timer_id, timer in self._rules.living.items() if timer.missed is None)
 
-    def reconcile(self, timer_ids: Sequence[str], standing: Sequence[tuple[bool, bool]]) -> None:
+    def reconcile(self, timer_ids: Sequence[str], present: Sequence[tuple[bool, bool]]) -> None:
         """Of each: whether Redis has the timer, and a record of ours.
 
         Batches from before Redis was asked may be added later: a timer's next record makes this void.
         """
-        for timer_id, (there, remembered) in zip(timer_ids, standing, strict=True):
+        for timer_id, (there, remembered) in zip(timer_ids, present, strict=True):
             if (timer := self._rules.living.get(timer_id)) is not None:
                 timer.missed, timer.remembered = not there, remembered
 

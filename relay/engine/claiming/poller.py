@@ -42,7 +42,7 @@ class Poller:
         policy: TopicPolicy,
         store: LeaseSource,
         dispatcher: Dispatcher,
-        link: RedisHealth,
+        redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         nonce: Callable[[], bytes],
@@ -52,7 +52,7 @@ class Poller:
         self._policy = policy
         self._store = store
         self._dispatcher = dispatcher
-        self._link = link
+        self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
         self._nonce = nonce
@@ -88,8 +88,8 @@ class Poller:
         with anyio.CancelScope(shield=True):
             failure = await self._claim()
         if isinstance(failure, StoreUnavailable):
-            self._link.failed(failure)
-            await self._link.pause()
+            self._redis_health.failed(failure)
+            await self._redis_health.pause()
         elif failure is not None:
             self._complain(failure)
             await self._clock.sleep(REFUSED_WAIT)
@@ -110,7 +110,7 @@ class Poller:
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()
             return failure
-        self._link.worked()
+        self._redis_health.worked()
         self._refused = False
         self._gather_until = sent + GATHER if len(claim.timers) == places else 0.0
         self._timetable.plan(

@@ -32,7 +32,7 @@ class Promoter:
         topic: str,
         policy: TopicPolicy,
         promotions: Promotions,
-        link: RedisHealth,
+        redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         nonce: Callable[[], bytes],
@@ -40,7 +40,7 @@ class Promoter:
     ) -> None:
         self._topic = topic
         self._promotions = promotions
-        self._link = link
+        self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
         self._nonce = nonce
@@ -65,14 +65,14 @@ class Promoter:
             promotion = await self._promotions.promote(self._topic, limit=MAX_PER_CALL, nonce=self._nonce())
         except StoreUnavailable as failure:
             self._timetable.again()
-            self._link.failed(failure)
-            await self._link.pause()
+            self._redis_health.failed(failure)
+            await self._redis_health.pause()
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()
             self._complain(failure)
             await self._clock.sleep(REFUSED_WAIT)
         else:
-            self._link.worked()
+            self._redis_health.worked()
             self._refused = False
             # More is due where a batch was full: at once then.
             self._timetable.plan(

@@ -37,14 +37,14 @@ class LeaseKeeper:
         store: LeaseSource,
         dispatcher: Dispatcher,
         policy: Callable[[str], TopicPolicy],
-        link: RedisHealth,
+        redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
     ) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._policy = policy
-        self._link = link
+        self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
         self._urgent: set[bytes] = set()
@@ -100,7 +100,7 @@ class LeaseKeeper:
             for topic, renewals in due.items():
                 await self._renew(topic, list(renewals.values()))
         except StoreUnavailable as failure:
-            self._link.failed(failure)  # the next step tries again
+            self._redis_health.failed(failure)  # the next step tries again
 
     def _give_up(self, session: Session, leases: list[Lease]) -> None:
         silent: Counter[str] = Counter()
@@ -140,7 +140,7 @@ class LeaseKeeper:
                 return
             finally:
                 self.calling = False
-            self._link.worked()
+            self._redis_health.worked()
             for (session, lease), verdict in zip(part, verdicts, strict=True):
                 if verdict is not Verdict.OK:
                     session.lose(lease.token, PROBLEMS[verdict])

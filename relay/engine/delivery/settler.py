@@ -64,14 +64,14 @@ class Settler:
         self,
         store: LeaseSource,
         policy: Callable[[str], TopicPolicy],
-        link: RedisHealth,
+        redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         tracing: Tracing,
     ) -> None:
         self._store = store
         self._policy = policy
-        self._link = link
+        self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
         self._tracing = tracing
@@ -156,8 +156,8 @@ class Settler:
                 if topic in self._receipts:  # else they were overtaken meanwhile
                     await self._write_receipts(topic)
         except StoreUnavailable as failure:
-            self._link.failed(failure)
-            await self._link.pause()
+            self._redis_health.failed(failure)
+            await self._redis_health.pause()
 
     async def _write_ends(self, topic: str) -> None:
         batch = self._take(topic)
@@ -177,7 +177,7 @@ class Settler:
             self._drop(topic, len(batch), failure)
             self._trace(topic, batch, [Verdict.OK] * len(batch), began, error=type(failure).__name__)
         else:
-            self._link.worked()
+            self._redis_health.worked()
             self._report(topic, batch, results)
             self._trace(topic, batch, results, began)
         finally:
@@ -276,7 +276,7 @@ class Settler:
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
         else:
-            self._link.worked()
+            self._redis_health.worked()
             for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):
                 if verdict is not Verdict.OK:
                     session.lose(lease.token, PROBLEMS[verdict])

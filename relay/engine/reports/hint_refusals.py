@@ -22,13 +22,13 @@ class HintRefusals:
 
     def __init__(self, instruments: Instruments, clock: Clock, command: Command) -> None:
         self._instruments = instruments
-        self._seldom = ThrottledLog(clock, INTERVAL)
+        self._throttled = ThrottledLog(clock, INTERVAL)
         self._command = command
 
     def __call__(self, reason: str) -> None:
         """Redis refused it once more."""
         self._instruments.unheard(self._command)
-        if refused := self._seldom.add(self._command):
+        if refused := self._throttled.add(self._command):
             log.warning(
                 "Redis refuses wake hints: a timer that is scheduled through another relay may be late by up "
                 "to max_polling_interval; permit the command on the channels that docs/redis.md names, or "

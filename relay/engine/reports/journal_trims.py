@@ -19,12 +19,12 @@ class JournalTrims:
 
     def __init__(self, instruments: Instruments, clock: Clock) -> None:
         self._instruments = instruments
-        self._seldom = ThrottledLog(clock, INTERVAL)
+        self._throttled = ThrottledLog(clock, INTERVAL)
 
     def __call__(self, topic: str, count: int) -> None:
         """`count` records were dropped."""
         self._instruments.journal_trimmed(topic, count)
-        if dropped := self._seldom.add(topic, count):
+        if dropped := self._throttled.add(topic, count):
             log.warning(
                 "the journal has dropped its oldest records, as journal_max_length asks",
                 extra={"topic": topic, "count": dropped},

@@ -21,7 +21,7 @@ from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.lake.journal_lake import milliseconds
 from relay.pipeline.lake.journal_rows import id_of
 from relay.pipeline.spark.redis_target import Target
-from relay.store.bulk.lookup import standing_now
+from relay.store.bulk.lookup import present_now
 from relay.store.server.blocking import Line
 
 ASKED = f"{FACTS}, missed boolean, remembered boolean"
@@ -46,7 +46,7 @@ def in_redis(living: DataFrame, options: Mapping[str, str]) -> DataFrame:
                 remembered: list[bool] = []
                 for topic, same in groupby(rows, key=lambda row: row["topic"]):
                     ids = [id_of(row["timer_id"], row["raw_id"]) for row in same]
-                    for there, record in standing_now(line, target.keys, topic, ids):
+                    for there, record in present_now(line, target.keys, topic, ids):
                         missed.append(not there)
                         remembered.append(record)
                 columns = [*batch.columns, pa.array(missed, pa.bool_()), pa.array(remembered, pa.bool_())]

@@ -21,7 +21,7 @@ from relay.pipeline.audit import gaps as audit_gaps
 from relay.pipeline.audit import gather as audit_gather
 from relay.pipeline.audit import lost_timers as audit_lost
 from relay.pipeline.audit import page as audit_page
-from relay.pipeline.audit import presence as audit_standing
+from relay.pipeline.audit import presence
 from relay.pipeline.audit import spread as audit_spread
 from relay.pipeline.audit import tables as audit_tables
 from relay.pipeline.audit.verdicts import VERDICT_COLUMNS, VERDICTS, Judged, judge, overall, row_of
@@ -153,22 +153,22 @@ class _Run:
         """What Redis, or the snapshot, and the cold store say of them; and, aside, what nobody knew of."""
         job = self.job
         if job.source:
-            asked = self._kept("asked", audit_standing.in_redis(living, job.source))
+            asked = self._kept("asked", presence.in_redis(living, job.source))
             there = self._kept("there", self._in_redis())
-            heard = self._kept("heard", audit_standing.heard_of(self._behind(marks)))
-            self.unknown = audit_standing.unknown(there, living, heard)
-            asked = audit_standing.void(asked, heard)
+            heard = self._kept("heard", presence.heard_of(self._behind(marks)))
+            self.unknown = presence.unknown(there, living, heard)
+            asked = presence.void(asked, heard)
         elif job.snapshot:
             there, about = snapshot_job.read(self.spark, job.snapshot)
             reach = {name: topic.last_time for name, topic in self.topics.items()}
             began, ended = about["began_us"], about["ended_us"]
-            asked = audit_standing.in_snapshot(living, there, began, ended, reach)
+            asked = presence.in_snapshot(living, there, began, ended, reach)
             there = there.where(f.col("topic").isin(*self.topics))
-            self.unknown = audit_standing.unknown(there, living, living.limit(0))
+            self.unknown = presence.unknown(there, living, living.limit(0))
         else:
-            asked = audit_standing.nobody(living)
-        resting = audit_standing.resting(self.spark, job.cold, tuple(self.topics)) if job.cold else None
-        return audit_standing.cold(asked, resting)
+            asked = presence.nobody(living)
+        resting = presence.resting(self.spark, job.cold, tuple(self.topics)) if job.cold else None
+        return presence.cold(asked, resting)
 
     def _in_redis(self) -> DataFrame:
         if not self.topics:

@@ -1,4 +1,4 @@
-"""Which timers there are, asked for by name: what an audit holds against a journal."""
+"""Which timers are there, asked for by name: what an audit holds against a journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.store.server.blocking import Line, checked
 from relay.store.server.errors import translated_errors
 
 
-async def standing(
+async def present(
     redis: Redis, keys: KeyNames, topic: str, timer_ids: Sequence[str]
 ) -> list[tuple[bool, bool]]:
     """Of each: whether the timeline has it, and whether there is a lease record. Raises `StoreError`.
@@ -34,7 +34,7 @@ async def standing(
     return found
 
 
-def standing_now(
+def present_now(
     line: Line, keys: KeyNames, topic: str, timer_ids: Sequence[str]
 ) -> Iterator[tuple[bool, bool]]:
     """The same by a connection that blocks. A timer's two answers are of one moment."""

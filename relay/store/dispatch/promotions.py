@@ -79,10 +79,10 @@ class RedisPromotions:
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
-        met: KnownGroups | None = None,
+        known_groups: KnownGroups | None = None,
     ) -> None:
         self._redis = redis
-        self._met = KnownGroups() if met is None else met
+        self._known_groups = KnownGroups() if known_groups is None else known_groups
         self._policy = policy
         self._park_grace = park_grace
         self._keys = keys = keys or KeyNames()
@@ -119,9 +119,9 @@ class RedisPromotions:
         if policy.dispatch is Dispatch.STREAM:
             group = policy.stream.group
             reply = await self._streams(
-                "stream/promote", topic, *args, group, *rest, self._met.begin(topic, group)
+                "stream/promote", topic, *args, group, *rest, self._known_groups.begin(topic, group)
             )
-            self._met.add((topic, group))
+            self._known_groups.add((topic, group))
         else:
             reply = await self._lists("list/promote", topic, *args, *rest)
         now, following, promoted, parked, orphans, deaths, paused, *dues = reply
@@ -182,8 +182,8 @@ class RedisPromotions:
                 break
         return Tidied(trimmed=trimmed, dropped=dropped, consumers=consumers)
 
-    async def standing(self, topic: str) -> DispatchState:
-        """See `Promotions.standing`. One pipeline, and with a stream another one for its groups."""
+    async def state(self, topic: str) -> DispatchState:
+        """See `Promotions.state`. One pipeline, and with a stream another one for its groups."""
         policy = self._policy(topic)
         if policy.dispatch is Dispatch.LIST:
             *_, ready, processing, _, _ = self._keys.of_list(topic)

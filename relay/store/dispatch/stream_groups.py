@@ -57,7 +57,7 @@ FIELDS = 10
 class RedisGroups:
     """A `LeaseSource` of topics with a stream; arguments as of `RedisStore`, and the topics' `policy`.
 
-    `met` is to be shared with `RedisPromotions`.
+    `known_groups` is to be shared with `RedisPromotions`.
     `consumer` names this relay in every group: afresh in every process, so that what a process left behind is
     never taken for its successor's.
     """
@@ -75,11 +75,11 @@ class RedisGroups:
         texts: Mapping[str, str] | None = None,
         observe: Observe = unobserved,
         unheard: Unheard = untold,
-        met: KnownGroups | None = None,
+        known_groups: KnownGroups | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
-        self._met = KnownGroups() if met is None else met
+        self._known_groups = KnownGroups() if known_groups is None else known_groups
         self._keys = keys = keys or KeyNames()
         self._park_grace = park_grace
         self._monotonic = monotonic
@@ -121,9 +121,9 @@ class RedisGroups:
             *(stream.group, self.consumer, cursor if looks else "", "1" if _reads(stream.reclaim) else ""),
             *limit_words(limits),
             at_once(policy.max_payload_bytes),
-            self._met.begin(topic, stream.group),
+            self._known_groups.begin(topic, stream.group),
         )
-        self._met.add((topic, stream.group))
+        self._known_groups.add((topic, stream.group))
         (
             now,
             following,

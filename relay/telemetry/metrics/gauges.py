@@ -57,11 +57,11 @@ class Gauges:
         for spec in (*c.OF_TOPICS, *c.OF_RELAY):
             make[spec.kind](spec.name, [self._observer(spec)], spec.unit, spec.description)
 
-    def show(self, vitals: RelayState, topics: Sequence[TopicStats]) -> None:
+    def show(self, relay: RelayState, topics: Sequence[TopicStats]) -> None:
         """What the next collection is to tell. No topics: they could not be read."""
         rows: dict[str, list[Row]] = {}
         self._show_topics(rows, topics)
-        self._show_relay(rows, vitals)
+        self._show_relay(rows, relay)
         self._show_process(rows)
         self._rows = rows
 
@@ -83,21 +83,21 @@ class Gauges:
             }
             if firsts:
                 values[c.NEXT_DUE] = min(firsts) / 1e6
-            standings = [stats.standing for stats in group if stats.standing is not None]
+            states = [stats.dispatched for stats in group if stats.dispatched is not None]
             values |= {
                 spec: sum(counts)
                 for spec, dispatch, counts in (
-                    (c.READY, Dispatch.LIST, [each.ready for each in standings]),
-                    (c.PROCESSING, Dispatch.LIST, [each.processing for each in standings]),
-                    (c.ENTRIES, Dispatch.STREAM, [each.entries for each in standings]),
+                    (c.READY, Dispatch.LIST, [each.ready for each in states]),
+                    (c.PROCESSING, Dispatch.LIST, [each.processing for each in states]),
+                    (c.ENTRIES, Dispatch.STREAM, [each.entries for each in states]),
                 )
-                if any(each.dispatch is dispatch for each in standings)
+                if any(each.dispatch is dispatch for each in states)
             }
             if journals := [stats.journal_keeps for stats in group if stats.journal_keeps]:
                 values[c.JOURNAL_LIMIT] = max(journals)
             for spec, value in values.items():
                 rows.setdefault(spec.name, []).append((value, label))
-            self._show_groups(rows, topic, [each for standing in standings for each in standing.groups])
+            self._show_groups(rows, topic, [each for state in states for each in state.groups])
 
     def _show_groups(self, rows: dict[str, list[Row]], topic: str, groups: Sequence[GroupStats]) -> None:
         for name in dict.fromkeys(each.group for each in groups):
@@ -115,21 +115,21 @@ class Gauges:
             overdue = max(each.overdue for each in same)
             rows.setdefault(c.GROUP_OVERDUE.name, []).append((overdue, label))
 
-    def _show_relay(self, rows: dict[str, list[Row]], vitals: RelayState) -> None:
-        by_topic = (c.LEASED, vitals.leased), (c.IN_FLIGHT, vitals.in_flight), (c.CONSUMERS, vitals.consumers)
+    def _show_relay(self, rows: dict[str, list[Row]], relay: RelayState) -> None:
+        by_topic = (c.LEASED, relay.leased), (c.IN_FLIGHT, relay.in_flight), (c.CONSUMERS, relay.consumers)
         for spec, counts in by_topic:
             sums: dict[str, int] = {}
             for topic, count in counts.items():
                 name = self._topic(topic)
                 sums[name] = sums.get(name, 0) + count
             rows[spec.name] = [(count, {"topic": name}) for name, count in sums.items()]
-        rows[c.HEARTBEAT.name] = [(age, {"loop": loop}) for loop, age in vitals.heartbeats.items()]
+        rows[c.HEARTBEAT.name] = [(age, {"loop": loop}) for loop, age in relay.heartbeats.items()]
         plain = {
-            c.CAPACITY: vitals.capacity,
-            c.FREE: vitals.free,
-            c.UNWRITTEN: vitals.unwritten,
-            c.CONNECTED: int(vitals.connected),
-            c.LAST_ANSWER: vitals.last_answer,
+            c.CAPACITY: relay.capacity,
+            c.FREE: relay.free,
+            c.UNWRITTEN: relay.unwritten,
+            c.CONNECTED: int(relay.connected),
+            c.LAST_ANSWER: relay.last_answer,
             c.LOG_SUPPRESSED: self.suppressed(),
         }
         for each, value in plain.items():
