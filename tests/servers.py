@@ -40,7 +40,12 @@ BROUGHT_BY: dict[Kind, str] = {
 }
 """Where a kind of server comes from."""
 
-DEFAULTS = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
+DEFAULTS = {
+    "save": "",
+    "appendonly": "no",
+    "maxmemory-policy": "noeviction",
+    "lua-time-limit": "60000",  # milliseconds: a script on a busy machine is no script that hangs
+}
 START_TIMEOUT = 60.0  # seconds
 
 

@@ -232,4 +232,4 @@ async def end_all(target: str, topic: str, timers: Timers, *, how: Exception | N
                 for name, payload in timers.items()
             ]
         )
-        await asyncio.wait_for(all_ended.wait(), 120)
+        await asyncio.wait_for(all_ended.wait(), 240)

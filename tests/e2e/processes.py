@@ -25,7 +25,7 @@ from tests.servers import free_port
 ROOT = Path(__file__).resolve().parents[2]
 """Where `tests` can be imported from, in the clone and in a copy of the suite."""
 
-START_TIMEOUT = 60.0
+START_TIMEOUT = 150.0
 CHANNEL: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -298,7 +298,7 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 60.0) -> Ran:
+def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 120.0) -> Ran:
     """Run the `relay` command to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "relay.cli", *arguments],

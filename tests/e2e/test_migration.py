@@ -52,7 +52,8 @@ class Migration:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.relay = stage.relay(settings=SETTINGS)
+        # It never dies here: on a machine that stands still for seconds, no lease of its own may lapse.
+        self.relay = stage.relay(settings={**SETTINGS, "RELAY_DEFAULTS__LEASE_TTL": "120"})
         self.workers: list[Process] = []
         self.applications: list[Application] = []
 
