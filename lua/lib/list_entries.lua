@@ -1,5 +1,5 @@
--- lib/list_entries.lua: what stands in a ready list. It is put between lib/promotion.lua and the scripts of topics with one,
--- and does nothing by itself.
+-- lib/list_entries.lua: what stands in a ready list. It is put between lib/promotion.lua and the scripts of topics
+-- with one, and does nothing by itself.
 --
 --   KEYS[6] ready       LIST  entries, the newest on the left
 --   KEYS[7] processing  LIST  what workers have taken and not finished, if they keep one

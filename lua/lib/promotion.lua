@@ -59,7 +59,7 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
       moved[#moved + 1], moved[#moved + 2] = r.score, id
       kept[#kept + 1], kept[#kept + 2] = id, pack(r)
       if JOURNAL then
-        note(LEFT, id, nonce_is(lapsed) .. standing_is(r) .. score_is(r.score) .. received_is(ended)
+        note(KIND_PARKED, id, nonce_is(lapsed) .. standing_is(r) .. score_is(r.score) .. received_is(ended)
           .. adopted_is(r.adopted))
       end
     else

@@ -1,5 +1,5 @@
--- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers. It is put between lib/promotion.lua
--- and such a script, and does nothing by itself.
+-- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers. It is put between
+-- lib/promotion.lua and such a script, and does nothing by itself.
 --
 --   KEYS[6] stream   STREAM  an entry a timer; docs/dispatch.md has the fields
 --   KEYS[7] retries  ZSET    of this group: entry -> when it is tried again, unix seconds

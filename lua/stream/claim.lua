@@ -8,7 +8,7 @@
 -- ARGV[5] grace in microseconds for a timer without payload
 -- ARGV[6] group, ARGV[7] consumer
 -- ARGV[8] where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
--- ARGV[9] '1' to take new entries too, else ''
+-- ARGV[9] '1' to claim new entries too, else ''
 -- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
 -- ARGV[15] payloads to read at a time at most: all that is read has to be taken, however large it is
 -- ARGV[16] where the group begins if it isn't there: '$', behind all entries, or '0'
@@ -21,7 +21,7 @@
 --           number promoted, where to go on looking ('0-0' at the end of a round), number pending in the group,
 --           number of entries that were pending and are not in the stream any more }
 --         error WRONGKEYTYPE
--- Race    two relays of a group take at once: a script is atomic, and what one has read is pending with it.
+-- Race    two relays of a group claim at once: a script is atomic, and what one has read is pending with it.
 -- Race    a relay that comes back after its entry was taken from it: the entry is another consumer's, or was
 --         delivered once more; see lib/stream_group.lua.
 -- Race    a relay that dies while a handler runs: nobody settles, so whoever takes the entry counts the attempt.
@@ -53,7 +53,7 @@ local timers, deaths, dead, acked, forgotten, kept, missing = {}, done.deaths, {
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
 -- Take one entry that is pending with us by now, for the `deliveries`-th time.
-local function take(entry, deliveries, raw)
+local function claim_one(entry, deliveries, raw)
   local it, k = read_entry(entry), known(raw)
   looked, bytes = looked + 1, bytes + #it.envelope
   if it.only_group and it.only_group ~= group then -- somebody else's second try
@@ -80,7 +80,7 @@ local function take(entry, deliveries, raw)
   end
 end
 
--- Make pending entries ours, one delivery more each, and take them.
+-- Make pending entries ours, one delivery more each, and claim them.
 local function take_again(ids)
   if #ids == 0 then return end
   local known_of, there, before = redis.call('HMGET', KEYS[8], unpack(ids)), {}, {}
@@ -91,7 +91,7 @@ local function take_again(ids)
   for n, id in ipairs(ids) do
     local entry = there[id]
     if entry then
-      take(entry, before[n] + 1, known_of[n])
+      claim_one(entry, before[n] + 1, known_of[n])
     elseif before[n] > 0 then -- trimmed by somebody; what Redis 6 still calls pending is so no longer
       missing = missing + 1
       acked[#acked + 1] = id
@@ -179,7 +179,7 @@ while ARGV[9] ~= '' do
   if most <= 0 then break end
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
   local entries = read and read[1] and read[1][2] or {}
-  for _, entry in ipairs(entries) do take(entry, 1, nil) end
+  for _, entry in ipairs(entries) do claim_one(entry, 1, nil) end
   last = #entries == most and entries[most][1] or nil
   if not last then break end
 end

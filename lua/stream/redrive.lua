@@ -6,7 +6,7 @@
 -- ARGV    then the letters' ids, each once
 -- Returns for each letter 'OK' | 'GONE' (no such letter, or none of this group)
 --         error WRONGKEYTYPE
--- Race    two people revive one letter: the second finds it gone.
+-- Race    two people redrive one letter: the second finds it gone.
 -- Full    the first write is a delete: what is kept moves from one key to others.
 
 KINDS[6], KINDS[7], KINDS[8] = 'stream', 'zset', 'hash'

@@ -62,7 +62,7 @@ local moved, kept, ended, dead, orphans, timers, deaths, parked = {}, {}, {}, {}
 
 local function note_moved(id, r, received, nonce)
   if r.state == PARKED then
-    return note(LEFT, id, nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received)
+    return note(KIND_PARKED, id, nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received)
       .. adopted_is(r.adopted))
   end
   local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE
@@ -109,7 +109,7 @@ local function die(id, r, envelope, reason, received, nonce)
 end
 
 -- What becomes of a timer, whatever has happened to it.
-local function take(id, r, envelope)
+local function claim_one(id, r, envelope)
   if not envelope and r.state == PARKED then return remove_orphan(id, r) end
   local received, nonce = r.received, r.nonce
   if r.state == LEASED then -- its relay is gone or was cut off
@@ -136,7 +136,7 @@ if taken > 0 then
     if not records[n] and envelope and score >= 0 and whole_us(score) and not JOURNAL then
       hand_out(id, before_due .. struct.pack('<d', score) .. after_due, envelope)
     else
-      take(id, understand(score, records[n]), envelope)
+      claim_one(id, understand(score, records[n]), envelope)
     end
   end
   local names = bury(dead, now_us)

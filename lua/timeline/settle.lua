@@ -51,14 +51,14 @@ local function note_end(id, fields)
   note(BY_VERB[ARGV[seen[id] + 1]], id, nonce_is(ARGV[seen[id]]) .. fields)
 end
 
-local function finish(id)
+local function remove(id)
   ended[#ended + 1] = id
   forgotten[#forgotten + 1] = id
 end
 
 -- This, and each of `verbs`, answers a word where the end became another than was asked for.
 local function die(id, r, reason, text)
-  finish(id)
+  remove(id)
   r.received = reason == 'unreadable' and 0 or 1
   local keep = limits.keep
   local envelope = keep and redis.call('HGET', KEYS[2], id)
@@ -80,7 +80,7 @@ local verbs = {}
 
 function verbs.ack(id)
   if JOURNAL then note_end(id, '') end
-  finish(id)
+  remove(id)
 end
 
 function verbs.nack(id, r, detail)

@@ -154,6 +154,6 @@ BEFORE: Mapping[str, tuple[Callable[[Stage, Relay, Terminal], Awaitable[None]], 
     "docs/dispatch.md": (before_dispatch, {"RELAY_TOPICS__thumbnails__DISPATCH": "list"}),
     "docs/failure.md": (before_failure, ONE_ATTEMPT),
     "docs/journal.md": (before_journal, {}),
-    "docs/operating.md": (before_operating, ONE_ATTEMPT),
+    "docs/command-line.md": (before_operating, ONE_ATTEMPT),
     "examples/http/README.md": (before_http_examples, {}),
 }

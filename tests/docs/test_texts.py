@@ -88,11 +88,13 @@ def story(text: str) -> list[str]:
 
 
 def test_the_folders_are_those_of_the_house() -> None:
-    """Each exists, and no folder of the package is missing."""
+    """Each exists, and no room of the package or of the scripts is missing."""
     listed = [line.split()[0].rstrip("/") for line in the_block(FOLDERS).text.splitlines()]
     assert [path for path in listed if not (ROOT / path).exists()] == []
-    folders = {f"relay/{path.parent.name}" for path in (ROOT / "relay").glob("*/__init__.py")}
-    assert folders <= set(listed)
+    rooms = {path.parent for path in (ROOT / "relay").glob("*/**/__init__.py")}
+    rooms |= {path.parent for path in (ROOT / "lua").rglob("*.lua")}
+    names = {str(path.relative_to(ROOT)) for path in rooms}
+    assert names - {"relay/journal/v1"} <= set(listed)
 
 
 def test_the_stream_in_text_form_is_what_the_protocol_knows() -> None:

@@ -114,7 +114,7 @@ class NewTimer:
                 raise errors.InvalidArgument("expire_after must be more than 0", field="expire_after")
 
 
-class _Info(TypedDict):
+class _TimerFields(TypedDict):
     topic: str
     timer_id: str
     due_time: datetime
@@ -123,7 +123,7 @@ class _Info(TypedDict):
     next_claim_time: datetime
 
 
-def _read_info(timer: timer_pb2.Timer) -> _Info:
+def _read_info(timer: timer_pb2.Timer) -> _TimerFields:
     claim = timer.next_claim_time if timer.HasField("next_claim_time") else timer.due_time
     return {
         "topic": timer.topic,

@@ -90,7 +90,7 @@ class TopicInfo:
         )
 
 
-class _Info(TypedDict):
+class _DeadLetterFields(TypedDict):
     topic: str
     timer_id: str
     dead_id: str
@@ -103,7 +103,7 @@ class _Info(TypedDict):
     group: str
 
 
-def _read_info(letter: pb.DeadLetter) -> _Info:
+def _read_info(letter: pb.DeadLetter) -> _DeadLetterFields:
     return {
         "topic": letter.topic,
         "timer_id": letter.timer_id,

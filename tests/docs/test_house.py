@@ -1,0 +1,39 @@
+"""The house keeps its shape: rooms of a size to look over, and one class of a name."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ("relay/v1", "relay/journal")
+
+MOST_FILES = 15
+"""Source files that one folder may hold."""
+
+MIRRORED = {"DeadLetter", "NewTimer", "TimerState"}
+"""The client knows nothing of the daemon: these say the same on both sides of the wire, by the same name."""
+
+
+def sources() -> list[Path]:
+    """The product's source files, without what is generated."""
+    files = [*(ROOT / "relay").rglob("*.py"), *(ROOT / "lua").rglob("*.lua")]
+    return [file for file in files if not str(file.relative_to(ROOT)).startswith(GENERATED)]
+
+
+def test_no_folder_holds_more_than_can_be_looked_over() -> None:
+    held = Counter(str(file.parent.relative_to(ROOT)) for file in sources())
+    assert {folder: count for folder, count in held.items() if count > MOST_FILES} == {}
+
+
+def test_the_name_of_a_class_stands_in_one_module() -> None:
+    named: dict[str, list[str]] = {}
+    for file in sources():
+        if file.suffix == ".py":
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    named.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    twice = {name: modules for name, modules in named.items() if len(modules) > 1}
+    assert {name: modules for name, modules in twice.items() if name not in MIRRORED} == {}
+    assert twice.keys() == MIRRORED, "a name that is mirrored no more leaves the list"
