@@ -228,10 +228,10 @@ THE_PEOPLE = {
     "a pause past 9999": Break("people/pause", "till = math.min(till, LATEST * 1e6)", ""),
     "a pause since 1970": Break("people/pause", "(ARGV[2] == 'in' and now_us or 0)", "0"),
     "the later counted as due": Break("people/stats", "'-inf', number(now_us / 1e6)", "'-inf', '+inf'"),
-    "sweep forgets the end": Break(
+    "the look for orphans forgets the end": Break(
         "timeline/orphans", "if #ids == 500 or i + 2 > #page[2] then", "if #ids == 500 then"
     ),
-    "sweep takes timers for orphans": Break("timeline/orphans", "if not score then", "if true then"),
+    "the look for orphans takes timers for orphans": Break("timeline/orphans", "if not score then", "if true then"),
     "repair without asking again": Break("timeline/repair", "if not score and", "if"),
     "repair leaves the records": Break(
         "timeline/repair", "redis.call('HDEL', KEYS[3], unpack(orphans))", "0"

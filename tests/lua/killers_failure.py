@@ -144,8 +144,8 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "a pause past 9999": (topics.test_a_pause_beyond_all_time,),
     "a pause since 1970": (topics.test_a_pause_for_a_while,),
     "the later counted as due": (topics.test_stats,),
-    "sweep forgets the end": (topics.test_orphans_are_found,),
-    "sweep takes timers for orphans": (topics.test_orphans_are_found,),
+    "the look for orphans forgets the end": (topics.test_orphans_are_found,),
+    "the look for orphans takes timers for orphans": (topics.test_orphans_are_found,),
     "repair without asking again": (topics.test_repair,),
     "repair leaves the records": (topics.test_repair,),
 }

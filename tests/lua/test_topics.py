@@ -178,7 +178,7 @@ async def test_stats(bench: Bench) -> None:
     assert (await bench.topics.stats(bench.topic)).paused_until is None
 
 
-# ---------------------------------------------------------------------- sweep and repair
+# ------------------------------------------------------------------- orphans and repair
 
 
 async def found(bench: Bench, limit: int = 10) -> list[str]:
@@ -268,7 +268,7 @@ async def test_the_record_of_a_foreign_commit(bench: Bench) -> None:
 
 
 async def test_a_timer_without_payload_is_the_claims(bench: Bench) -> None:
-    """An orphan of the other kind is parked and removed by claims, and no sweep touches it."""
+    """An orphan of the other kind is parked and removed by claims, and no look for orphans touches it."""
     bench.put("a", DUE, record(PENDING, DUE, due=DUE), stored=None)
     assert await found(bench) == []
     assert await bench.topics.repair(bench.topic, ["a"]) == (0, 0)

@@ -77,7 +77,7 @@ WEIGHTS = {
     action("trim", most=st.integers(1, 2)): 2,
     action("pause", duration=st.sampled_from([SECOND, HOUR, None, 0])): 1,
     action("resume"): 1,
-    action("sweep"): 1,
+    action("look_for_orphans"): 1,
     action("repair", rescued=BOOLEANS): 1,
     action("step_back", back=BACK): 2,
 }

@@ -199,7 +199,7 @@ class World(Scene):
         self._do(self.bench.topics.resume(self.bench.topic))
         self.ledger.paused = 0
 
-    def sweep(self) -> None:
+    def look_for_orphans(self) -> None:
         """What the janitor finds, it repairs later, when it may be whole again."""
         payloads, done = self._do(self.bench.topics.orphans(self.bench.topic, limit=100))
         leases, all_seen = self._do(self.bench.topics.orphans(self.bench.topic, limit=100))
@@ -211,7 +211,7 @@ class World(Scene):
     def repair(self, rescued: bool) -> None:
         """Only what is an orphan still goes; perhaps something was made whole within the grace period."""
         if not self.suspects:
-            self.sweep()
+            self.look_for_orphans()
         if rescued and self.suspects:
             self.schedule(self.suspects[0], offset=0, delayed=False, expires_after=None)
         if self.suspects:
@@ -268,7 +268,7 @@ class World(Scene):
         assert not self.ledger.timers, "nothing lost"
         assert set(left.leases) <= self.ledger.strays
         assert set(left.payloads) == self.ledger.litter
-        self.sweep()
+        self.look_for_orphans()
         self.repair(rescued=False)
         assert self.bench.state() == EMPTY, "what lies around is repaired"
         self.check_journal()
