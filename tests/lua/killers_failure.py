@@ -145,7 +145,7 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "a pause since 1970": (topics.test_a_pause_for_a_while,),
     "the later counted as due": (topics.test_stats,),
     "the look for orphans forgets the end": (topics.test_orphans_are_found,),
-    "the look for orphans takes timers for orphans": (topics.test_orphans_are_found,),
+    "timers are taken for orphans": (topics.test_orphans_are_found,),
     "repair without asking again": (topics.test_repair,),
     "repair leaves the records": (topics.test_repair,),
 }

@@ -134,7 +134,7 @@ CAUGHT = [
     "a pause that is past",
     "a pause since 1970",
     "the look for orphans forgets the end",
-    "the look for orphans takes timers for orphans",
+    "timers are taken for orphans",
     "run takes a lease away",
     "reschedule empties the payload",
     "repair leaves the records",
