@@ -17,7 +17,7 @@ from relay.store.bulk.loading import Marks
 from relay.store.bulk.store import BATCH
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.server.blocking import Argument, Line, said
+from relay.store.server.blocking import Argument, Line, as_arguments
 from relay.store.server.scripts import Script
 
 AHEAD = 2
@@ -85,7 +85,7 @@ def guarded(target: Target, marks: Marks, held: Rows) -> float:
         under_way = 0
         began = time.perf_counter()
         for number, rows in enumerate(part for some in held.cold for part in pack_rows(some)):
-            head = said(*front, number, rows.versions, rows.expires)
+            head = as_arguments(*front, number, rows.versions, rows.expires)
             line.send_packed(b"".join((b"*%d\r\n" % (len(front) + 6), head, *rows.arguments())), 1)
             under_way += 1
             if under_way > AHEAD:

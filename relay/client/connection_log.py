@@ -121,7 +121,7 @@ class _Default(logging.Filter):
 
 def _worth_showing(record: logging.LogRecord) -> bool:
     """Nobody asked for these lines: only what is about the connection, and what is wrong."""
-    return record.levelno >= logging.WARNING or record.module in ("lines", "push")
+    return record.levelno >= logging.WARNING or record.module in ("connection_log", "push_handlers")
 
 
 _DEFAULT = _Default()

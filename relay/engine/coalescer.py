@@ -132,7 +132,7 @@ class Coalescer(Generic[Items, Result]):
         """Write a single item; raises what the store raised."""
         caller: _Waiter[Result] = _Waiter(1)
         self._queue(topic).append(_Share(caller, 0, items))
-        (result,) = await self._told(caller, 1)
+        (result,) = await self._results_of(caller, 1)
         if isinstance(result, ServiceError):
             raise result
         return result
@@ -146,14 +146,14 @@ class Coalescer(Generic[Items, Result]):
         for (topic, some), first in zip(items.items(), ends, strict=False):
             if some:
                 self._queue(topic).append(_Share(caller, first, some))
-        results = await self._told(caller, ends[-1])
+        results = await self._results_of(caller, ends[-1])
         return {topic: results[start:end] for topic, (start, end) in zip(items, pairwise(ends), strict=True)}
 
     def _queue(self, topic: str) -> deque[_Share[Items, Result]]:
         """What waits of the topic, which something is about to."""
         return self._waiting.setdefault(topic, deque())
 
-    async def _told(self, caller: _Waiter[Result], items: int) -> list[Result | ServiceError]:
+    async def _results_of(self, caller: _Waiter[Result], items: int) -> list[Result | ServiceError]:
         """What became of the items that a caller has just brought."""
         self._items += items
         self._callers += 1

@@ -103,13 +103,17 @@ class Engine:
             self._sources, self._dispatcher, policies, self._redis_health, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
-            partial(self._told, self._write), _sizes, attrgetter("timer_ids"), NewTimers.joined, self._clock
+            partial(self._written, self._write),
+            _sizes,
+            attrgetter("timer_ids"),
+            NewTimers.joined,
+            self._clock,
         )
         self._registry = TopicRegistry(topics, self._clock)
         self._topic_watch = TopicWatch(topics, self._registry.known, self._clock, self._with_dispatch)
         self._janitor = Janitor(topics, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Change] = Coalescer(
-            partial(self._told, store.cancel), partial(map, len), list, _chained, self._clock
+            partial(self._written, store.cancel), partial(map, len), list, _chained, self._clock
         )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._promoters: dict[str, Promoter] = {}
@@ -204,17 +208,17 @@ class Engine:
         """Remove a timer for which the condition holds; see `TimerStore.cancel`."""
         if condition == NO_CONDITION:
             return await self._cancels.submit(topic, [timer_id])
-        (change,) = await self._told(partial(self._store.cancel, condition=condition), topic, [timer_id])
+        (change,) = await self._written(partial(self._store.cancel, condition=condition), topic, [timer_id])
         return change
 
     async def run_timer(self, topic: str, timer_id: str) -> Change:
         """Make a timer due now; see `TimerStore.run`."""
-        (change,) = await self._told(self._store.run, topic, [timer_id])
+        (change,) = await self._written(self._store.run, topic, [timer_id])
         if change is Change.RUN:
             self.wake(topic)
         return change
 
-    async def _told(
+    async def _written(
         self,
         write: Callable[[str, Items], Awaitable[list[Result]]],
         topic: str,

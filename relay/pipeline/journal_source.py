@@ -17,7 +17,15 @@ from pyspark.sql.streaming.datasource import (
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.pipeline.lake import journal_rows
-from relay.pipeline.lake.journal_offsets import JournalOptions, chosen, heard, joined, scanning, started, told
+from relay.pipeline.lake.journal_offsets import (
+    JournalOptions,
+    chosen,
+    from_offset,
+    joined,
+    scanning,
+    started,
+    to_offset,
+)
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
 from relay.store.journal.scan import EntryGap, Mark
@@ -136,7 +144,7 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
     def initialOffset(self) -> dict[str, Any]:
         with scanning(self.options) as scan:
             topics = chosen(scan, self.options)
-            return told({topic: started(scan, self.options, topic) for topic in topics})
+            return to_offset({topic: started(scan, self.options, topic) for topic in topics})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.most)
@@ -147,7 +155,7 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The records that one trigger takes are shared evenly among the topics that have any."""
-        marks = heard(start)
+        marks = from_offset(start)
         with scanning(self.options) as scan:
             if self._target is not None:
                 ends = self._target
@@ -166,14 +174,14 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
                 }
             elif not isinstance(limit, ReadAllAvailable | ReadMaxRows):
                 raise NotImplementedError(f"{limit} is not supported")
-        return told({**marks, **waiting})
+        return to_offset({**marks, **waiting})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A batch that was stored, and is planned again after a crash, may be gone from Redis by now: that is
         found out where it is read, if it is."""
-        before, found = heard(start), []
+        before, found = from_offset(start), []
         with scanning(self.options) as scan:
-            for topic, until in heard(end).items():
+            for topic, until in from_offset(end).items():
                 after = before.get(topic) or joined(scan, self.options, topic)
                 if until.place > after.place:
                     found += [

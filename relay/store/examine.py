@@ -25,7 +25,7 @@ from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
 from relay.store.server.errors import NotMaster, translated_errors
-from relay.store.server.scripts import Unheard, untold
+from relay.store.server.scripts import OnRefusedHint, ignore_reason
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 
@@ -114,7 +114,7 @@ async def refusals(
     known: Sequence[str] = (),
     *,
     journal: bool = False,
-    unheard: Unheard = untold,
+    unheard: OnRefusedHint = ignore_reason,
 ) -> list[tuple[str, str]]:
     """Do all that a relay does, on a topic of our own; what was refused, and in which words.
 

@@ -231,9 +231,7 @@ THE_PEOPLE = {
     "the look for orphans forgets the end": Break(
         "timeline/orphans", "if #ids == 500 or i + 2 > #page[2] then", "if #ids == 500 then"
     ),
-    "timers are taken for orphans": Break(
-        "timeline/orphans", "if not score then", "if true then"
-    ),
+    "timers are taken for orphans": Break("timeline/orphans", "if not score then", "if true then"),
     "repair without asking again": Break("timeline/repair", "if not score and", "if"),
     "repair leaves the records": Break(
         "timeline/repair", "redis.call('HDEL', KEYS[3], unpack(orphans))", "0"

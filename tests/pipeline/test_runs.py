@@ -249,7 +249,7 @@ def test_views_of_one_file(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_files_of_another_file_system(spark: SparkSession, source: Source) -> None:
     """Sizes and the times of their last changes count where there is no ETag: nothing is read."""
-    found = run_ids._told(spark, [f"file://{source.place}"])
+    found = run_ids._sizes_and_tags(spark, [f"file://{source.place}"])
     ((size, changed),) = found.values()
     assert (size, len(changed)) == (str(len(THREE)), 13)
 

@@ -72,7 +72,7 @@ class Knowledge:
             ("claims", timer.claims, claims, record.claims),
         ):
             if before is not None and now != before + more:
-                what = f"is {said(record)} with {now} {name}, and they are {before + more}"
+                what = f"is {kind_of(record)} with {now} {name}, and they are {before + more}"
                 self.refute(record.timer_id, timer, Promise.HONEST_ATTEMPTS, what)
         timer.attempts, timer.claims = record.attempts, record.claims
 
@@ -95,7 +95,7 @@ class Knowledge:
         return Example(timer_id, timer.occurrence or self.occurrence, what, self.now, entries)
 
 
-def said(record: JournalRecord) -> str:
+def kind_of(record: JournalRecord) -> str:
     """What the record says, as a verb."""
     return record.kind.name.lower()
 

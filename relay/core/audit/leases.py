@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.core.audit.knowledge import Knowledge, has, said
+from relay.core.audit.knowledge import Knowledge, has, kind_of
 from relay.core.audit.report import Findings, Promise
 from relay.core.audit.state import Living, Nonces, OpenLease
 from relay.core.journal import JournalRecord, RecordKind
@@ -61,13 +61,13 @@ class LeaseRules(Knowledge):
         if known == told or record.adopted is not None or (lease is None and timer.occurrence is None):
             return
         what = "ends a lease that has no record" if told else "overlooks a lease"
-        self.refute(record.timer_id, timer, Promise.ONE_LEASE, f"is {said(record)}, which {what}")
+        self.refute(record.timer_id, timer, Promise.ONE_LEASE, f"is {kind_of(record)}, which {what}")
 
     def free(self, record: JournalRecord, timer: Living) -> None:
         """No lease on it is valid any more: it ran out, or a foreign writer ended it."""
         lease = timer.live_lease
         if lease is not None and self.now < lease.until:
-            what = f"is {said(record)} while a lease on it was valid for {lease.until - self.now} µs more"
+            what = f"is {kind_of(record)} while a lease on it was valid for {lease.until - self.now} µs more"
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, what)
 
     def lapse(self, timer: Living) -> int:
@@ -87,7 +87,7 @@ class LeaseRules(Knowledge):
             return True
         if lease is None and timer.occurrence is None:
             return False  # it began before the journal or a gap, which is doubted elsewhere
-        what = f"is {said(record)} under a token that was not valid"
+        what = f"is {kind_of(record)} under a token that was not valid"
         self.refute(record.timer_id, timer, Promise.ONE_LEASE, what)
         if record.nonce == timer.voided:
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, f"{what}: its intent was replaced")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relay.core.audit.knowledge import has, said
+from relay.core.audit.knowledge import has, kind_of
 from relay.core.audit.leases import LeaseRules
 from relay.core.audit.report import Findings, Promise
 from relay.core.audit.state import LastEnd, Living, Memory
@@ -102,28 +102,31 @@ class AuditRules(LeaseRules):
         ghost = has(record.occurrence) and record.occurrence == ended.occurrence
         if has(record.nonce) and record.kind is not RecordKind.CLAIMED:
             self.refute(
-                record.timer_id, timer, Promise.ONE_LEASE, f"is {said(record)} after it was {_end(ended)}"
+                record.timer_id, timer, Promise.ONE_LEASE, f"is {kind_of(record)} after it was {_end(ended)}"
             )
             if ended.kind is RecordKind.CANCELLED:
                 self.refute(
-                    record.timer_id, timer, Promise.NEWEST_INTENT, f"is {said(record)} after it was cancelled"
+                    record.timer_id,
+                    timer,
+                    Promise.NEWEST_INTENT,
+                    f"is {kind_of(record)} after it was cancelled",
                 )
         elif ghost:
-            what = f"is {said(record)} after it was {_end(ended)}, as the same occurrence"
+            what = f"is {kind_of(record)} after it was {_end(ended)}, as the same occurrence"
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
         else:
-            self._found(record, timer, f"is {said(record)} after it was {_end(ended)}")
+            self._found(record, timer, f"is {kind_of(record)} after it was {_end(ended)}")
 
     def _never_heard_of(self, record: JournalRecord, timer: Living) -> None:
         if has(record.nonce) and record.kind is not RecordKind.CLAIMED:
-            what = f"is {said(record)} under a lease that has no record"
+            what = f"is {kind_of(record)} under a lease that has no record"
             if self.exclusive:
                 self.refute(record.timer_id, timer, Promise.ONE_LEASE, what)
             else:
                 told = self.example(record.timer_id, timer, what)
                 self.findings.doubt(Promise.ONE_LEASE, OLDER, told)
         else:
-            self._found(record, timer, f"is {said(record)}, and nobody scheduled it")
+            self._found(record, timer, f"is {kind_of(record)}, and nobody scheduled it")
 
     def _found(self, record: JournalRecord, timer: Living, what: str) -> None:
         """Somebody else's timer, or one from before the journal."""

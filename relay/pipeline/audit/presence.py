@@ -64,7 +64,7 @@ def void(asked: DataFrame, heard: DataFrame) -> DataFrame:
     return joined.withColumns(answers).drop("moved")
 
 
-def heard_of(rows: DataFrame) -> DataFrame:
+def named_in(rows: DataFrame) -> DataFrame:
     """The timers that rows of the journal tell of."""
     return rows.where("timer_id is not null").select(*KEY).distinct()
 

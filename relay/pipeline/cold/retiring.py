@@ -40,7 +40,7 @@ def retire(cold: ColdStore, target: Target, write: Write) -> int:
         if cold.settled([write]):
             return lived
         token = _permit(target, write)
-        _, found, fenced = _counts(_told(target, write.version, token, _not_newer(cold, write)))
+        _, found, fenced = _counts(_retired(target, write.version, token, _not_newer(cold, write)))
         lived += found
         if not fenced:
             break
@@ -80,7 +80,7 @@ def _timers(cold: ColdStore, writes: Iterable[Write]) -> DataFrame:
     return reduce(DataFrame.unionAll, parts)
 
 
-def _told(target: Target, version: int, token: str, timers: DataFrame) -> DataFrame:
+def _retired(target: Target, version: int, token: str, timers: DataFrame) -> DataFrame:
     def of_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _retire(target, version, token, batches)
 

@@ -107,7 +107,7 @@ def _described(spark: SparkSession, place: str, files: list[str]) -> list[list[s
     base = _base(unquote(urlsplit(place).path), paths)
     if all(urlsplit(file).scheme in ("", "file") for file in files):
         return [[os.path.relpath(path, base), *_content(Path(path))] for path in paths]
-    told = _told(spark, files)
+    told = _sizes_and_tags(spark, files)
     return [[os.path.relpath(path, base), *told[file]] for path, file in zip(paths, files, strict=True)]
 
 
@@ -126,7 +126,7 @@ def _content(path: Path) -> tuple[str, str]:
         return str(file.tell()), digest.hexdigest()
 
 
-def _told(spark: SparkSession, files: list[str]) -> dict[str, tuple[str, str]]:
+def _sizes_and_tags(spark: SparkSession, files: list[str]) -> dict[str, tuple[str, str]]:
     """Size and ETag of each file; where the store has no ETags, the time of its last change. One list call a
     folder."""
     jvm = spark._jvm

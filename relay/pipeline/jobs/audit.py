@@ -155,7 +155,7 @@ class _Run:
         if job.source:
             asked = self._kept("asked", presence.in_redis(living, job.source))
             there = self._kept("there", self._in_redis())
-            heard = self._kept("heard", presence.heard_of(self._behind(marks)))
+            heard = self._kept("heard", presence.named_in(self._behind(marks)))
             self.unknown = presence.unknown(there, living, heard)
             asked = presence.void(asked, heard)
         elif job.snapshot:

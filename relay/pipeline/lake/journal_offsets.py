@@ -74,26 +74,26 @@ def joined(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
     return known[topic] if topic in known else scan.begin(topic)
 
 
-def told(marks: Mapping[str, Mark]) -> dict[str, Any]:
+def to_offset(marks: Mapping[str, Mark]) -> dict[str, Any]:
     """Marks as an offset of Spark's."""
     return {topic: {"entry": mark.entry, "last": mark.last} for topic, mark in marks.items()}
 
 
-def heard(offset: Mapping[str, Any]) -> dict[str, Mark]:
+def from_offset(offset: Mapping[str, Any]) -> dict[str, Mark]:
     """The reverse."""
     return {topic: Mark(mark["entry"], mark["last"]) for topic, mark in offset.items()}
 
 
 def offsets(marks: Mapping[str, Mark]) -> str:
     """Marks as the option `startingOffsets` takes them."""
-    return json.dumps(told(marks))
+    return json.dumps(to_offset(marks))
 
 
 def _start(text: str) -> str | dict[str, Mark]:
     if text in (EARLIEST, LATEST):
         return text
     try:
-        marks = heard(json.loads(text))
+        marks = from_offset(json.loads(text))
         for mark in marks.values():
             place(mark.entry)
     except (ValueError, TypeError, KeyError, AttributeError):

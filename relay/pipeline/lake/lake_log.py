@@ -110,7 +110,7 @@ class Log:
         names = [name for name in self._files.names(LOG) if name.endswith(".json")]
         changes: list[LakeChange] = []
         for name in reversed(names):
-            told = self._told(name)
+            told = self._read(name)
             if told.get("state") is not None:
                 state = _state(told["state"])
                 break
@@ -146,7 +146,7 @@ class Log:
         """The folders that went within the last `grace` seconds: somebody may read them still."""
         names = [f"{LOG}/{name}" for name in self._files.names(LOG) if name.endswith(".json")]
         young = [name for name in names if self._files.age(name, now) <= grace]
-        return {folder for name in young for folder in self._told(name.removeprefix(f"{LOG}/"))["remove"]}
+        return {folder for name in young for folder in self._read(name.removeprefix(f"{LOG}/"))["remove"]}
 
     def prune(self, now: float, grace: float) -> None:
         """Remove versions that nobody has to read any more, and that are older than `grace` (seconds)."""
@@ -156,7 +156,7 @@ class Log:
             if name < newest and self._files.age(f"{LOG}/{name}", now) > grace:
                 self._files.remove(f"{LOG}/{name}")
 
-    def _told(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str) -> dict[str, Any]:
         text = self._files.read(f"{LOG}/{name}")
         try:
             told: dict[str, Any] = json.loads(text or "")

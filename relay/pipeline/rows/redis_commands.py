@@ -81,9 +81,9 @@ class Group:
 
 def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
     """A plain group in batches of at most `most` timers and the bytes of `relay.store.bulk.store`."""
-    ids = _said(group.timer_ids)
-    timers = _Flat(_joined(*_said(_scores(group.due)), *ids))
-    stored = _Flat(_joined(*ids, *_said(group.envelopes)))
+    ids = _argument(group.timer_ids)
+    timers = _Flat(_joined(*_argument(_scores(group.due)), *ids))
+    stored = _Flat(_joined(*ids, *_argument(group.envelopes)))
     named = _Flat(_joined(*ids))
     start = 0
     while start < len(group):
@@ -151,7 +151,7 @@ def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
     )
 
 
-def _said(column: pa.Array) -> tuple[Any, ...]:
+def _argument(column: pa.Array) -> tuple[Any, ...]:
     """Each as one argument: its length, itself, line ends; still to be joined."""
     raw = column.cast(pa.large_binary())
     return _heads(raw, lambda size: b"$%d\r\n" % size), raw, _END

@@ -15,8 +15,8 @@ from redis.exceptions import NoScriptError
 from relay.core.errors import StoreRefused
 from relay.core.instants import to_score
 from relay.store.bulk.store import AHEAD, KEEP_ALL, Buffer, BulkStore
-from relay.store.server.blocking import Argument, checked, encoded, said
-from relay.store.server.scripts import Script, heard
+from relay.store.server.blocking import Argument, checked, encoded
+from relay.store.server.scripts import Script, reply_of
 
 LOAD, RETIRE, MARKS = "bulk/load", "bulk/retire", "bulk/marks"
 VERBS = (LOAD, RETIRE, MARKS)
@@ -158,11 +158,11 @@ class ScriptCall(NamedTuple):
     rows: PackedRows
     last: Sequence[Argument]
 
-    def said(self, *, known: bool) -> bytes:
+    def encoded(self, *, known: bool) -> bytes:
         """As it goes over the wire; by the script's text where the server does not know it."""
         how = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.text)
         count = len(how) + len(self.head) + 3 + len(self.last)
-        before, behind = said(*how, *self.head), said(*self.last) if self.last else b""
+        before, behind = as_arguments(*how, *self.head), as_arguments(*self.last) if self.last else b""
         return b"".join((b"*%d\r\n" % count, before, *self.rows.arguments(), behind))
 
 
@@ -184,7 +184,7 @@ class UnderWay:
 
     def send(self, call: ScriptCall, *, known: bool = True) -> None:
         """Send it on its way."""
-        self._store.line.send_packed(call.said(known=known), 1)
+        self._store.line.send_packed(call.encoded(known=known), 1)
         self._calls.append(call)
 
     def flush(self) -> None:
@@ -203,7 +203,7 @@ class UnderWay:
         answer = checked(reply)
         if answer and isinstance(answer[0], list):
             answer = answer[0]  # of a topic with a journal, and what that has lost
-        self._count(heard(answer, self._store.unheard))
+        self._count(reply_of(answer, self._store.unheard))
 
 
 class Loading:

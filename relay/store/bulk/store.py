@@ -27,7 +27,7 @@ from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.codec import lease_record
 from relay.store.keys import KeyNames
 from relay.store.server.blocking import Argument, Line, checked
-from relay.store.server.scripts import Script, Unheard, heard
+from relay.store.server.scripts import OnRefusedHint, Script, reply_of
 
 BATCH = 500
 """Timers that one call writes at most: a claim beside it waits so long."""
@@ -125,7 +125,7 @@ class BulkStore:
         *,
         timeout: float = TIMEOUT,
         journals: Journals = NO_JOURNALS,
-        unheard: Unheard = say_unheard,
+        unheard: OnRefusedHint = say_unheard,
     ) -> None:
         """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
         self.line = Line(url, timeout=timeout)
@@ -300,7 +300,7 @@ class BulkStore:
             terms = "" if expires is None else f";e{to_score(expires)!r}"
             args += (timer_id, f"{to_score(part.due[n])!r}{terms}", part.envelopes[n])
         reply, _trimmed = self.script("timeline/schedule+journal", part.topic, *args, keep)
-        heard(reply, self.unheard)
+        reply_of(reply, self.unheard)
 
     # ------------------------------------------------------------------ scripts
 

@@ -18,7 +18,7 @@ from relay.core.policy import TopicPolicy
 from relay.store.codec.lease_record import text_of
 from relay.store.keys import KeyNames
 from relay.store.server.errors import translated_errors
-from relay.store.server.scripts import Observe, Scripts, unobserved
+from relay.store.server.scripts import Observe, Scripts, ignore_duration
 from relay.store.timeline.read_sizes import at_once
 from relay.store.timeline.redis_store import PARK_GRACE, limit_words
 
@@ -78,7 +78,7 @@ class RedisPromotions:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_duration,
         known_groups: KnownGroups | None = None,
     ) -> None:
         self._redis = redis

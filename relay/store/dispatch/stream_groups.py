@@ -34,7 +34,7 @@ from relay.store.codec import envelope
 from relay.store.codec.lease_record import text_of
 from relay.store.dispatch.promotions import KnownGroups, pairs
 from relay.store.keys import KeyNames
-from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, untold
+from relay.store.server.scripts import Observe, OnRefusedHint, Scripts, ignore_duration, ignore_reason
 from relay.store.timeline.read_sizes import at_once
 from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
 
@@ -73,8 +73,8 @@ class RedisGroups:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
-        observe: Observe = unobserved,
-        unheard: Unheard = untold,
+        observe: Observe = ignore_duration,
+        unheard: OnRefusedHint = ignore_reason,
         known_groups: KnownGroups | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -93,7 +93,7 @@ def checked(reply: Any) -> Any:
     return reply
 
 
-def said(*arguments: Argument) -> bytes:
+def as_arguments(*arguments: Argument) -> bytes:
     """Arguments as they go over the wire, without the number of them that stands before a command."""
     return _pack(arguments).partition(b"\r\n")[2]
 

@@ -17,7 +17,7 @@ from relay.core.instants import from_score
 from relay.core.wakeup import Wakeup
 from relay.store.keys import KeyNames
 from relay.store.server.errors import words
-from relay.store.server.scripts import Unheard, untold
+from relay.store.server.scripts import OnRefusedHint, ignore_reason
 
 RETRY = 1.0
 """Seconds between two tries to subscribe while Redis is away."""
@@ -50,7 +50,7 @@ class RedisHints:
         keys: KeyNames | None = None,
         *,
         heartbeat: float = HEARTBEAT,
-        unheard: Unheard = untold,
+        unheard: OnRefusedHint = ignore_reason,
     ) -> None:
         self._redis = redis
         self._keys = keys or KeyNames()

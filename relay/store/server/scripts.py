@@ -26,19 +26,19 @@ Observe = Callable[[str, float], None]
 """Told of a script call that was answered: its verb, and how many seconds it took."""
 
 
-def unobserved(verb: str, seconds: float) -> None:
+def ignore_duration(verb: str, seconds: float) -> None:
     """Nobody wants to know."""
 
 
-Unheard = Callable[[str], None]
+OnRefusedHint = Callable[[str], None]
 """Told why Redis refused the wake hint of a script call. The call itself has done what it was to do."""
 
 
-def untold(reason: str) -> None:
+def ignore_reason(reason: str) -> None:
     """Nobody wants to know."""
 
 
-def heard(reply: Any, unheard: Unheard) -> Any:
+def reply_of(reply: Any, unheard: OnRefusedHint) -> Any:
     """A script's own reply; `unheard` is told if Redis refused its wake hint. See `answer` in the prelude."""
     if isinstance(reply, list) and reply and reply[0] == b"UNHEARD":
         _, reason, reply = reply
@@ -133,8 +133,8 @@ class Scripts:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
-        observe: Observe = unobserved,
-        unheard: Unheard = untold,
+        observe: Observe = ignore_duration,
+        unheard: OnRefusedHint = ignore_reason,
         names: Callable[[str], Sequence[str]] | None = None,
     ) -> None:
         self._redis = redis
@@ -159,7 +159,7 @@ class Scripts:
         else:
             reply = await self._call(verb, names, args, marks)
         self._observe(verb, monotonic() - began)
-        return reply if verb in READING else heard(reply, self._unheard)
+        return reply if verb in READING else reply_of(reply, self._unheard)
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[Argument], marks: str) -> Any:
         try:

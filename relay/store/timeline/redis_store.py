@@ -47,7 +47,7 @@ from relay.store.codec.envelope import decode
 from relay.store.codec.lease_record import read_claimed, text_of, texts_of
 from relay.store.keys import KeyNames
 from relay.store.server.errors import translated_errors
-from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, untold
+from relay.store.server.scripts import Observe, OnRefusedHint, Scripts, ignore_duration, ignore_reason
 from relay.store.timeline.read_sizes import Largest, at_once, usual
 
 PARK_GRACE = 60 * SECOND
@@ -84,8 +84,8 @@ class RedisStore:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
-        observe: Observe = unobserved,
-        unheard: Unheard = untold,
+        observe: Observe = ignore_duration,
+        unheard: OnRefusedHint = ignore_reason,
         largest: Largest = usual,
     ) -> None:
         self._redis = redis

@@ -16,7 +16,7 @@ from relay.store.codec import envelope
 from relay.store.codec.lease_record import text_of
 from relay.store.keys import KeyNames
 from relay.store.server.errors import translated_errors
-from relay.store.server.scripts import Observe, Scripts, Unheard, unobserved, untold
+from relay.store.server.scripts import Observe, OnRefusedHint, Scripts, ignore_duration, ignore_reason
 from relay.store.timeline.read_sizes import Largest, at_once, usual
 
 VERBS = (
@@ -54,8 +54,8 @@ class RedisTopics:
         journals: Journals = NO_JOURNALS,
         demoted: Callable[[], None] = lambda: None,
         texts: Mapping[str, str] | None = None,
-        observe: Observe = unobserved,
-        unheard: Unheard = untold,
+        observe: Observe = ignore_duration,
+        unheard: OnRefusedHint = ignore_reason,
         largest: Largest = usual,
     ) -> None:
         self._redis = redis
