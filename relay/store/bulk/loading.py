@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError
 from relay.core.errors import StoreRefused
 from relay.core.instants import to_score
 from relay.store.bulk.store import AHEAD, KEEP_ALL, Buffer, BulkStore
-from relay.store.server.blocking import Argument, checked, encoded
+from relay.store.server.blocking import Argument, as_arguments, checked, encoded
 from relay.store.server.scripts import Script, reply_of
 
 LOAD, RETIRE, MARKS = "bulk/load", "bulk/retire", "bulk/marks"
