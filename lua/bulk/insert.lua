@@ -1,6 +1,7 @@
 -- bulk/insert.lua: insert timers of a load's run, each of them once.
 --
--- KEYS    timeline, payloads, leases, ledger
+-- KEYS    timeline zset, payloads hash, leases hash, ledger set
+-- Uses    bulk_columns
 --           ledger SET   the timers on which the run has decided: their ids; of an id that is longer than LONGEST
 --                        bytes a NUL, which no id has, and its SHA-1 in hexadecimal digits
 -- ARGV[1] channel of wake hints
@@ -21,7 +22,6 @@
 
 local LONGEST = 64
 
-KINDS[4] = 'set'
 local bad = wrong_type()
 if bad then return bad end
 

@@ -1,6 +1,7 @@
 -- bulk/load.lua: insert one batch of a sweep, once.
 --
--- KEYS    timeline, payloads, leases, marks
+-- KEYS    timeline zset, payloads hash, leases hash, marks hash
+-- Uses    bulk_columns
 -- ARGV[1] channel of wake hints
 -- ARGV[2] epoch of the marks under which the plan was made
 -- ARGV[3] plan
@@ -19,7 +20,6 @@
 --         step, so that a batch that is in it is in Redis, and no other is.
 -- Race    a Redis that lost the marks: it lost their epoch as well, and nothing is loaded blindly.
 
-MARKS = KEYS[4]
 local bad = wrong_type()
 if bad then return bad end
 

@@ -1,6 +1,7 @@
 -- bulk/marks.lua: open a topic's marks for a sweep's plan, keep them, close them.
 --
--- KEYS    marks                      HASH, there only while a plan is open:
+-- KEYS    marks hash
+--         there only while a plan is open:
 --           'epoch'                  made anew whenever there were no marks
 --           'plan', 'driver', 'until' whose they are, and until when nobody else may take them, microseconds
 --           'kept'                   when they are abandoned unless somebody keeps them, microseconds
@@ -22,7 +23,6 @@
 -- Race    sweeps of one topic over two stores: closed with the one's plan, the marks would be missing in the other's.
 --         So one store has them, until its plan is done.
 
-MARKS = KEYS[1]
 local bad = wrong_type()
 if bad then return bad end
 

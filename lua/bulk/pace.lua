@@ -1,6 +1,7 @@
 -- bulk/pace.lua: take turns, so that all bulk loads that name a rate keep to it together.
 --
--- KEYS[1] STRING  microseconds since 1970 until which the time is given away
+-- KEYS    pace string
+--         microseconds since 1970 until which the time is given away
 -- ARGV[1] how many microseconds the caller's batch takes at its rate
 -- Returns how many microseconds to wait before it is written
 -- Race    loads in many processes: each takes the time behind all that was given away before it. One that dies

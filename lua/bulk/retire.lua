@@ -1,6 +1,6 @@
 -- bulk/retire.lua: take out of Redis what newer rows of the cold store have replaced or cancelled.
 --
--- KEYS    timeline, payloads, leases, retiring, marks
+-- KEYS    timeline zset, payloads hash, leases hash, retiring hash, marks hash
 --           retiring HASH  version of a write to the cold store -> token of whoever may retire for it
 -- ARGV[1] version of the rows, 19 digits
 -- ARGV[2] token
@@ -13,7 +13,6 @@
 -- Race    a delivery of the timer that these rows replace, and its ACK: whether it comes before this or behind it,
 --         the rows stand. So what touched the timer until now is forgotten, and older rows are held off by the version.
 
-KINDS[4], MARKS = 'hash', KEYS[5]
 local bad = wrong_type()
 if bad then return bad end
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return answer({ 'FENCED' }) end

@@ -8,8 +8,6 @@
 --
 -- An entry is a JSON object on one line, a line end, and the payload as it is. docs/dispatch.md has the members.
 
-KINDS[6], KINDS[7], KINDS[8] = 'list', 'list', 'hash'
-
 -- Have Redis refuse now a push to the ready list that it would refuse later. Nobody sees what is pushed here.
 local function may_push(command)
   redis.call('LREM', KEYS[6], 1, NO_NONCE)

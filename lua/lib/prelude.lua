@@ -16,7 +16,6 @@
 -- every score that we write after a claim is a whole microsecond + 2^-21 s, where no publisher
 -- writes. What a foreign writer meant by any other score, `understand` tells.
 
-local KINDS = { 'zset', 'hash', 'hash', 'stream', 'string' }
 local RECORD = '<BBBBBI4I4dddc16c16'
 local VERSION, RECORD_SIZE = 2, 69
 local PENDING, LEASED, PARKED = 0, 1, 2
@@ -27,7 +26,7 @@ local OFF_GRID = 2 ^ -21
 local LATEST = 253402300799 -- the last second of the year 9999
 
 local JOURNAL -- its key, if the topic has one: see lib/journal.lua
-local MARKS, marking -- their key, if the script has it; and whether a sweep is under way
+local marking -- whether a sweep is under way
 local unheard -- why Redis refused the script's wake hint, if it did
 
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
@@ -55,7 +54,7 @@ local function own_score(us, due) return math.max(math.floor(us), math.ceil(due 
 local function wrong_type()
   for i = 1, #KEYS do
     local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
-    if KEYS[i] == MARKS then kind, marking = 'hash', found == 'hash' end
+    if KEYS[i] == MARKS then marking = found == 'hash' end
     if found ~= kind and found ~= 'none' then
       return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end

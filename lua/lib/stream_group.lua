@@ -14,8 +14,6 @@
 -- delivered } is valid if and only if the entry is pending with our consumer, was delivered so often, and does not
 -- wait for another try. Every delivery counts one more, and nothing else does.
 
-KINDS[6], KINDS[7], KINDS[8] = 'stream', 'zset', 'hash'
-
 local function unhex(text)
   return (string.gsub(text, '%x%x', function(two) return string.char(tonumber(two, 16)) end))
 end

@@ -1,6 +1,8 @@
 -- list/promote.lua: move due timers to a ready list.
 --
--- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken, marks
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         ready list, processing list, taken hash, marks hash
+-- Uses    promotion, list_entries
 -- ARGV[1] limit, 1 to 500
 -- ARGV[2] payload bytes to stop at (the first timer is moved whatever its size)
 -- ARGV[3] grace in microseconds for a timer without payload
@@ -14,7 +16,6 @@
 --         error WRONGKEYTYPE
 -- Race, Full    see lib/promotion.lua
 
-MARKS = KEYS[9]
 local bad = wrong_type()
 if bad then return bad end
 

@@ -1,6 +1,8 @@
 -- list/reclaim.lua: give back what dead workers have left in a processing list.
 --
--- KEYS    timeline, payloads, leases, dead, pause, ready, processing, taken
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         ready list, processing list, taken hash
+-- Uses    promotion, list_entries
 -- ARGV[1] microseconds after which an entry counts as left
 -- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
 -- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`

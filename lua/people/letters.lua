@@ -1,6 +1,7 @@
 -- people/letters.lua: read one page of dead letters, the oldest death first, without their envelopes.
 --
--- KEYS    timeline, payloads, leases, dead
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- Writes  nothing
 -- ARGV[1] at most so many entries
 -- ARGV[2] id of the last entry of the page before; '' for the first page
 -- ARGV[3] bytes of envelopes after which the page ends: they pass through this script

@@ -1,6 +1,6 @@
 -- people/pause.lua: let nothing more of a topic be claimed, until an instant.
 --
--- KEYS    timeline, payloads, leases, dead, pause
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string
 -- ARGV[1] channel of wake hints
 -- ARGV[2] 'at' | 'in' | 'end': resume
 -- ARGV[3] microseconds since 1970 | from now | 0

@@ -1,6 +1,6 @@
 -- people/purge.lua: remove dead letters for good.
 --
--- KEYS    timeline, payloads, leases, dead
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream
 -- ARGV    the entries' ids
 -- Returns how many were there
 --         error WRONGKEYTYPE

@@ -1,6 +1,6 @@
 -- people/redrive.lua: bring dead letters back to life, due now.
 --
--- KEYS    timeline, payloads, leases, dead
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream
 -- ARGV[1] channel of wake hints
 -- ARGV    then the entries' ids, each once
 -- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id;

@@ -1,6 +1,7 @@
 -- people/stats.lua: how a topic stands. Never reads more than its ends.
 --
--- KEYS    timeline, payloads, leases, dead, pause
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string
+-- Writes  nothing
 -- ARGV    none
 -- Returns { now in microseconds, timers, of them due, score of the first or '', lease records,
 --           dead letters, id of the oldest dead letter or '', end of the pause in microseconds or '' }

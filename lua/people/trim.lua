@@ -1,6 +1,6 @@
 -- people/trim.lua: remove the oldest dead letters, beyond what is to be kept.
 --
--- KEYS    timeline, payloads, leases, dead
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream
 -- ARGV[1] at most so many stay, 0: any number
 -- ARGV[2] at most so many microseconds old, 0: any age
 -- Returns how many were removed

@@ -1,6 +1,8 @@
 -- stream/claim.lua: lease entries of a stream for one consumer of a group; timeline/claim.lua's counterpart.
 --
--- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group, marks
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         stream stream, retries zset, group hash, marks hash
+-- Uses    promotion, stream_group
 -- ARGV[1] limit, 1 to 500
 -- ARGV[2] lease in microseconds: an entry idle for so long is a dead consumer's
 -- ARGV[3] nonce, 16 bytes, never used before
@@ -29,7 +31,6 @@
 
 local LOOK = 500 -- entries that one call takes, whatever becomes of them
 
-MARKS = KEYS[9]
 local bad = wrong_type()
 if bad then return bad end
 

@@ -1,6 +1,8 @@
 -- stream/extend.lua: renew leases on entries of a stream, and record receipts; timeline/extend.lua's counterpart.
 --
--- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         stream stream, retries zset, group hash
+-- Uses    promotion, stream_group
 -- ARGV[1] lease in microseconds; 0 to record only
 -- ARGV[2] group, ARGV[3] consumer
 -- ARGV    then three for each: entry, how often it was delivered, '1' if received, else ''

@@ -1,6 +1,8 @@
 -- stream/promote.lua: move due timers to a topic's stream.
 --
--- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group, marks
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         stream stream, retries zset, group hash, marks hash
+-- Uses    promotion, stream_group
 -- ARGV[1] limit, 1 to 500
 -- ARGV[2] payload bytes to stop at (the first timer is moved whatever its size)
 -- ARGV[3] grace in microseconds for a timer without payload
@@ -13,7 +15,6 @@
 --         error WRONGKEYTYPE
 -- Race, Full    see lib/promotion.lua
 
-MARKS = KEYS[9]
 local bad = wrong_type()
 if bad then return bad end
 

@@ -1,6 +1,7 @@
 -- stream/redrive.lua: bring dead letters of one group of a stream back to life, due now, for that group alone.
 --
--- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         stream stream, retries zset, group hash
 -- ARGV[1] channel of wake hints
 -- ARGV[2] group
 -- ARGV    then the letters' ids, each once
@@ -8,8 +9,6 @@
 --         error WRONGKEYTYPE
 -- Race    two people redrive one letter: the second finds it gone.
 -- Full    the first write is a delete: what is kept moves from one key to others.
-
-KINDS[6], KINDS[7], KINDS[8] = 'stream', 'zset', 'hash'
 
 local bad = wrong_type()
 if bad then return bad end

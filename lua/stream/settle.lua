@@ -1,6 +1,8 @@
 -- stream/settle.lua: end leases on entries of a stream; timeline/settle.lua's counterpart.
 --
--- KEYS    timeline, payloads, leases, dead, pause, stream, retries, group
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         stream stream, retries zset, group hash
+-- Uses    promotion, stream_group
 -- ARGV[1] channel of wake hints
 -- ARGV[2] lease in microseconds
 -- ARGV[3] group, ARGV[4] consumer

@@ -1,6 +1,7 @@
 -- stream/tidy.lua: remove from a stream what every group has acknowledged, and consumers that are gone.
 --
--- KEYS    timeline, payloads, leases, dead, pause, stream
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+--         stream stream
 -- ARGV[1] milliseconds after which a consumer that has nothing pending is gone
 -- ARGV[2] at most so many entries stay, whoever has not had them; 0: any number
 -- ARGV[3] about how many entries to remove at most. Where half as many were, there may be more
@@ -9,8 +10,6 @@
 -- Race    a consumer that takes something as it is removed: what is pending is asked in the same step, and Redis
 --         makes a consumer anew as it comes back.
 -- Race    a group that is made at this moment: it comes before, and counts, or after, and begins with what stays.
-
-KINDS[6] = 'stream'
 
 local bad = wrong_type()
 if bad then return bad end

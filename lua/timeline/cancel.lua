@@ -1,6 +1,6 @@
 -- timeline/cancel.lua: remove timers.
 --
--- KEYS    timeline, payloads, leases, marks
+-- KEYS    timeline zset, payloads hash, leases hash, marks hash
 -- ARGV    two for each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is
 --         cancelled once
@@ -8,7 +8,6 @@
 -- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
 --         is scheduled under that id later can't be settled by the old delivery.
 
-MARKS = KEYS[4]
 local bad = wrong_type()
 if bad then return bad end
 

@@ -1,6 +1,6 @@
 -- timeline/claim.lua: lease timers whose score has come, the earliest first.
 --
--- KEYS    timeline, payloads, leases, dead, pause, marks
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string, marks hash
 -- ARGV[1] limit, 1 to 500
 -- ARGV[2] lease in microseconds
 -- ARGV[3] nonce, 16 bytes, never used before
@@ -23,7 +23,6 @@
 --         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
-MARKS = KEYS[6]
 local now_us, most = time_us(), tonumber(ARGV[11])
 local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local paused = ''

@@ -1,6 +1,6 @@
 -- timeline/extend.lua: renew leases, and record receipts.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
 -- ARGV[1] lease in microseconds from now
 -- ARGV    then three for each timer, each timer once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }

@@ -1,6 +1,7 @@
 -- timeline/get.lua: read one timer.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
+-- Writes  nothing
 -- ARGV[1] timer_id
 -- Returns { score, record, envelope }, where the record is as `understand` sees it; {} if there is
 --         no such timer or it has no payload

@@ -1,6 +1,7 @@
 -- timeline/list.lua: read one page of a topic in the order of scores.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
+-- Writes  nothing
 -- ARGV[1] how many entries to look at, 1 to 500
 -- ARGV[2] score and ARGV[3] timer_id of the last entry of the page before; '' and '' for the first page
 -- ARGV[4] if it is there: with their envelopes, of so many bytes together at most, or one; a page ends sooner then

@@ -1,6 +1,7 @@
 -- timeline/orphans.lua: look at a part of a hash for ids that the timeline does not have.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
+-- Writes  nothing
 -- ARGV[1] 'payloads' | 'leases'
 -- ARGV[2] cursor, '0' at first
 -- ARGV[3] about how many entries to look at

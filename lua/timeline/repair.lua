@@ -1,6 +1,6 @@
 -- timeline/repair.lua: remove payloads and lease records that have no timer.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
 -- ARGV    timer_ids that had none a grace period ago
 -- Returns { payloads removed, lease records removed }
 --         error WRONGKEYTYPE

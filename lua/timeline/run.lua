@@ -1,6 +1,6 @@
 -- timeline/run.lua: make timers due now.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
 -- ARGV[1] channel of wake hints
 -- ARGV    then timer_ids
 -- Returns for each timer 'OK' | 'IN_FLIGHT' (a relay delivers it; nothing changed) | 'GONE'

@@ -1,6 +1,6 @@
 -- timeline/schedule.lua: store timers.
 --
--- KEYS    timeline, payloads, leases
+-- KEYS    timeline zset, payloads hash, leases hash
 -- ARGV[1] channel of wake hints
 -- ARGV[2] most timers that the topic may hold, 0: no limit
 -- ARGV    then three for each timer: timer_id, when, envelope

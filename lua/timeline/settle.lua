@@ -1,6 +1,6 @@
 -- timeline/settle.lua: end leases.
 --
--- KEYS    timeline, payloads, leases, dead, marks
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, marks hash
 -- ARGV[1] channel of wake hints
 -- ARGV[2] to ARGV[6] the policy's limits, see `read_limits`
 -- ARGV    then groups of timers whose leases end alike: nonce, verb, detail, how many, and their ids; each
@@ -22,7 +22,6 @@
 -- Race    a clock that steps back: no score that is written is before the due time.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
-MARKS = KEYS[5]
 local bad = wrong_type()
 if bad then return bad end
 

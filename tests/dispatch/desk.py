@@ -18,7 +18,8 @@ from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
 from relay.store.server.connect import connect
-from relay.store.server.scripts import READING, source
+from relay.store.server.manifest import manifest
+from relay.store.server.scripts import source
 from relay.store.timeline.redis_store import VERBS, RedisStore
 from relay.store.timeline.topics import VERBS as TOPIC_VERBS
 from relay.store.timeline.topics import RedisTopics
@@ -36,7 +37,7 @@ BILLING = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
 
 def texts(verbs: tuple[str, ...], *breaks: Break) -> dict[str, str]:
     """These scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    names = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+    names = (*verbs, *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
     for each in breaks:
         scripts = each.apply(scripts)

@@ -18,7 +18,8 @@ from relay.store.codec.lease_record import NO_NONCE, LeaseRecord
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
 from relay.store.server.connect import connect
-from relay.store.server.scripts import READING, Script, source
+from relay.store.server.manifest import manifest
+from relay.store.server.scripts import Script, source
 from relay.store.timeline import topics
 from relay.store.timeline.redis_store import VERBS, RedisStore
 from relay.store.timeline.topics import RedisTopics
@@ -63,7 +64,7 @@ def replaced(text: str, old: str, new: str) -> str:
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     verbs = (*VERBS, *topics.VERBS, *loading.VERBS, inserting.VERB)
-    names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if verb not in READING))
+    names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
     for name in ("people/pause", "people/pause+journal"):
         scripts[name] = replaced(scripts[name], EXPIRY, "")

@@ -59,7 +59,7 @@ THE_MARKS = {
         "prelude", "if not marking or #ids == 0 or", "if not MARKS or #ids == 0 or"
     ),
     "marks of another type": Break(
-        "prelude", "kind, marking = 'hash', found == 'hash' end", "kind, marking = found, found == 'hash' end"
+        "prelude", "then marking = found == 'hash' end", "then kind, marking = found, found == 'hash' end"
     ),
     "epoch made anew with marks there": Break(
         "bulk/marks",

@@ -11,7 +11,7 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
-from relay.store.server.scripts import KEYS
+from relay.store.server.manifest import manifest
 from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
 HOUR = 3600 * SECOND
@@ -39,7 +39,7 @@ CALLS: dict[str, Call] = {
     "timeline/orphans": lambda bench: bench.topics.orphans(bench.topic, limit=5),
     "timeline/repair": lambda bench: bench.topics.repair(bench.topic, ["a"]),
 }
-TAKEN = [(verb, broken) for verb in CALLS for broken in range(KEYS.get(verb, 3))]
+TAKEN = [(verb, broken) for verb in CALLS for broken in range(manifest(verb).own_keys)]
 """Each verb and each of the keys that it takes."""
 TYPES = ("zset", "hash", "hash", "stream", "string")
 

@@ -14,7 +14,7 @@ from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.journal.entries import JournalReader
-from relay.store.server.scripts import READING
+from relay.store.server.manifest import manifest
 from tests.lua import test_harm as harm
 from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
 
@@ -309,7 +309,7 @@ async def test_a_full_redis_drains(journal: Bench) -> None:
     ]
 
 
-WRITING = [verb for verb in harm.CALLS if verb not in READING]
+WRITING = [verb for verb in harm.CALLS if manifest(verb).writes]
 
 
 @pytest.mark.parametrize("verb", WRITING)

@@ -23,7 +23,7 @@ from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.server.connect import Connection, connect
 from relay.store.server.hints import RedisHints
-from relay.store.server.scripts import SHARED
+from relay.store.server.manifest import manifest
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
@@ -223,7 +223,7 @@ def test_every_script_that_publishes_is_tested() -> None:
         for file in folder.rglob("*.lua")
     }
     whole = {
-        name: "".join([*(texts[f"lib/{part}"] for part in SHARED.get(name, ())), text])
+        name: "".join([*(texts[f"lib/{part}"] for part in manifest(name).uses), text])
         for name, text in texts.items()
         if not name.startswith("lib/")
     }

@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -18,6 +16,7 @@ from relay.core.errors import StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
 from relay.store.server.errors import says_readonly, translated_errors
+from relay.store.server.manifest import manifest, text_of
 from relay.store.server.pool import MasterPool
 
 Argument = bytes | str | int
@@ -48,44 +47,13 @@ def reply_of(reply: Any, unheard: OnRefusedHint) -> Any:
 
 @cache
 def source(name: str) -> str:
-    """The text of a script: `timeline/claim` is `lua/timeline/claim.lua` behind `lua/lib/prelude.lua`;
-    `timeline/claim+journal` has `lua/lib/journal.lua` between them. What `SHARED` names comes behind that."""
-    verb, _, between = name.partition("+")
-    packaged = files("relay") / "lua"
-    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "lua"
-    shared = [f"lib/{part}" for part in ("prelude", between, *SHARED.get(verb, ())) if part]
-    return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*shared, verb))
-
-
-KEYS = {
-    **dict.fromkeys(("timeline/claim", "people/stats", "people/pause"), 5),
-    **dict.fromkeys(
-        ("timeline/settle", "people/letters", "people/redrive", "people/purge", "people/trim"), 4
-    ),
-    **dict.fromkeys(("list/promote", "list/reclaim"), 8),
-    **dict.fromkeys(
-        ("stream/promote", "stream/claim", "stream/settle", "stream/extend", "stream/redrive"), 8
-    ),
-    "stream/tidy": 6,
-}
-"""How many of a topic's keys a script takes, if not the first three."""
-
-MARKING = frozenset(
-    ("timeline/cancel", "timeline/claim", "timeline/settle", "list/promote", "stream/promote", "stream/claim")
-)
-"""The verbs that may end timers, and so take the key of a sweep's marks as well."""
-
-SHARED = {
-    **dict.fromkeys(("bulk/load", "bulk/insert"), ("bulk_columns",)),
-    **dict.fromkeys(("list/promote", "list/reclaim"), ("promotion", "list_entries")),
-    **dict.fromkeys(
-        ("stream/promote", "stream/claim", "stream/settle", "stream/extend"), ("promotion", "stream_group")
-    ),
-}
-"""What else of `lua/lib` is put before a script."""
-
-READING = frozenset(("timeline/get", "timeline/list", "timeline/orphans", "people/letters", "people/stats"))
-"""The verbs that change nothing; all others are in the topic's journal, if it has one."""
+    """The text of a script: `timeline/claim` is `lua/timeline/claim.lua` behind the locals that its manifest
+    declares, `lua/lib/prelude.lua` and what it uses of `lua/lib`; `timeline/claim+journal` has
+    `lua/lib/journal.lua` behind the prelude."""
+    verb, _, journal = name.partition("+")
+    declared = manifest(verb)
+    shared = [text_of(f"lib/{part}") for part in ("prelude", journal, *declared.uses) if part]
+    return "\n".join((declared.locals(), *shared, text_of(verb)))
 
 
 class Script:
@@ -98,9 +66,11 @@ class Script:
     def __init__(self, name: str, text: str | None = None) -> None:
         verb, _, journal = name.partition("+")
         self.name = name
-        self.keys = KEYS.get(verb, 3)
+        declared = manifest(verb)
+        self.keys = declared.own_keys
+        self.writes = declared.writes
         self.journal = bool(journal)
-        self.marks = verb in MARKING
+        self.marks = declared.marks
         self.text = source(name) if text is None else text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
@@ -144,14 +114,15 @@ class Scripts:
         self._journals = journals
         self._observe = observe
         self._unheard = unheard
-        scripts = (*verbs, *(f"{verb}+journal" for verb in verbs if verb not in READING))
+        scripts = (*verbs, *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
         self._scripts = {name: Script(name, (texts or {}).get(name)) for name in scripts}
 
     async def run(self, verb: str, topic: str, *args: Argument, names: Sequence[str] | None = None) -> Any:
         """Run one, on the topic's keys or on those of `names`; raises `StoreError`."""
         names, marks = self._names(topic) if names is None else names, self._keys.marks_of(topic)
         began = monotonic()
-        keep = 0 if verb in READING else self._journals.keep(topic)
+        writes = self._scripts[verb].writes
+        keep = self._journals.keep(topic) if writes else 0
         if keep:
             reply, trimmed = await self._call(f"{verb}+journal", names, (*args, keep), marks)
             if trimmed:
@@ -159,7 +130,7 @@ class Scripts:
         else:
             reply = await self._call(verb, names, args, marks)
         self._observe(verb, monotonic() - began)
-        return reply if verb in READING else reply_of(reply, self._unheard)
+        return reply_of(reply, self._unheard) if writes else reply
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[Argument], marks: str) -> Any:
         try:
