@@ -39,8 +39,8 @@ from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, exporters
 from relay.telemetry.traces.tracing import Tracing
-from relay.web.api import JsonApi
 from relay.web.probes import probes
+from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
 
 log = logging.getLogger(__name__)

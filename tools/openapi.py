@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))
 from relay import __version__  # noqa: E402
 from relay.core.validate import MAX_NAME_BYTES  # noqa: E402
 from relay.web import forms  # noqa: E402
-from relay.web.api import OPERATIONS  # noqa: E402
 from relay.web.operations import Operation  # noqa: E402
 from relay.web.problems import MEDIA_TYPE, NAMES  # noqa: E402
+from relay.web.routes import OPERATIONS  # noqa: E402
 from tools.drift import write_or_check  # noqa: E402
 
 DOCUMENT = ROOT / "relay" / "web" / "openapi.json"

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from relay.pipeline.rows.redis_commands import pack_rows
 from relay.pipeline.spark.redis_target import Target
-from relay.store.bulk.loading import Marks
 from relay.store.bulk.store import BATCH
+from relay.store.bulk.sweeping import Marks
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from relay.store.server.blocking import Argument, Line, as_arguments
@@ -76,7 +76,7 @@ def pipelines(url: str, topic: str, held: Rows) -> float:
 
 def guarded(target: Target, marks: Marks, held: Rows) -> float:
     """The script of the guarded load, 500 timers a call, pipelined: timers a second."""
-    script, keys = Script("bulk/load"), target.keys
+    script, keys = Script("bulk/guarded_load"), target.keys
     timeline, payloads, leases, *_ = keys.of(marks.topic)
     names = timeline, payloads, leases, keys.marks_of(marks.topic)
     with Line(target.url, timeout=60) as line:

@@ -1,4 +1,4 @@
--- lib/bulk_columns.lua: what bulk/load.lua and bulk/insert.lua share: timers that come by columns, and how those
+-- lib/bulk_columns.lua: what bulk/guarded_load.lua and bulk/insert.lua share: timers that come by columns, and how those
 -- that were chosen go in.
 
 local scores, ids, envelopes -- the columns: arrays of texts, one for each timer

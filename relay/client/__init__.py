@@ -11,9 +11,16 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
-from relay.client.calls.changes import ChangeResult
+from relay.client.calls.change_values import ChangeResult
 from relay.client.calls.channel import DEFAULT_TARGET
-from relay.client.calls.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.calls.timer_values import (
+    NewTimer,
+    ScheduledTimer,
+    ScheduleResult,
+    Timer,
+    TimerInfo,
+    TimerState,
+)
 from relay.client.calls.topic_values import (
     DeadLetter,
     DeadLetterFilter,

@@ -11,9 +11,16 @@ from typing import Any, Self, TypeVar
 from relay.client import arguments, connection_log, errors
 from relay.client.arguments import Seconds
 from relay.client.calls import batches, timer_calls
-from relay.client.calls.changes import ChangeResult
+from relay.client.calls.change_values import ChangeResult
 from relay.client.calls.channel import Wire, target_or_default
-from relay.client.calls.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.calls.timer_values import (
+    NewTimer,
+    ScheduledTimer,
+    ScheduleResult,
+    Timer,
+    TimerInfo,
+    TimerState,
+)
 from relay.client.calls.topics import Topics
 from relay.client.handling.handlers import Handlers
 from relay.client.signals import stop_signals

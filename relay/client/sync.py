@@ -12,9 +12,16 @@ from typing import Self, TypeVar
 from relay.client import arguments
 from relay.client.arguments import Seconds
 from relay.client.calls import batches, timer_calls
-from relay.client.calls.changes import ChangeResult
+from relay.client.calls.change_values import ChangeResult
 from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
-from relay.client.calls.timers import NewTimer, ScheduledTimer, ScheduleResult, Timer, TimerInfo, TimerState
+from relay.client.calls.timer_values import (
+    NewTimer,
+    ScheduledTimer,
+    ScheduleResult,
+    Timer,
+    TimerInfo,
+    TimerState,
+)
 from relay.client.calls.topics import SyncTopics
 
 _T = TypeVar("_T")

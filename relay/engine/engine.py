@@ -43,7 +43,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.redis_health import RedisHealth
-from relay.engine.relay_watch import relay_state
+from relay.engine.relay_state import relay_state
 from relay.engine.topic_watch import TopicWatch
 from relay.engine.upkeep.janitor import Janitor
 from relay.engine.upkeep.tidier import Tidier

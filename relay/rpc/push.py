@@ -6,7 +6,7 @@ while the application can't take them: the session's capacity is 0 while the cha
 until the first sign of life on a new connection, then `max_concurrent`.
 
 What a call's end says about the attempts is in `proto/relay/v1/timer_handler.proto`, and in
-`relay/rpc/push_ends.py`.
+`relay/rpc/push_outcomes.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
 from relay.rpc.application import Application
 from relay.rpc.push_calls import PushBatch, deliver
-from relay.rpc.push_ends import Ends
+from relay.rpc.push_outcomes import Ends
 from relay.rpc.unreadable import Count
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0

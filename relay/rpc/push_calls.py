@@ -12,7 +12,7 @@ import grpc
 
 from relay.api import translate
 from relay.engine.delivery.leases import Lease
-from relay.rpc.push_ends import Ends
+from relay.rpc.push_outcomes import Ends
 from relay.rpc.unreadable import UNREADABLE, Unreadable
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb

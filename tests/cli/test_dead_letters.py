@@ -189,8 +189,8 @@ def test_redrive_at_a_rate(run: Run, double: Double, monkeypatch: pytest.MonkeyP
         naps.append(round(seconds, 6))
         now[0] += seconds
 
-    monkeypatch.setattr("relay.cli.topics.dead_letter_batches.asyncio.sleep", sleep)
-    monkeypatch.setattr("relay.cli.topics.dead_letter_batches.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("relay.cli.topics.redrive_and_purge.asyncio.sleep", sleep)
+    monkeypatch.setattr("relay.cli.topics.redrive_and_purge.time.monotonic", lambda: now[0])
     many(double, 100)
     assert run("dead", "redrive", "t", "--all", "--rate", "100/s").exit_code == 0
     assert [len(call.dead_ids) for call in double.topics.asked("RedriveDeadLetters")] == [20] * 5
@@ -239,7 +239,7 @@ def test_purge_asks_first(run: Run, double: Double, monkeypatch: pytest.MonkeyPa
     unasked = run("dead", "purge", "t", "--all")
     assert unasked.exit_code == 2
     assert "--yes: is needed" in unasked.stderr
-    monkeypatch.setattr("relay.cli.topics.dead_letter_batches.can_ask", lambda: True)
+    monkeypatch.setattr("relay.cli.topics.redrive_and_purge.can_ask", lambda: True)
     refused = run("dead", "purge", "t", "--all", stdin=b"n\n")
     assert refused.exit_code == 1
     assert "Remove all dead letters of t (it has 3 in all) for good?" in refused.stderr

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
-from relay.store.bulk import inserting, loading
+from relay.store.bulk import inserting, sweeping
 from relay.store.bulk.inserting import Inserted, Inserting
-from relay.store.bulk.loading import Loaded, Loading, LoadRows, Marks, PackedRows
 from relay.store.bulk.store import BulkStore
+from relay.store.bulk.sweeping import Loaded, Loading, LoadRows, Marks, PackedRows
 from relay.store.codec import envelope, lease_record
 from relay.store.codec.lease_record import NO_NONCE, LeaseRecord
 from relay.store.journal.entries import JournalReader
@@ -63,7 +63,7 @@ def replaced(text: str, old: str, new: str) -> str:
 
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    verbs = (*VERBS, *topics.VERBS, *loading.VERBS, inserting.VERB)
+    verbs = (*VERBS, *topics.VERBS, *sweeping.VERBS, inserting.VERB)
     names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
     scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
     for name in ("people/pause", "people/pause+journal"):

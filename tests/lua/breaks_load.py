@@ -8,36 +8,44 @@ ADDED = "  redis.call('ZADD', KEYS[1], unpack(timers))\n"
 CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(added)) end\n"
 
 THE_LOAD = {
-    "ledger not read": Break("bulk/load", "if done then\n", "if false then\n"),
+    "ledger not read": Break("bulk/guarded_load", "if done then\n", "if false then\n"),
     "ledger not written": Break(
-        "bulk/load", "redis.call('HSET', MARKS, entry,", "redis.call('HSET', MARKS, 'x',"
+        "bulk/guarded_load", "redis.call('HSET', MARKS, entry,", "redis.call('HSET', MARKS, 'x',"
     ),
     "ledger of all plans": Break(
-        "bulk/load", "local entry = 'b' .. ARGV[3] .. ':' ..", "local entry = 'b:' .."
+        "bulk/guarded_load", "local entry = 'b' .. ARGV[3] .. ':' ..", "local entry = 'b:' .."
     ),
-    "what lives is overwritten": Break("bulk/load", "  if found[n] then\n", "  if false then\n"),
-    "marks not read": Break("bulk/load", "elseif marks and is_over(n) then", "elseif false then"),
-    "touches not read": Break("bulk/load", "return marks[2 * n - 1] or", "return"),
-    "versions not compared": Break("bulk/load", " or marks[2 * n] and version < marks[2 * n]", ""),
-    "own version held off": Break("bulk/load", "version < marks[2 * n]", "version <= marks[2 * n]"),
+    "what lives is overwritten": Break("bulk/guarded_load", "  if found[n] then\n", "  if false then\n"),
+    "marks not read": Break("bulk/guarded_load", "elseif marks and is_over(n) then", "elseif false then"),
+    "touches not read": Break("bulk/guarded_load", "return marks[2 * n - 1] or", "return"),
+    "versions not compared": Break("bulk/guarded_load", " or marks[2 * n] and version < marks[2 * n]", ""),
+    "own version held off": Break("bulk/guarded_load", "version < marks[2 * n]", "version <= marks[2 * n]"),
     "one version for all rows": Break(
-        "bulk/load", "string.sub(ARGV[5], 19 * n - 18, 19 * n)", "string.sub(ARGV[5], 1, 19)"
+        "bulk/guarded_load", "string.sub(ARGV[5], 19 * n - 18, 19 * n)", "string.sub(ARGV[5], 1, 19)"
     ),
-    "epoch not compared": Break("bulk/load", "if epoch ~= ARGV[2] or plan", "if plan"),
-    "plan not compared": Break("bulk/load", " or plan ~= ARGV[3]", ""),
-    "load begins with a delete": Break("bulk/load", ADDED + CLEARED, CLEARED + ADDED),
-    "record of a gone timer kept by the load": Break("bulk/load", CLEARED, ""),
-    "what lives loses its record": Break("bulk/load", "unpack(added)", "unpack(ids)"),
-    "envelopes of other rows": Break("bulk/load", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
-    "expiring scores of other rows": Break("bulk/load", "scores[n] = number(r", "scores[1] = number(r"),
+    "epoch not compared": Break("bulk/guarded_load", "if epoch ~= ARGV[2] or plan", "if plan"),
+    "plan not compared": Break("bulk/guarded_load", " or plan ~= ARGV[3]", ""),
+    "load begins with a delete": Break("bulk/guarded_load", ADDED + CLEARED, CLEARED + ADDED),
+    "record of a gone timer kept by the load": Break("bulk/guarded_load", CLEARED, ""),
+    "what lives loses its record": Break("bulk/guarded_load", "unpack(added)", "unpack(ids)"),
+    "envelopes of other rows": Break("bulk/guarded_load", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
+    "expiring scores of other rows": Break(
+        "bulk/guarded_load", "scores[n] = number(r", "scores[1] = number(r"
+    ),
     "expiries of other rows": Break(
-        "bulk/load", "expiring(tonumber(scores[n]), expires[n])", "expiring(tonumber(scores[n]), expires[2])"
+        "bulk/guarded_load",
+        "expiring(tonumber(scores[n]), expires[n])",
+        "expiring(tonumber(scores[n]), expires[2])",
     ),
-    "scores of other rows": Break("bulk/load", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"),
-    "no hint from the load": Break("bulk/load", "hint(channel, before, head())", ""),
-    "loaded timers never expire": Break("bulk/load", "if (expires[n] or 0) > 0 then", "if false then"),
+    "scores of other rows": Break(
+        "bulk/guarded_load", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"
+    ),
+    "no hint from the load": Break("bulk/guarded_load", "hint(channel, before, head())", ""),
+    "loaded timers never expire": Break(
+        "bulk/guarded_load", "if (expires[n] or 0) > 0 then", "if false then"
+    ),
     "loads not in the journal": Break(
-        "bulk/load", "    note(SCHEDULED,", "    if false then end note(EXTENDED,"
+        "bulk/guarded_load", "    note(SCHEDULED,", "    if false then end note(EXTENDED,"
     ),
 }
 THE_MARKS = {
@@ -87,7 +95,9 @@ THE_MARKS = {
         "prelude", " or are_abandoned() then return end", " then return end"
     ),
     "a retirement in abandoned marks": Break("bulk/retire", "marking and not are_abandoned()", "marking"),
-    "loaded by abandoned marks": Break("bulk/load", "ARGV[3] or are_abandoned() then", "ARGV[3] then"),
+    "loaded by abandoned marks": Break(
+        "bulk/guarded_load", "ARGV[3] or are_abandoned() then", "ARGV[3] then"
+    ),
     "marks are kept for nothing": Break("bulk/marks", "now_us + tonumber(ARGV[5]) * 1000", "now_us"),
 }
 THE_RETIREMENT = {

@@ -1,4 +1,4 @@
-"""bulk/load, bulk/retire, bulk/marks, and the marks that other scripts leave: what a sweep may rely on."""
+"""bulk/guarded_load, bulk/retire, bulk/marks, and the marks of other scripts: what a sweep relies on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
-from relay.store.bulk.loading import Fenced, HeldMarks, Loaded, LoadRows, Marks, PackedRows, StalePlan
 from relay.store.bulk.store import BATCH
+from relay.store.bulk.sweeping import Fenced, HeldMarks, Loaded, LoadRows, Marks, PackedRows, StalePlan
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score

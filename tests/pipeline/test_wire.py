@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
 from relay.pipeline.rows.redis_commands import Group, pack, pack_rows, pack_texts
-from relay.store.bulk.loading import LoadRows, PackedRows
 from relay.store.bulk.store import BATCH, BATCH_BYTES, Buffer, BulkStore, TimerBatch, _scores
+from relay.store.bulk.sweeping import LoadRows, PackedRows
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_a_runs_batches_say_what_the_store_would(
 
 
 def _texts(column: Buffer) -> list[bytes]:
-    """What is in it. That Redis reads the same is tested with bulk/load.lua."""
+    """What is in it. That Redis reads the same is tested with bulk/guarded_load.lua."""
     data, texts, start = bytes(column), [], 0
     while start < len(data):
         width = {0xDA: 2, 0xDB: 4}.get(data[start], 0)

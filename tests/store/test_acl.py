@@ -16,10 +16,10 @@ from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk.inserting import Inserting, is_told, note_told
-from relay.store.bulk.loading import LoadRows, PackedRows
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore, TimerBatch
+from relay.store.bulk.sweeping import LoadRows, PackedRows
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader

@@ -16,9 +16,9 @@ from relay.core.errors import StoreFull
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.bulk.inserting import Inserting
-from relay.store.bulk.loading import Fenced, Loading, LoadRows, Marks, PackedRows
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore
+from relay.store.bulk.sweeping import Fenced, Loading, LoadRows, Marks, PackedRows
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from relay.store.server.connect import connect

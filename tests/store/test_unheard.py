@@ -17,8 +17,8 @@ from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk.inserting import Inserting
-from relay.store.bulk.loading import Loading, LoadRows, Marks, PackedRows
 from relay.store.bulk.store import BulkStore, TimerBatch, say_unheard
+from relay.store.bulk.sweeping import Loading, LoadRows, Marks, PackedRows
 from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.server.connect import Connection, connect
@@ -199,7 +199,7 @@ SCRIPTS = {
     "people/redrive",
     "stream/settle",
     "stream/redrive",
-    "bulk/load",
+    "bulk/guarded_load",
     "bulk/insert",
 }
 """The scripts that `VERBS` run."""

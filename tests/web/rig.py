@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.settings import Settings
-from relay.web.api import JsonApi
+from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
 from tests.rpc.rig import PATIENCE, Relay
 from tests.web.described import Reply, reply

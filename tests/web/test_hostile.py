@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from relay.web.api import OPERATIONS
 from relay.web.operations import Operation
+from relay.web.routes import OPERATIONS
 from tests.web.rig import MAX_BODY, Api
 
 pytestmark = pytest.mark.anyio

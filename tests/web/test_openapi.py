@@ -21,9 +21,9 @@ from relay.core.errors import (
     WrongKeyType,
 )
 from relay.web import forms, guard
-from relay.web.api import OPERATIONS
 from relay.web.document import document
 from relay.web.operations import Answer, ApiCall, Calls, Operation
+from relay.web.routes import OPERATIONS
 from tests.web.described import check, resolved
 from tests.web.rig import MAX_BODY, Api
 

@@ -14,12 +14,12 @@ from relay.pipeline.cold.plans import Plans, Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import Sweep, SweepOptions, now
-from relay.store.bulk.loading import Loading, Marks
 from relay.store.bulk.store import BATCH
+from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope
 
 RAW = "ceiling: raw variadic pipelines"
-GUARDED = "raw: lua/bulk/load.lua out of memory"
+GUARDED = "raw: lua/bulk/guarded_load.lua out of memory"
 PUT = "into the cold store, with what it retires"
 STAGE = "plan and stage"
 LOAD = "guarded load"

@@ -107,12 +107,12 @@ def redrive(
     """
     from relay.cli.terminal import parse
     from relay.cli.terminal.relay_connection import RelayConnection
-    from relay.cli.topics import dead_letter_batches
+    from relay.cli.topics import redrive_and_purge
     from relay.cli.topics.dead_letter_selection import LetterOptions, Selection
 
     selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
-    how = dead_letter_batches.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
-    dead_letter_batches.redrive(RelayConnection(target, timeout), topic, selection, how)
+    how = redrive_and_purge.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
+    redrive_and_purge.redrive(RelayConnection(target, timeout), topic, selection, how)
 
 
 @app.command()
@@ -134,9 +134,9 @@ def purge(
     """Remove dead letters for good."""
     from relay.cli.terminal import parse
     from relay.cli.terminal.relay_connection import RelayConnection
-    from relay.cli.topics import dead_letter_batches
+    from relay.cli.topics import redrive_and_purge
     from relay.cli.topics.dead_letter_selection import LetterOptions, Selection
 
     selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
-    how = dead_letter_batches.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
-    dead_letter_batches.purge(RelayConnection(target, timeout), topic, selection, how, yes)
+    how = redrive_and_purge.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
+    redrive_and_purge.purge(RelayConnection(target, timeout), topic, selection, how, yes)

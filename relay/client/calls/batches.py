@@ -14,7 +14,7 @@ import grpc
 from relay.client import arguments, errors
 from relay.client.calls.channel import SCHEDULE_BATCH, SCHEDULE_COLUMNS
 from relay.client.calls.timer_calls import Steps, Together, call, mode_of
-from relay.client.calls.timers import NewTimer, ScheduleResult
+from relay.client.calls.timer_values import NewTimer, ScheduleResult
 from relay.v1 import timer_service_pb2 as pb
 
 AT_ONCE = 4

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
 from relay.client.calls.backoff import RetryBackoff
-from relay.client.calls.changes import ChangeResult, condition, read_result
+from relay.client.calls.change_values import ChangeResult, condition, read_result
 from relay.client.calls.channel import (
     CANCEL,
     GET,
@@ -31,7 +31,7 @@ from relay.client.calls.channel import (
     SyncWire,
     Wire,
 )
-from relay.client.calls.timers import (
+from relay.client.calls.timer_values import (
     STATES_ON_THE_WIRE,
     NewTimer,
     ScheduledTimer,

@@ -14,7 +14,7 @@ from relay.client.errors import CallError
 from relay.client.handling.handlers import Registration
 from relay.client.handling.invocation import Invocation
 from relay.client.handling.workers import Workers
-from relay.client.stream.session import DeliveryStream
+from relay.client.stream.delivery_stream import DeliveryStream
 
 _log = logging.getLogger("relay.client")
 _FATAL = frozenset(

@@ -23,7 +23,7 @@ from relay.client.calls.channel import (
     SCHEDULE_COLUMNS,
     Method,
 )
-from relay.client.calls.timers import STATES_ON_THE_WIRE, TimerState
+from relay.client.calls.timer_values import STATES_ON_THE_WIRE, TimerState
 from relay.core import validate
 from relay.core.errors import ServiceError, TimerNotFound, TopicFull
 from relay.core.policy import TopicPolicy

@@ -1,4 +1,4 @@
-"""The guarded load: staged batches into Redis, each once, by `lua/bulk/load.lua`."""
+"""The guarded load: staged batches into Redis, each once, by `lua/bulk/guarded_load.lua`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from relay.pipeline.cold.staging import STAGED
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
-from relay.store.bulk.loading import Loaded, Loading, Marks, PackedRows, StalePlan
 from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.sweeping import Loaded, Loading, Marks, PackedRows, StalePlan
 
 COUNTS = "batches long, loaded long, live long, marked long, again long, stale long"
 FEW = {

@@ -21,8 +21,8 @@ from pyspark.sql import functions as f
 
 from relay.pipeline.cold.store import ColdStore, DataFile, Write
 from relay.pipeline.spark.redis_target import Target
-from relay.store.bulk.loading import Fenced, Loading
 from relay.store.bulk.store import BATCH
+from relay.store.bulk.sweeping import Fenced, Loading
 
 COUNTS = "asked long, lived long, fenced long"
 TRIES = 10

@@ -24,8 +24,8 @@ from relay.pipeline.cold.plans import SWEEP, Plan, Plans, Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.spark.redis_target import Target
-from relay.store.bulk.loading import Loaded, Loading, Marks, StalePlan
 from relay.store.bulk.store import BATCH
+from relay.store.bulk.sweeping import Loaded, Loading, Marks, StalePlan
 
 LOCK = 15 * SECOND
 """Microseconds for which a topic's marks are a driver's own; it renews that three times as often."""

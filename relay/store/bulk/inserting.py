@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from relay.store.bulk.loading import PackedRows, ScriptCall, UnderWay
 from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.bulk.sweeping import PackedRows, ScriptCall, UnderWay
 from relay.store.server.blocking import Argument
 
 VERB = "bulk/insert"

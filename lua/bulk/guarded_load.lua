@@ -1,4 +1,4 @@
--- bulk/load.lua: insert one batch of a sweep, once.
+-- bulk/guarded_load.lua: insert one batch of a sweep, once.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
 -- Uses    bulk_columns

@@ -1,6 +1,6 @@
 """What a sweep does in Redis: a topic's marks, the guarded load, and what a write to the cold store retires.
 
-The scripts `bulk/marks`, `bulk/load` and `bulk/retire` say what they promise, and which races they close.
+The scripts `bulk/marks`, `bulk/guarded_load`, `bulk/retire` say what they promise and which races they close.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relay.store.bulk.store import AHEAD, KEEP_ALL, Buffer, BulkStore
 from relay.store.server.blocking import Argument, as_arguments, checked, encoded
 from relay.store.server.scripts import Script, reply_of
 
-LOAD, RETIRE, MARKS = "bulk/load", "bulk/retire", "bulk/marks"
+LOAD, RETIRE, MARKS = "bulk/guarded_load", "bulk/retire", "bulk/marks"
 VERBS = (LOAD, RETIRE, MARKS)
 
 VERSION_DIGITS = 19
@@ -116,7 +116,7 @@ class PackedRows(NamedTuple):
     timer; its head is left to the call.
 
     `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
-    `lua/bulk/load.lua` takes them: see `versions_text`, `expiries_text`.
+    `lua/bulk/guarded_load.lua` takes them: see `versions_text`, `expiries_text`.
     """
 
     batch: int | str

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, TypeAlias, TypedDict
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
-from relay.client.calls.changes import ChangeResult, read_result
+from relay.client.calls.change_values import ChangeResult, read_result
 from relay.v1 import timer_pb2, timer_service_pb2
 
 
