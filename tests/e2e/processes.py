@@ -136,6 +136,7 @@ class Relay(Process):
             "RELAY_HTTP__LISTEN": free_address(),
             "RELAY_API__LISTEN": free_address(),
             "RELAY_LOG__FORMAT": "json",
+            "RELAY_REDIS__START_TIMEOUT": "60",  # seconds: a busy machine is no Redis that is away
         }
         super().__init__(["relay.cli", "serve"], directory / f"{name}.log", {**defaults, **settings})
         self.name = name
