@@ -305,7 +305,7 @@ def test_of_two_writers_one_starts_over(spark: SparkSession, tmp_path: Path) -> 
 
 RUN = """
 import sys
-from relay.pipeline import journal_job
+from relay.pipeline.jobs import journal as journal_job
 from relay.pipeline.spark.session import session
 lake, url, topic = sys.argv[1:]
 spark = session("test", master="local[1]", conf={
