@@ -28,7 +28,7 @@ _next_line = 0.0
 
 
 def reader(kind: type[Message]) -> Callable[[bytes], Any]:
-    """Parses messages of this kind, and gives `UNREADABLE` for what is none."""
+    """A parser of messages of this kind; it returns `UNREADABLE` for bytes that it can't parse."""
 
     def read(raw: bytes) -> Any:
         try:

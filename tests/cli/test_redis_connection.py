@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
 from relay.settings import RedisUrl, Settings, load
-from tests.servers import ServerMissing, start_server
+from tests.servers import start_server
 
 FILE = "FILE"
 """Stands for a file to write."""
@@ -75,11 +75,7 @@ def test_a_password_beside_the_url_is_used(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They log in as a relay does."""
-    try:
-        server = start_server("valkey", config={"requirepass": "right-secret"})
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
-    with server:
+    with start_server("valkey", config={"requirepass": "right-secret"}) as server:
         monkeypatch.setenv("RELAY_REDIS__URL", server.url)
         monkeypatch.setenv("RELAY_REDIS__PASSWORD", "right-secret")
         result = run(arguments, tmp_path)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from tests.missing import skip
 
 DEADLINE = 120.0
 """Seconds for any of its commands: a slow machine is no reason to fail."""
@@ -57,7 +57,7 @@ def postgres() -> Iterator[Postgres]:
     to run as root."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
-        pytest.skip("no Postgres is installed here; Debian's package postgresql has it")
+        skip("Postgres", "apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # a socket's path is short
     user = None
     if os.geteuid() == 0:

@@ -308,6 +308,13 @@ def test_workers_that_are_unfit(told: dict[str, Any], name: str, says: str) -> N
     assert "Traceback" not in told[name]["err"]
 
 
+def lacked_folder(cluster: Cluster) -> Path:
+    """The folder that the second worker lacks; skips where the machine lets nobody mount."""
+    if cluster.second_lacks is None:
+        pytest.skip("this machine lets nobody mount")
+    return cluster.second_lacks
+
+
 @pytest.mark.parametrize(
     ("name", "option", "path"),
     [
@@ -323,17 +330,15 @@ def test_a_path_that_a_worker_does_not_see_is_named(
     told: dict[str, Any], cluster: Cluster, name: str, option: str, path: str
 ) -> None:
     """Before the first row: nothing is written, and no marker stays."""
-    if cluster.second_lacks is None:
-        pytest.skip("this machine lets nobody mount")
+    lacked = lacked_folder(cluster)
     assert told[name]["code"] == 2
-    assert f"relay: {option}: {cluster.second_lacks}/{path} is a path of the driver's" in told[name]["err"]
-    assert {each.name for each in cluster.second_lacks.iterdir()} == {"timers.csv", "folder"}
+    assert f"relay: {option}: {lacked}/{path} is a path of the driver's" in told[name]["err"]
+    assert {each.name for each in lacked.iterdir()} == {"timers.csv", "folder"}
 
 
 def test_a_dry_run_leaves_no_marker(told: dict[str, Any], cluster: Cluster) -> None:
     """It writes nothing, and so it doesn't mind where it would."""
-    if cluster.second_lacks is None:
-        pytest.skip("this machine lets nobody mount")
+    lacked_folder(cluster)
     assert summary(told, "unseen dry")["rejected"] == 1
 
 

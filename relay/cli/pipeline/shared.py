@@ -57,8 +57,7 @@ def spark_installed() -> Generator[None, None, None]:
 
 
 def settings(config: Path | None) -> Settings:
-    """As the daemon would see them. What is odd about them is told on standard error; wrong ones end the
-    command."""
+    """The settings as the daemon would see them; see `load_settings`."""
     from relay.cli.terminal.redis_connection import load_settings
 
     return load_settings(config)

@@ -1,4 +1,4 @@
-"""Commands that read Redis itself, and not through a relay: which Redis, and what to do where it is away."""
+"""For commands that read Redis directly: which Redis they read, and what to do when it can't be reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.settings import Settings, doubtful, load
 
 
 def load_settings(config: Path | None) -> Settings:
-    """The settings; what is odd about them is told on standard error, what is wrong ends the command."""
+    """Load the settings. Doubtful ones are reported on standard error; an invalid one ends the command."""
     with settings_errors():
         settings = load(config)
     for sentence in (*doubtful(os.environ), *unheeded(settings)):
@@ -21,7 +21,7 @@ def load_settings(config: Path | None) -> Settings:
 
 
 def unheeded(settings: Settings) -> list[str]:
-    """That RELAY_TARGET doesn't lead here, where nothing else says which Redis is meant."""
+    """A warning that RELAY_TARGET has no effect, if it is set and the Redis URL is not."""
     if not os.environ.get("RELAY_TARGET") or not _is_default(settings):
         return []
     where = f"it reads Redis itself, at {settings.redis.url}, which is the default"
@@ -29,7 +29,7 @@ def unheeded(settings: Settings) -> list[str]:
 
 
 def advice(settings: Settings) -> str:
-    """What to do where Redis can't be reached, as the end of a sentence; empty where its URL was set."""
+    """What to do when Redis can't be reached, as the end of a sentence; empty if its URL was set."""
     if not _is_default(settings):
         return ""
     return (

@@ -28,8 +28,8 @@ def _ignore(_: str) -> None: ...
 class HealthService:
     """Answers Check and Watch for the server as a whole ("") and for `services`.
 
-    A relay watches for as long as it is connected: `watched` is told who begins to, `left` who has gone
-    before `stop`.
+    A relay watches for as long as it is connected. `watched` is called with the peer that begins to watch,
+    `left` with one that went away before `stop`.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class HealthService:
         self._stopped.set()
 
     def end(self) -> None:
-        """End the calls of those who watch. Not before the server stops: gRPC's clients would begin
-        them anew at once, over and over."""
+        """End the calls of those who watch. Call it only when the server stops: gRPC's clients repeat at once
+        a Watch that ended."""
         self._ended.set()
 
     def add_to(self, server: grpc.aio.Server) -> None:

@@ -1,4 +1,4 @@
-"""`host:port` as text; an IPv6 host stands in brackets. And why an address is of no use."""
+"""Addresses as text, `host:port` with an IPv6 host in brackets, and why a listener can't bind one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """CSV files as rows, by Spark's workers: `csv_text` splits what Spark's text source reads.
 
 Where values may span lines, a file is read by one task, since nothing but its beginning says whether a line
-break stands inside quotes. Spark cuts files at any line break unless it is told not to: see `WHOLE_FILES`.
+break stands inside quotes. Spark cuts files at any line break by default: see `WHOLE_FILES`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -106,12 +106,9 @@ async def _check_redis(settings: Settings, topic: str | None) -> None:
 
 
 def _format(source: Source) -> str:
-    """The format that is named, or that the file's name tells."""
+    """The source's format; a misspelt one is refused with a guess."""
     if source.format is None:
-        kind = FORMATS.get(PurePosixPath(source.place.rstrip("/")).suffix.lower())
-        if kind is None:
-            raise InvalidField("format", f"can't be told from {source.place!r}; name one, such as parquet")
-        return kind
+        return source.kind
     near = difflib.get_close_matches(source.format, KNOWN, 1, 0.6)
     if source.format not in KNOWN and source.format.lower() not in FORMATS.values() and near:
         raise InvalidField("format", f"is {source.format!r}; did you mean {near[0]}?")

@@ -25,7 +25,7 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """One row: a timer, or why it is none."""
+    """One row: the timer that it becomes, or the reason why it is refused."""
 
     topic: str = ""
     timer_id: str = ""

@@ -38,7 +38,7 @@ class TooManyRejects(ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class MaxRejects:
-    """How many rows may be refused: `most`, or with `percent` so many of a hundred rows."""
+    """How many rows may be refused: `most` rows, or, with `percent`, `most` percent of all rows."""
 
     most: float
     percent: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -158,7 +158,7 @@ def _until(job: Schedule) -> int | None:
 
 def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
     """One pass: workers write to Redis, and Spark writes what they refuse, in place of what is there."""
-    told, refused = _passed(rows, load, COUNTS)
+    told, refused = _passed(rows, load)
     if rejects is None:
         refused.write.format("noop").mode("overwrite").save()
     else:
@@ -169,22 +169,19 @@ def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
 
 def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:
     """A pass that writes nothing: how many rows there are, how many are refused, and why one of them is."""
-    told, refused = _passed(
-        rows, replace(load, dry=True), COUNTS, example=sf.min(sf.concat("field", sf.lit(": "), "reason"))
-    )
+    example = sf.min(sf.concat("field", sf.lit(": "), "reason"))
+    told, refused = _passed(rows, replace(load, dry=True), example=example)
     refused.write.format("noop").mode("overwrite").save()
     found = told.get
     count = sum(int(found[name] or 0) for name in ("written", "rejected", "later"))
     return count, int(found["rejected"] or 0), str(found["example"] or "")
 
 
-def _passed(
-    rows: DataFrame, load: Load, counts: Sequence[str], **more: Column
-) -> tuple[Observation, DataFrame]:
-    """What is seen when the rows pass, and what is refused of them."""
+def _passed(rows: DataFrame, load: Load, **more: Column) -> tuple[Observation, DataFrame]:
+    """What is seen when the rows pass (`COUNTS` and `more`), and what is refused of them."""
     seen = Observation("load")
     passed = rows.mapInArrow(_arrow(partial(_part, replace(load, strict=load.strict and not load.dry))), _OUT)
-    told = [sf.sum(name).alias(name) for name in counts]
+    told = [sf.sum(name).alias(name) for name in COUNTS]
     told += [column.alias(name) for name, column in more.items()]
     return seen, passed.observe(seen, *told).where("reason is not null").drop(*COUNTS)
 
