@@ -147,7 +147,7 @@ def test_nothing_else_sets_one() -> None:
         "inserting.py",
         "pause.lua",
         "pace.lua",
-        "loading.py",
+        "sweeping.py",
         "topics.py",
     }
 
