@@ -13,7 +13,8 @@ process of its own, and lets timers go through. It speaks to loopback only, and 
   and the relay has read that. The application sends a receipt, and acknowledges at once.
 - A move is a call of a function whose nearest caller within relay/ stands in another file; asyncio, gRPC or
   contextlib may stand between the two. A coroutine that goes on after an `await` is called again by the one
-  that awaits it. What the event loop calls has no such caller, and is no move. The median is told.
+  that awaits it. What the event loop calls has no such caller, and is no move. The table has the
+  median of the windows.
 - Background work (janitor, lease keeper, health, hints) is told apart by repetition: only what ran in each of
   `REPEATS` windows counts, after `WARM_UPS` that nobody looks at. A window takes some milliseconds: a loop
   that ticks once a second does not hit them all. The loop's own `PunctualSelector.select` does, and counts.

@@ -18,7 +18,7 @@ from relay.store.timeline.topics import VERBS as TOPIC_VERBS
 LOOKS = "zrangebyscore"
 """lua/timeline/claim.lua runs it once a call, and no other script does."""
 FINDS = "get"
-"""timeline/claim.lua runs it once if something is due, and only `stats` does besides; see `tests/bench`."""
+"""timeline/claim.lua runs it once if something is due; only people/stats.lua does besides (`tests/bench`)."""
 SCRIPT = "evalsha"
 OURS = ("info", "client", "config", "command", "dbsize", "exists")
 """What the bench sends itself, with whatever stands behind a `|`."""

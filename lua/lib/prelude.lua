@@ -9,6 +9,7 @@
 -- and behind those that it takes, where a script may end timers:
 --   MARKS   marks     HASH    what a sweep has to know of; see bulk/marks.lua. There only while one is under way
 --
+-- Before this stands a line that the loader makes of the script's header: `KINDS`, the types of its keys, and `MARKS`.
 -- Where the topic has a journal, lib/journal.lua comes between this and a script that changes something.
 --
 -- Foreign writers (FastStream publishers and workers) know the first two keys and no record.

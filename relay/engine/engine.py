@@ -224,7 +224,7 @@ class Engine:
         topic: str,
         items: Items,
     ) -> list[Result]:
-        """A producer's call, of whose fate the health of Redis is told like of any other."""
+        """Write for a producer, and note whether Redis answered, as after any other call."""
         try:
             results = await write(topic, items)
         except StoreUnavailable as failure:

@@ -22,7 +22,7 @@ from pyspark import daemon
 import relay.pipeline.cold.guarded_load
 import relay.pipeline.cold.staging
 import relay.pipeline.rows.writing
-import relay.pipeline.timers_source  # noqa: F401
+import relay.pipeline.timers_source  # noqa: F401 (for the forks, with those above)
 
 NICENESS = 10
 """How much nicer: a tenth of a core that Redis asks for as well is theirs, and all of one that is idle."""

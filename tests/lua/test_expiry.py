@@ -1,4 +1,4 @@
-"""timeline/schedule.lua and timeline/claim.lua: timers that are of no use after an instant."""
+"""timeline/schedule.lua and timeline/claim.lua: timers that expire."""
 
 from __future__ import annotations
 

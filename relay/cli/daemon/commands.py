@@ -30,7 +30,7 @@ def serve(config: Config = None) -> None:
 def dev(
     config: Config = None,
     port: Annotated[
-        Optional[int],  # noqa: UP045
+        Optional[int],  # noqa: UP045 (typer reads it at run time)
         typer.Option(
             "--port",
             "-p",

@@ -31,6 +31,7 @@ Timeout = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
 Interval = Annotated[
     str, typer.Option("--interval", metavar="LENGTH", help="With --watch: how often, such as 500ms or 5s.")

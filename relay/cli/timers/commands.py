@@ -8,7 +8,16 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.terminal.options import DEFAULT_TARGET, TIMERS, Json, Target, Timeout, TimerId, TopicName
+from relay.cli.terminal.options import (
+    DEFAULT_TARGET,
+    TIMERS,
+    Json,
+    Limit,
+    Target,
+    Timeout,
+    TimerId,
+    TopicName,
+)
 
 app = typer.Typer()
 
@@ -24,7 +33,7 @@ class ListState(StrEnum):
 def schedule(
     topic: TopicName,
     timer_id: Annotated[
-        Optional[str],  # noqa: UP045
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
         typer.Option(
             "--id", help="The timer's name; one that lives already is replaced. Default: a random one."
         ),
@@ -97,7 +106,7 @@ def cancel(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a timer, also while it is being delivered; exit 3 if there is none."""
+    """Remove a timer, even while it is being delivered; exit 3 if the topic has no such timer."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
@@ -112,7 +121,7 @@ def get(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Show a timer with its payload; exit 3 if there is none."""
+    """Show a timer with its payload; exit 3 if the topic has no such timer."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
@@ -126,7 +135,7 @@ def list_(
         Optional[ListState],  # noqa: UP045
         typer.Option("--state", help="Only timers in this state."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Limit = 100,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -146,7 +155,7 @@ def run(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Make a waiting timer due now, with the attempts that it had; exit 3 if there is none."""
+    """Make a waiting timer due now, keeping its attempts; exit 3 if the topic has no such timer."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 

@@ -11,6 +11,7 @@ from relay.cli.terminal.options import (
     TOPICS,
     Interval,
     Json,
+    Limit,
     Target,
     Timeout,
     TopicName,
@@ -22,7 +23,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=TOPICS)
 def topics(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Limit = 100,
     watch: Watch = False,
     interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,

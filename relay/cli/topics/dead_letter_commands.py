@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.terminal.options import DEFAULT_TARGET, TOPICS, Json, Target, Timeout, TopicName
+from relay.cli.terminal.options import DEFAULT_TARGET, TOPICS, Json, Limit, Target, Timeout, TopicName
 
 app = typer.Typer(no_args_is_help=True)
 group = typer.Typer()
@@ -49,7 +49,7 @@ def list_(
     reason: Reason = None,
     since: Since = None,
     before: Before = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Limit = 100,
     everything: Annotated[
         bool,
         typer.Option("--all", help="Look at all of them for what matches, not just at the first 20 pages."),

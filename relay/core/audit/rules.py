@@ -87,9 +87,7 @@ class AuditRules(LeaseRules):
         if record.kind in _BEGIN:
             timer.voided = ended.voided if ended is not None else b""
         elif ended is not None:
-            if (
-                record.kind is RecordKind.CLAIMED
-            ):  # nothing was left of it: whoever brought it back began anew
+            if record.kind is RecordKind.CLAIMED:  # no record was left: whoever brought it back began at 0
                 timer.occurrence, timer.attempts, timer.claims = b"", 0, 0
             self._after_the_end(record, timer, ended)
         elif not self.epoch:

@@ -1,4 +1,4 @@
-"""Holds back log lines about what happens all the time: each is counted, and told now and then."""
+"""Limits log lines about frequent events: all are counted, and each line says how many there were."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from relay.engine.clock import Clock
 
 
 class ThrottledLog:
-    """Tells of each key once in `interval` seconds, with all that has come since it last did."""
+    """Lets one line for each key through every `interval` seconds, with the count since the last one."""
 
     def __init__(self, clock: Clock, interval: float) -> None:
         self._clock = clock
@@ -15,7 +15,7 @@ class ThrottledLog:
         self._untold: dict[str, int] = {}
 
     def add(self, key: str, count: int = 1) -> int:
-        """What is to be told of the key now; 0 if the last time was too lately. The first is told at once."""
+        """Add `count` events. Returns how many to report now, 0 if the key had a line within `interval`."""
         self._untold[key] = self._untold.get(key, 0) + count
         now = self._clock.now()
         if now - self._told.get(key, now - self._interval) < self._interval:

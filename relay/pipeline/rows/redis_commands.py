@@ -24,7 +24,7 @@ _NOTHING = pa.scalar(b"", pa.large_binary())
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Timers of one topic: `relay.store.bulk.store.Batch` in Arrow and numpy; `expires` is -1 for never."""
+    """Timers of one topic: `store.bulk.store.TimerBatch` in Arrow and numpy; `expires` is -1 for never."""
 
     topic: str
     timer_ids: pa.Array

@@ -305,8 +305,8 @@ class BulkStore:
     # ------------------------------------------------------------------ scripts
 
     def script(self, name: str, topic: str, *args: Argument) -> Any:
-        """Run one script of `lua/` on the topic's keys: `list`, or `schedule+journal` with what its journal
-        keeps as the last argument. Raises `StoreError`."""
+        """Run one script of `lua/` on the topic's keys: `timeline/list`, or `timeline/schedule+journal` with
+        what its journal keeps as the last argument. Raises `StoreError`."""
         script = self.known(name)
         keys = self.keys.of(topic)
         return self.run(script, [*keys[: script.keys], *(keys[-1:] if script.journal else ())], *args)

@@ -1,15 +1,15 @@
 """What a script's header declares, so that nothing about a script is said beside it.
 
-    -- timeline/settle.lua: end leases.
+    -- list/promote.lua: move due timers to a ready list.
     --
-    -- KEYS    timeline zset, payloads hash, leases hash, dead stream, marks hash
-    -- Uses    promotion
-    -- Writes  nothing
+    -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
+    --         ready list, processing list, taken hash, marks hash
+    -- Uses    promotion, list_entries
 
 `KEYS` names the keys in the order in which the script takes them, each with the type that it must have; a
 line that ends in a comma goes on in the next one. `marks` stands last: a script that takes it may end timers.
-`Uses` names the files of `lua/lib` that come between the prelude and the script. `Writes  nothing` stands
-where a script only reads: it is never in a journal.
+`Uses` names the files of `lua/lib` that come between the prelude and the script. A script that only reads has
+a line `Writes  nothing`, and never comes with the journal.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Manifest:
         return f"local KINDS, MARKS = {{ {kinds} }}, {f'KEYS[{len(self.keys)}]' if self.marks else 'nil'}"
 
 
+@cache
 def text_of(name: str) -> str:
     """The text of a file of `lua/`; `name` is its path there without the suffix."""
     return (_folder() / f"{name}.lua").read_text(encoding="utf-8")
