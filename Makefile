@@ -114,7 +114,7 @@ bench: .venv/stamp-bench ## Relay, its limits and its peers, into docs/performan
 # ------------------------------------------------------------------ checks
 
 .PHONY: check
-check: .venv/stamp-test ## ruff, mypy, import-linter, buf, and that nothing that is generated has drifted
+check: .venv/stamp-test ## ruff, mypy, import-linter, buf, StyLua, and that nothing that is generated has drifted
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -127,12 +127,14 @@ check: .venv/stamp-test ## ruff, mypy, import-linter, buf, and that nothing that
 	@$(BIN)/python tools/metrics_docs.py --check
 	@$(BIN)/python tools/chart.py --check
 	@$(BIN)/python tools/openapi.py --check
+	@$(BIN)/python tools/lua_check.py --check
 
 .PHONY: format
-format: .venv/stamp-test ## Put code and protos in order
+format: .venv/stamp-test ## Put code, protos and scripts in order
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 	@$(BIN)/buf format --write
+	@$(BIN)/python tools/lua_check.py
 
 .PHONY: stubs
 stubs: .venv/bin/python ## Generate relay/v1 and relay/journal from proto/relay
@@ -152,6 +154,6 @@ constraints: ## Renew constraints.txt from a fresh install of the newest allowed
 .PHONY: clean
 clean: ## Remove all that these targets made
 	rm -rf .venv .venv-kube .venv-pipeline .venv-stubs .venv-pins build dist *.egg-info
-	rm -rf examples/javascript/node_modules
+	rm -rf examples/javascript/node_modules tools/lua/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -34,7 +34,9 @@ end
 scores, ids, envelopes = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8]), cmsgpack.unpack(ARGV[9])
 local size, fields = #ids, {}
 if any then
-  for n, id in ipairs(ids) do fields[2 * n - 1], fields[2 * n] = 't' .. id, 'f' .. id end
+  for n, id in ipairs(ids) do
+    fields[2 * n - 1], fields[2 * n] = 't' .. id, 'f' .. id
+  end
 end
 local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local marks = any and redis.call('HMGET', MARKS, unpack(fields))

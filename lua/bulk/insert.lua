@@ -44,7 +44,11 @@ local decided, live = {}, 0
 for n, name in ipairs(names) do
   if known[n] == 0 then
     decided[#decided + 1] = name
-    if spare and found[n] then live = live + 1 else chosen[#chosen + 1] = n end
+    if spare and found[n] then
+      live = live + 1
+    else
+      chosen[#chosen + 1] = n
+    end
   end
 end
 

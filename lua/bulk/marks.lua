@@ -46,6 +46,7 @@ if verb == 'open' and store and store ~= ARGV[7] then
 end
 
 local epoch = redis.call('HGET', MARKS, 'epoch') or ARGV[6]
+-- stylua: ignore
 redis.call('HSET', MARKS, 'epoch', epoch, 'plan', plan, 'driver', driver,
   'until', string.format('%.0f', now_us + tonumber(ARGV[4])),
   'kept', string.format('%.0f', now_us + tonumber(ARGV[5]) * 1000))

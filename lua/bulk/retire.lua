@@ -20,7 +20,9 @@ if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return answer({ 'FENCED'
 local ids, seen = {}, {}
 for i = 3, #ARGV do
   local id = ARGV[i]
-  if not seen[id] then ids[#ids + 1], seen[id] = id, true end
+  if not seen[id] then
+    ids[#ids + 1], seen[id] = id, true
+  end
 end
 if JOURNAL then
   local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
@@ -41,7 +43,9 @@ local lived = redis.call('ZREM', KEYS[1], unpack(ids))
 
 if marking and not are_abandoned() then
   local names, newest, forgotten = {}, { 'any', '1' }, {}
-  for n, id in ipairs(ids) do names[n] = 'f' .. id end
+  for n, id in ipairs(ids) do
+    names[n] = 'f' .. id
+  end
   local floors = redis.call('HMGET', MARKS, unpack(names))
   for n, id in ipairs(ids) do
     if not floors[n] or floors[n] <= ARGV[1] then

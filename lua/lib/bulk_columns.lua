@@ -7,7 +7,9 @@ local chosen = {} -- the places of the timers that go in
 -- The scores at which timers expire, 0 for never, where there are any.
 local function expiries(text)
   local found_at = {}
-  for score in string.gmatch(text, '([^;]*);') do found_at[#found_at + 1] = tonumber(score) or 0 end
+  for score in string.gmatch(text, '([^;]*);') do
+    found_at[#found_at + 1] = tonumber(score) or 0
+  end
   return found_at
 end
 

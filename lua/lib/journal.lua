@@ -43,8 +43,8 @@ local function count_is(n) return '\149\1' .. struct.pack('<I4', n) end
 
 -- When it is due, what has counted so far, and how it is delivered.
 local function standing_is(r)
-  local fields = struct.pack('<BdBI4BI4', 41, r.due, 61, math.min(r.attempts, 4294967295), 69,
-    math.min(r.claims, 4294967295))
+  local fields =
+    struct.pack('<BdBI4BI4', 41, r.due, 61, math.min(r.attempts, 4294967295), 69, math.min(r.claims, 4294967295))
   if r.suspect == 0 and r.approximate == 0 then return fields end
   return fields .. flag('\80', r.suspect) .. flag('\88', r.approximate)
 end
@@ -52,8 +52,14 @@ end
 -- Note one change: its kind, the timer or '', its further fields one behind the other. One string is made.
 local function note(kind, id, fields)
   local size = varint(#id)
-  changes[#changes + 1] = '\58' .. varint(3 + #size + #id + #fields) .. '\8' .. string.char(kind) .. '\18' .. size
-    .. id .. fields
+  changes[#changes + 1] = '\58'
+    .. varint(3 + #size + #id + #fields)
+    .. '\8'
+    .. string.char(kind)
+    .. '\18'
+    .. size
+    .. id
+    .. fields
 end
 
 -- Note a token that was worth nothing; `r` is nil where there is no timer.
@@ -103,8 +109,17 @@ local function note_deaths(dead, names)
   for n, each in ipairs(dead) do
     local id, r, _, reason, _, nonce = unpack(each)
     local why = reason == 'expired' and expires_is(r.expires) or bytes('\114', reason)
-    note(reason == 'expired' and EXPIRED or DEAD, id, nonce_is(nonce) .. occurrence_is(r.occurrence) .. standing_is(r)
-      .. received_is(r.received) .. why .. adopted_is(r.adopted) .. dead_id_is(names[n]))
+    note(
+      reason == 'expired' and EXPIRED or DEAD,
+      id,
+      nonce_is(nonce)
+        .. occurrence_is(r.occurrence)
+        .. standing_is(r)
+        .. received_is(r.received)
+        .. why
+        .. adopted_is(r.adopted)
+        .. dead_id_is(names[n])
+    )
   end
 end
 
@@ -135,8 +150,16 @@ local function append(now_us, nonce, score)
   local _, before = numbers_in(redis.call('XREVRANGE', JOURNAL, '+', '-', 'COUNT', 1)[1])
   local last = before + #changes
   local names = last > KEEP and too_many(last) or {}
-  redis.call('XADD', JOURNAL, '*', 'b', struct.pack('<BBBI8BI8BI8', 8, 1, 17, now_us, 25, before + 1, 33, last)
-    .. bytes('\42', nonce) .. (score and score_is(score) or '') .. table.concat(changes))
+  redis.call(
+    'XADD',
+    JOURNAL,
+    '*',
+    'b',
+    struct.pack('<BBBI8BI8BI8', 8, 1, 17, now_us, 25, before + 1, 33, last)
+      .. bytes('\42', nonce)
+      .. (score and score_is(score) or '')
+      .. table.concat(changes)
+  )
   if #names > 0 then redis.call('XDEL', JOURNAL, unpack(names)) end
 end
 

@@ -31,7 +31,9 @@ local function opened(envelope)
   end
   local headers = {}
   if at == body + 1 then
-    for n = 1, #texts, 2 do headers[texts[n]] = texts[n + 1] end
+    for n = 1, #texts, 2 do
+      headers[texts[n]] = texts[n + 1]
+    end
   end
   return string.sub(envelope, body + 1), headers
 end
@@ -48,10 +50,17 @@ local function sealed(payload, headers)
 end
 
 local function head_of(id, r, occurrence, content_type, headers)
-  return '{"timer_id":' .. cjson.encode(id) .. ',"occurrence_id":' .. cjson.encode(occurrence)
+  return '{"timer_id":'
+    .. cjson.encode(id)
+    .. ',"occurrence_id":'
+    .. cjson.encode(occurrence)
     .. string.format(',"due_time":%.6f', math.min(r.due, LATEST))
     .. (r.expires > 0 and string.format(',"expires":%.6f', r.expires) or '')
-    .. ',"content_type":' .. cjson.encode(content_type) .. ',"headers":' .. cjson.encode(headers) .. '}'
+    .. ',"content_type":'
+    .. cjson.encode(content_type)
+    .. ',"headers":'
+    .. cjson.encode(headers)
+    .. '}'
 end
 
 local function entry_of(id, r, envelope, occurrence)

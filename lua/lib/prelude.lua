@@ -63,9 +63,21 @@ local function wrong_type()
 end
 
 local function pack(r)
-  return struct.pack(RECORD, VERSION, r.state, r.received, r.suspect, r.approximate,
-    math.min(r.attempts, 4294967295), math.min(r.claims, 4294967295), r.score, r.due, r.expires, r.nonce,
-    r.occurrence)
+  return struct.pack(
+    RECORD,
+    VERSION,
+    r.state,
+    r.received,
+    r.suspect,
+    r.approximate,
+    math.min(r.attempts, 4294967295),
+    math.min(r.claims, 4294967295),
+    r.score,
+    r.due,
+    r.expires,
+    r.nonce,
+    r.occurrence
+  )
 end
 
 local function unpack_record(raw)
@@ -73,14 +85,36 @@ local function unpack_record(raw)
   local version, state, received, suspect, approximate, attempts, claims, score, due, expires, nonce, occurrence =
     struct.unpack(RECORD, raw)
   if version ~= VERSION then return nil end
-  return { state = state, received = received, suspect = suspect, approximate = approximate, attempts = attempts,
-    claims = claims, score = score, due = due, expires = expires, nonce = nonce, occurrence = occurrence }
+  return {
+    state = state,
+    received = received,
+    suspect = suspect,
+    approximate = approximate,
+    attempts = attempts,
+    claims = claims,
+    score = score,
+    due = due,
+    expires = expires,
+    nonce = nonce,
+    occurrence = occurrence,
+  }
 end
 
 -- The record of a timer that nothing has happened to. `expires` in unix seconds, 0: never.
 local function fresh(score, expires)
-  return { state = PENDING, received = 0, suspect = 0, approximate = 0, attempts = 0, claims = 0, score = score,
-    due = math.max(score, 0), expires = expires, nonce = NO_NONCE, occurrence = NO_NONCE }
+  return {
+    state = PENDING,
+    received = 0,
+    suspect = 0,
+    approximate = 0,
+    attempts = 0,
+    claims = 0,
+    score = score,
+    due = math.max(score, 0),
+    expires = expires,
+    nonce = NO_NONCE,
+    occurrence = NO_NONCE,
+  }
 end
 
 -- That of one that expires. Its score is no publisher's, whose the record must not explain.
@@ -113,7 +147,10 @@ end
 -- The fence: the lease is the one taken under this nonce, and nobody has written a score since. A record that does
 -- not explain the score is no lease of ours, whatever `understand` makes of it; so nothing more of it is read here.
 local function holds(score, raw, nonce)
-  return raw and #raw == RECORD_SIZE and string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce
+  return raw
+    and #raw == RECORD_SIZE
+    and string.sub(raw, 1, 2) == LEASED_RECORD
+    and string.sub(raw, 38, 53) == nonce
     and struct.unpack('<d', raw, 14) == score
 end
 
@@ -147,8 +184,13 @@ end
 --   most attempts, most claims, most microseconds from the due time to a further attempt (0: no limit),
 --   '1' to keep the dead and '1' to keep the expired (else '')
 local function read_limits(i)
-  return { attempts = tonumber(ARGV[i]), claims = tonumber(ARGV[i + 1]), age = tonumber(ARGV[i + 2]),
-    keep = ARGV[i + 3] ~= '', keep_expired = ARGV[i + 4] ~= '' }
+  return {
+    attempts = tonumber(ARGV[i]),
+    claims = tonumber(ARGV[i + 1]),
+    age = tonumber(ARGV[i + 2]),
+    keep = ARGV[i + 3] ~= '',
+    keep_expired = ARGV[i + 4] ~= '',
+  }
 end
 
 -- Why a timer is not to be delivered (again) at a whole microsecond; nil if it is.
@@ -167,9 +209,13 @@ local function bury(dead, now_us)
   if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end
   for n, each in ipairs(dead) do
     local id, r, envelope, reason, text, _, keep = unpack(each)
-    names[n] = keep and redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts,
-      'claims', r.claims, 'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence,
-      'error', text, 'envelope', envelope or '') or ''
+    names[n] = ''
+    if keep then
+      -- stylua: ignore
+      names[n] = redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts,
+        'claims', r.claims, 'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence,
+        'error', text, 'envelope', envelope or '')
+    end
   end
   return names
 end
@@ -186,14 +232,14 @@ end
 local function mark(ids)
   if not marking or #ids == 0 or are_abandoned() then return end
   local fields = { 'any', '1' }
-  for n, id in ipairs(ids) do fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, '' end
+  for n, id in ipairs(ids) do
+    fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, ''
+  end
   redis.call('HSET', MARKS, unpack(fields))
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.
-local function head()
-  return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or ''
-end
+local function head() return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' end
 
 -- What the script returns: its reply; or, where Redis refused its wake hint, { 'UNHEARD', why, its reply }. No reply
 -- begins with that word. lib/journal.lua has something to add.

@@ -13,9 +13,15 @@ end
 -- Nothing in it but whole characters of UTF-8.
 local function is_utf8(text)
   if not string.find(text, '[\128-\255]') then return true end
-  for _, each in ipairs({ '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-    '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-    '\244[\128-\143][\128-\191][\128-\191]' }) do
+  for _, each in ipairs({
+    '[\194-\223][\128-\191]',
+    '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]',
+  }) do
     text = string.gsub(text, each, ' ')
   end
   return not string.find(text, '[\128-\255]')
@@ -32,7 +38,9 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
   local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
   if #found == 0 then return done end
   local all, ids, scores, envelopes = {}, {}, {}, {}
-  for i = 1, #found, 2 do all[#all + 1] = found[i] end
+  for i = 1, #found, 2 do
+    all[#all + 1] = found[i]
+  end
   -- The first payload alone, then as many at a time as there is room for if none is larger than those before.
   local size, largest, some = 0, 1, 1
   while #ids < #all and (size < max_bytes or #ids == 0) do
@@ -59,8 +67,11 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
       moved[#moved + 1], moved[#moved + 2] = r.score, id
       kept[#kept + 1], kept[#kept + 2] = id, pack(r)
       if JOURNAL then
-        note(KIND_PARKED, id, nonce_is(lapsed) .. standing_is(r) .. score_is(r.score) .. received_is(ended)
-          .. adopted_is(r.adopted))
+        note(
+          KIND_PARKED,
+          id,
+          nonce_is(lapsed) .. standing_is(r) .. score_is(r.score) .. received_is(ended) .. adopted_is(r.adopted)
+        )
       end
     else
       gone[#gone + 1] = id
@@ -71,12 +82,17 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
         done.deaths[#done.deaths + 1], done.deaths[#done.deaths + 2] = id, reason
         r.received = ended
         local text = reason == 'unreadable' and 'the id is not UTF-8' or ''
-        dead[#dead + 1] = { id, r, envelopes[n], reason, text, lapsed, limits.keep and (not expired or limits.keep_expired) }
+        dead[#dead + 1] =
+          { id, r, envelopes[n], reason, text, lapsed, limits.keep and (not expired or limits.keep_expired) }
       else
-        batch[#batch + 1] = { id, r, envelopes[n], id .. '/' .. (r.occurrence == NO_NONCE and own or hex(r.occurrence)) }
+        batch[#batch + 1] =
+          { id, r, envelopes[n], id .. '/' .. (r.occurrence == NO_NONCE and own or hex(r.occurrence)) }
         if JOURNAL then
-          note(PROMOTED, id, nonce_is(lapsed) .. standing_is(r) .. received_is(ended) .. expires_is(r.expires)
-            .. adopted_is(r.adopted))
+          note(
+            PROMOTED,
+            id,
+            nonce_is(lapsed) .. standing_is(r) .. received_is(ended) .. expires_is(r.expires) .. adopted_is(r.adopted)
+          )
         end
       end
     end

@@ -23,7 +23,9 @@ local function to_stream(batch)
   for _, each in ipairs(batch) do
     local id, r, envelope, occurrence = unpack(each)
     local fields = { 'timer_id', id, 'occurrence_id', occurrence, 'due_time', number(r.due) }
-    if r.expires > 0 then fields[7], fields[8] = 'expires', number(r.expires) end
+    if r.expires > 0 then
+      fields[7], fields[8] = 'expires', number(r.expires)
+    end
     fields[#fields + 1], fields[#fields + 2] = '__data__', envelope
     redis.call('XADD', KEYS[6], '*', unpack(fields))
   end
@@ -34,7 +36,9 @@ local function anybody() return true end -- each group says by itself whom it ca
 -- An entry's fields by name. Of what others have put into the stream, name and time are those of the entry.
 local function read_entry(entry)
   local it, fields = {}, entry[2]
-  for i = 1, #fields, 2 do it[fields[i]] = fields[i + 1] end
+  for i = 1, #fields, 2 do
+    it[fields[i]] = fields[i + 1]
+  end
   it.timer_id = it.timer_id or entry[1]
   it.occurrence_id = it.occurrence_id or entry[1]
   it.approximate = not tonumber(it.due_time)
@@ -50,8 +54,13 @@ local function known(raw)
   if raw and string.sub(raw, 1, 1) ~= 'D' then
     local a, r, s, u, d = string.match(raw, '^(%d+);(%d);(%d);(%d+);?(%d*)$')
     if a then
-      k = { attempts = tonumber(a), received = tonumber(r), suspect = tonumber(s), unsent = tonumber(u),
-        deliveries = tonumber(d) or 0 }
+      k = {
+        attempts = tonumber(a),
+        received = tonumber(r),
+        suspect = tonumber(s),
+        unsent = tonumber(u),
+        deliveries = tonumber(d) or 0,
+      }
     end
   end
   return k
@@ -75,6 +84,7 @@ local function bury_here(group, dead, now_us)
     local it, k, deliveries, reason, text, keep = unpack(each)
     if keep then
       local occurrence = unhex(string.match(it.occurrence_id, '%x*$'))
+      -- stylua: ignore
       redis.call('XADD', KEYS[4], '*', 'timer_id', it.timer_id, 'reason', reason, 'attempts', k.attempts, 'claims',
         deliveries, 'due', number(it.due), 'died', string.format('%.0f', now_us), 'occurrence',
         #occurrence == 16 and occurrence or NO_NONCE, 'error', text, 'envelope', it.envelope, 'group', group)

@@ -37,8 +37,26 @@ local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
 if now_us >= (tonumber(till or 0) or 0) then
   till = ''
-  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[10]), tonumber(ARGV[3]), read_limits(5), ARGV[4],
-    is_utf8, push, function() may_push('LPUSH') end)
+  done = promote(
+    now_us,
+    tonumber(ARGV[1]),
+    tonumber(ARGV[2]),
+    tonumber(ARGV[10]),
+    tonumber(ARGV[3]),
+    read_limits(5),
+    ARGV[4],
+    is_utf8,
+    push,
+    function() may_push('LPUSH') end
+  )
 end
-return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till,
-  #dues > 0 and struct.pack('<' .. string.rep('d', #dues), unpack(dues)) or '' })
+return answer({
+  string.format('%.0f', now_us),
+  head(),
+  done.promoted,
+  done.parked,
+  done.orphans,
+  done.deaths,
+  till,
+  #dues > 0 and struct.pack('<' .. string.rep('d', #dues), unpack(dues)) or '',
+})

@@ -31,7 +31,9 @@ while #entries < most and size < BYTES do
   local at = passed + #entries
   local part = redis.call('LRANGE', KEYS[7], -at - math.min(step, most - #entries), -at - 1)
   if #part == 0 then break end
-  for n = #part, 1, -1 do entries[#entries + 1], size = part[n], size + #part[n] end
+  for n = #part, 1, -1 do
+    entries[#entries + 1], size = part[n], size + #part[n]
+  end
 end
 local at_end = redis.call('LLEN', KEYS[7]) <= passed + #entries
 local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
@@ -49,13 +51,22 @@ local function known(entry)
   local headers, given = {}, type(head.headers) == 'table' and head.headers or {}
   given['content-type'] = head.content_type ~= '' and head.content_type or nil
   for name, text in pairs(given) do
-    if type(name) == 'string' and type(text) == 'string' and #name < 65536 and #text < 65536 then headers[name] = text end
+    if type(name) == 'string' and type(text) == 'string' and #name < 65536 and #text < 65536 then
+      headers[name] = text
+    end
   end
-  local due, occurrence = tonumber((head.due_time)), string.match(head.occurrence_id, '/(%x+)$') or ''
+  local due, occurrence = tonumber(head.due_time), string.match(head.occurrence_id, '/(%x+)$') or ''
   local since, times = cut(redis.call('HGET', KEYS[8], head.occurrence_id) or '')
-  return { head = head, name = head.occurrence_id, since = tonumber(since), times = tonumber(times) or 0,
-    payload = string.sub(entry, at + 1), headers = headers, due = due or 0,
-    occurrence = #occurrence == 32 and string.gsub(occurrence, '%x%x', unhex) or NO_NONCE }
+  return {
+    head = head,
+    name = head.occurrence_id,
+    since = tonumber(since),
+    times = tonumber(times) or 0,
+    payload = string.sub(entry, at + 1),
+    headers = headers,
+    due = due or 0,
+    occurrence = #occurrence == 32 and string.gsub(occurrence, '%x%x', unhex) or NO_NONCE,
+  }
 end
 
 for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken first
@@ -71,8 +82,15 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
       if it.times >= limits.attempts then
         local r = fresh(it.due, 0)
         r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence
-        dead[#dead + 1] = { it.head.timer_id, r, sealed(it.payload, it.headers), 'attempts',
-          'its workers did not finish it', NO_NONCE, limits.keep }
+        dead[#dead + 1] = {
+          it.head.timer_id,
+          r,
+          sealed(it.payload, it.headers),
+          'attempts',
+          'its workers did not finish it',
+          NO_NONCE,
+          limits.keep,
+        }
         deaths[#deaths + 1], deaths[#deaths + 2] = it.head.timer_id, 'attempts'
         seen[it.name] = nil
       else
@@ -93,7 +111,9 @@ end
 bury(dead, now_us)
 if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
 if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
-for _, entry in ipairs(gone) do redis.call('LREM', KEYS[7], -1, entry) end
+for _, entry in ipairs(gone) do
+  redis.call('LREM', KEYS[7], -1, entry)
+end
 
 -- Forget what is finished: it was there and is no more, or would have been given back by now. What went back is
 -- remembered for a day.

@@ -21,7 +21,9 @@ for i = 2, #ARGV do
   local entry = redis.call('XRANGE', KEYS[4], ARGV[i], ARGV[i])[1]
   local letter = {}
   if entry then
-    for j = 1, #entry[2], 2 do letter[entry[2][j]] = entry[2][j + 1] end
+    for j = 1, #entry[2], 2 do
+      letter[entry[2][j]] = entry[2][j + 1]
+    end
   end
   local id = letter.timer_id
   if not (id and letter.envelope and letter.occurrence and #letter.occurrence == 16) then

@@ -75,8 +75,18 @@ local function claim_one(entry, deliveries, raw)
     return
   end
   count = count + 1
-  for _, part in ipairs({ entry[1], deliveries, it.timer_id, it.envelope, number(it.due), it.occurrence_id,
-    k.attempts, before.claims + 1, k.suspect == 1 and '1' or '', it.approximate and '1' or '' }) do
+  for _, part in ipairs({
+    entry[1],
+    deliveries,
+    it.timer_id,
+    it.envelope,
+    number(it.due),
+    it.occurrence_id,
+    k.attempts,
+    before.claims + 1,
+    k.suspect == 1 and '1' or '',
+    it.approximate and '1' or '',
+  }) do
     timers[#timers + 1] = part
   end
 end
@@ -85,7 +95,9 @@ end
 local function take_again(ids)
   if #ids == 0 then return end
   local known_of, there, before = redis.call('HMGET', KEYS[8], unpack(ids)), {}, {}
-  for n, id in ipairs(ids) do before[n] = select(3, pending(group, id)) or 0 end
+  for n, id in ipairs(ids) do
+    before[n] = select(3, pending(group, id)) or 0
+  end
   for _, entry in ipairs(redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(ids))) do
     if entry and entry[2] then there[entry[1]] = entry end
   end
@@ -132,6 +144,7 @@ while tried < #due do
     if raw and string.sub(raw, 1, 1) == 'D' then
       local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
       if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32) end -- no two alike
+      -- stylua: ignore
       redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
         'only_group', group, '__data__', envelope)
       detached[#detached + 1] = part[n]
@@ -157,8 +170,8 @@ local next_cursor, most = '0-0', may_read(32)
 if cursor ~= '' and most <= 0 then
   next_cursor = cursor -- no room: the round goes on there, or its end might never be reached
 elseif cursor ~= '' and summary[1] > 0 then
-  local found = redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most,
-    'JUSTID')
+  local found =
+    redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most, 'JUSTID')
   next_cursor = found[1]
   local left = {}
   if #found[2] > 0 then
@@ -180,11 +193,14 @@ while ARGV[9] ~= '' do
   if most <= 0 then break end
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
   local entries = read and read[1] and read[1][2] or {}
-  for _, entry in ipairs(entries) do claim_one(entry, 1, nil) end
+  for _, entry in ipairs(entries) do
+    claim_one(entry, 1, nil)
+  end
   last = #entries == most and entries[most][1] or nil
   if not last then break end
 end
-local more = ARGV[9] ~= '' and last
+local more = ARGV[9] ~= ''
+  and last
   and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0)
 
 bury_here(group, dead, now_us)
@@ -198,5 +214,17 @@ if #kept > 0 then
   redis.call('HSET', KEYS[8], unpack(kept))
   if #acked > 0 then redis.call('HDEL', KEYS[8], unpack(acked)) end
 end
-return answer({ string.format('%.0f', now_us), more and number(now_us / 1e6) or next_for_us(), deadline, done.parked, done.orphans, timers, deaths, '',
-  done.promoted, next_cursor, redis.call('XPENDING', KEYS[6], group)[1], missing })
+return answer({
+  string.format('%.0f', now_us),
+  more and number(now_us / 1e6) or next_for_us(),
+  deadline,
+  done.parked,
+  done.orphans,
+  timers,
+  deaths,
+  '',
+  done.promoted,
+  next_cursor,
+  redis.call('XPENDING', KEYS[6], group)[1],
+  missing,
+})

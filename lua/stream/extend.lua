@@ -29,7 +29,9 @@ local there = not redis.pcall('XPENDING', KEYS[6], group).err
 
 for n, id in ipairs(ids) do
   local at, owner, deliveries, _ = seen[id], nil, nil, nil
-  if there then owner, _, deliveries = pending(group, id) end
+  if there then
+    owner, _, deliveries = pending(group, id)
+  end
   if not owner then
     reply[n + 1] = 'GONE'
   elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then

@@ -27,7 +27,16 @@ local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
 if now_us >= (tonumber(till or 0) or 0) then
   till = ''
-  done = promote(now_us, tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[11]), tonumber(ARGV[3]), read_limits(6), ARGV[4],
-    anybody, to_stream)
+  done = promote(
+    now_us,
+    tonumber(ARGV[1]),
+    tonumber(ARGV[2]),
+    tonumber(ARGV[11]),
+    tonumber(ARGV[3]),
+    read_limits(6),
+    ARGV[4],
+    anybody,
+    to_stream
+  )
 end
 return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till })

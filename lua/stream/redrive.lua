@@ -24,7 +24,9 @@ for i = 3, #ARGV do
   local entry = redis.call('XRANGE', KEYS[4], ARGV[i], ARGV[i])[1]
   local letter = {}
   if entry then
-    for j = 1, #entry[2], 2 do letter[entry[2][j]] = entry[2][j + 1] end
+    for j = 1, #entry[2], 2 do
+      letter[entry[2][j]] = entry[2][j + 1]
+    end
   end
   reply[i - 2] = 'GONE'
   if letter.timer_id and letter.envelope and letter.group == ARGV[2] then
@@ -32,8 +34,13 @@ for i = 3, #ARGV do
     local name = 'dead/' .. ARGV[i] -- among the group's entries, and like none of them
     gone[#gone + 1] = ARGV[i]
     moved[#moved + 1], moved[#moved + 2] = number(now_us / 1e6), name
-    kept[#kept + 1], kept[#kept + 2] = name,
-      'D' .. cmsgpack.pack({ letter.timer_id, now_us / 1e6, letter.timer_id .. '/' .. hex(letter.occurrence), letter.envelope })
+    kept[#kept + 1], kept[#kept + 2] =
+      name, 'D' .. cmsgpack.pack({
+        letter.timer_id,
+        now_us / 1e6,
+        letter.timer_id .. '/' .. hex(letter.occurrence),
+        letter.envelope,
+      })
   end
 end
 if #gone > 0 then

@@ -68,8 +68,8 @@ local function again(id, k, deliveries, score, text)
   if text then
     local it = entry_at(id)
     if not it then return lost(id) end
-    local reason = fate({ attempts = k.attempts, claims = deliveries - k.unsent, due = it.due },
-      math.floor(score * 1e6), limits)
+    local reason =
+      fate({ attempts = k.attempts, claims = deliveries - k.unsent, due = it.due }, math.floor(score * 1e6), limits)
     if reason then return die(id, k, deliveries, reason, text) end
   end
   move(id, score)
@@ -112,8 +112,8 @@ function verbs.reschedule(id, _, _, _, detail)
   local it = entry_at(id)
   if not it then return lost(id) end
   move(id, score)
-  kept[#kept + 1], kept[#kept + 2] = id,
-    'D' .. cmsgpack.pack({ it.timer_id, score, '', envelope ~= '' and envelope or it.envelope })
+  kept[#kept + 1], kept[#kept + 2] =
+    id, 'D' .. cmsgpack.pack({ it.timer_id, score, '', envelope ~= '' and envelope or it.envelope })
   seen[id] = 'again'
   return forget(id)
 end
@@ -123,7 +123,9 @@ for n, id in ipairs(ids) do
   local verb = ARGV[at + 2]
   if not verbs[verb] then return fail('BADVERB', verb) end
   local owner, idle, deliveries
-  if there then owner, idle, deliveries = pending(group, id) end
+  if there then
+    owner, idle, deliveries = pending(group, id)
+  end
   if not owner then
     reply[n + 1] = 'GONE'
   elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then

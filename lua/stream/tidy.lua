@@ -19,7 +19,9 @@ if redis.call('TYPE', KEYS[6]).ok == 'none' then return answer({ 0, 0, 0 }) end
 
 local function by_name(flat)
   local it = {}
-  for i = 1, #flat, 2 do it[flat[i]] = flat[i + 1] end
+  for i = 1, #flat, 2 do
+    it[flat[i]] = flat[i + 1]
+  end
   return it
 end
 

@@ -12,7 +12,9 @@ local bad = wrong_type()
 if bad then return bad end
 
 local ids, gone, reply, seen = {}, {}, {}, {}
-for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+for i = 1, #ARGV, 2 do
+  ids[#ids + 1] = ARGV[i]
+end
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
   local condition = ARGV[2 * n]

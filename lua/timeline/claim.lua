@@ -30,10 +30,14 @@ if due.err or #due > 0 then -- an idle poll stays at three commands
   local bad = wrong_type()
   if bad or due.err then return bad or due end
   local till = redis.call('GET', KEYS[5])
-  if now_us < (tonumber(till or 0) or 0) then due, paused = {}, till end
+  if now_us < (tonumber(till or 0) or 0) then
+    due, paused = {}, till
+  end
 end
 local ids, scores, envelopes = {}, {}, {}
-for n = 1, #due / 2 do ids[n], scores[n] = due[2 * n - 1], tonumber(due[2 * n]) end
+for n = 1, #due / 2 do
+  ids[n], scores[n] = due[2 * n - 1], tonumber(due[2 * n])
+end
 
 -- Read payloads until there are enough bytes; answers how many timers that takes. The first one alone, and then as many
 -- at a time as there is room for if none is larger than those before: so one command serves many timers, and fewer than
@@ -61,8 +65,11 @@ local moved, kept, ended, dead, orphans, timers, deaths, parked = {}, {}, {}, {}
 
 local function note_moved(id, r, received, nonce)
   if r.state == PARKED then
-    return note(KIND_PARKED, id, nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received)
-      .. adopted_is(r.adopted))
+    return note(
+      KIND_PARKED,
+      id,
+      nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received) .. adopted_is(r.adopted)
+    )
   end
   local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE
   note(CLAIMED, id, occurrence_is(before) .. standing_is(r) .. received_is(received) .. adopted_is(r.adopted))
@@ -103,8 +110,7 @@ local function die(id, r, envelope, reason, received, nonce)
   deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
   ended[#ended + 1] = id
   r.received = received
-  dead[#dead + 1] = { id, r, envelope, reason, '', nonce,
-    limits.keep and (reason ~= 'expired' or limits.keep_expired) }
+  dead[#dead + 1] = { id, r, envelope, reason, '', nonce, limits.keep and (reason ~= 'expired' or limits.keep_expired) }
 end
 
 -- What becomes of a timer, whatever has happened to it.
@@ -119,7 +125,11 @@ local function claim_one(id, r, envelope)
   local expired = r.expires > 0 and now_us / 1e6 >= r.expires
   local reason = expired and 'expired' or fate(r, now_us, limits)
   if envelope and reason then return die(id, r, envelope, reason, received, nonce) end
-  if envelope then hand_out(id, lease(r), envelope) else park(id, r) end
+  if envelope then
+    hand_out(id, lease(r), envelope)
+  else
+    park(id, r)
+  end
   if JOURNAL then note_moved(id, r, received, nonce) end
 end
 

@@ -32,14 +32,20 @@ if ARGV[2] ~= '' then
   while first < last do
     local middle = math.floor((first + last) / 2)
     local id = redis.call('ZRANGE', KEYS[1], middle, middle)[1]
-    if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end
+    if not_after(id, ARGV[3]) then
+      first = middle + 1
+    else
+      last = middle
+    end
   end
 end
 
 local found = redis.call('ZRANGE', KEYS[1], first, first + limit, 'WITHSCORES') -- one more than asked for
 local more = #found > 2 * limit
 local ids = {}
-for i = 1, math.min(#found, 2 * limit), 2 do ids[#ids + 1] = found[i] end
+for i = 1, math.min(#found, 2 * limit), 2 do
+  ids[#ids + 1] = found[i]
+end
 local envelopes
 if ARGV[4] and #ids > 0 then
   local size, last = 0, #ids

@@ -19,7 +19,9 @@ for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV))) do
 end
 if #orphans == 0 then return answer({ 0, 0 }) end
 if JOURNAL then
-  for _, id in ipairs(orphans) do note_remains(id) end
+  for _, id in ipairs(orphans) do
+    note_remains(id)
+  end
   append_always(time_us())
 end
 return answer({ redis.call('HDEL', KEYS[2], unpack(orphans)), redis.call('HDEL', KEYS[3], unpack(orphans)) })

@@ -14,7 +14,9 @@ if bad then return bad end
 local now_us = time_us()
 local before = head()
 local ids = {}
-for i = 2, #ARGV do ids[#ids + 1] = ARGV[i] end
+for i = 2, #ARGV do
+  ids[#ids + 1] = ARGV[i]
+end
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local moved, kept, reply = {}, {}, {}
 for n, id in ipairs(ids) do

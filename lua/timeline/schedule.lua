@@ -24,10 +24,16 @@ if bad then return bad end
 
 local now_us = time_us()
 local ids = {}
-for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+for i = 3, #ARGV, 3 do
+  ids[#ids + 1] = ARGV[i]
+end
 local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local room = tonumber(ARGV[2])
-if room > 0 then room = room - redis.call('ZCARD', KEYS[1]) else room = math.huge end
+if room > 0 then
+  room = room - redis.call('ZCARD', KEYS[1])
+else
+  room = math.huge
+end
 local scores, stored, written, kept, reply = {}, {}, {}, {}, { string.format('%.0f', now_us) }
 local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
 local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
@@ -45,8 +51,11 @@ local function note_stored(n, id, score, expires)
     note_taken(id, records[n])
     return note(SCHEDULED, id, due_is(due) .. expires_is(expires))
   end
-  note(REPLACED, id, nonce_is(old.nonce) .. due_is(due) .. expires_is(expires) .. previous_due_is(old.due)
-    .. adopted_is(old.adopted))
+  note(
+    REPLACED,
+    id,
+    nonce_is(old.nonce) .. due_is(due) .. expires_is(expires) .. previous_due_is(old.due) .. adopted_is(old.adopted)
+  )
 end
 
 local function say(n, word, text)
@@ -100,7 +109,9 @@ if #written > 0 then
   redis.call('ZADD', KEYS[1], unpack(scores))
   redis.call('HDEL', KEYS[3], unpack(written))
   redis.call('HSET', KEYS[2], unpack(stored))
-  for id, r in pairs(keeping) do kept[#kept + 1], kept[#kept + 2] = id, pack(r) end
+  for id, r in pairs(keeping) do
+    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+  end
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
   hint(ARGV[1], before, head())
 end

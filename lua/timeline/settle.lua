@@ -46,9 +46,7 @@ local records = redis.call('HMGET', KEYS[3], unpack(ids))
 local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, { '' }
 
 -- Note how a lease ended, and what is left of the timer.
-local function note_end(id, fields)
-  note(BY_VERB[ARGV[seen[id] + 1]], id, nonce_is(ARGV[seen[id]]) .. fields)
-end
+local function note_end(id, fields) note(BY_VERB[ARGV[seen[id] + 1]], id, nonce_is(ARGV[seen[id]]) .. fields) end
 
 local function remove(id)
   ended[#ended + 1] = id
@@ -113,7 +111,9 @@ function verbs.reschedule(id, r, detail)
   forgotten[#forgotten + 1] = id
   moved[#moved + 1], moved[#moved + 2] = score, id
   if JOURNAL then note_end(id, due_is(score) .. previous_due_is(r.due)) end
-  if envelope ~= '' then rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope end
+  if envelope ~= '' then
+    rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope
+  end
 end
 
 local function say(n, word)

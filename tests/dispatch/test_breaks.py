@@ -194,8 +194,8 @@ BREAKS = {
     ),
     "no record of it": of_list(
         "list/promote",
-        "          note(PROMOTED, id,",
-        "          local _ = (id ..",
+        "          note(\n            PROMOTED,\n            id,\n",
+        "          local _ = (id ..\n",
         ready.test_the_journal_says_so,
     ),
     "buried before it is known that the rest can be pushed": of_list(

@@ -9,16 +9,8 @@ from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_load import OF_LOAD
 
 THE_FENCE = {
-    "nonce not compared": Break(
-        "prelude",
-        "string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce",
-        "string.sub(raw, 1, 2) == LEASED_RECORD",
-    ),
-    "state not compared": Break(
-        "prelude",
-        "string.sub(raw, 1, 2) == LEASED_RECORD and string.sub(raw, 38, 53) == nonce",
-        "string.sub(raw, 38, 53) == nonce",
-    ),
+    "nonce not compared": Break("prelude", "    and string.sub(raw, 38, 53) == nonce\n", ""),
+    "state not compared": Break("prelude", "    and string.sub(raw, 1, 2) == LEASED_RECORD\n", ""),
     "score not compared": Break("prelude", "    and struct.unpack('<d', raw, 14) == score\n", "\n"),
     "a foreign score taken for ours": Break(
         "prelude", "if r and r.score == score then return r end", "if r then return r end"
@@ -230,8 +222,9 @@ THE_KEYS = {
     "delay past 9999 taken": Break("timeline/schedule", "if score > LATEST then", "if false then"),
     "pages by score alone": Break(
         "timeline/list",
-        "if not_after(id, ARGV[3]) then first = middle + 1 else last = middle end",
-        "first = last",
+        "    if not_after(id, ARGV[3]) then\n      first = middle + 1\n"
+        "    else\n      last = middle\n    end\n",
+        "    first = last\n",
     ),
     "pages of any size": Break(
         "timeline/list", "if size > tonumber(ARGV[4]) and n > 1 then", "if false then"

@@ -173,10 +173,10 @@ THE_TERMS = {
         "timeline/settle", "  forgotten[#forgotten + 1] = id\n  moved", "  moved"
     ),
     "reschedule keeps the payload": Break(
-        "timeline/settle", "if envelope ~= '' then rewritten", "if false then rewritten"
+        "timeline/settle", "  if envelope ~= '' then\n", "  if false then\n"
     ),
     "reschedule empties the payload": Break(
-        "timeline/settle", "if envelope ~= '' then rewritten", "if true then rewritten"
+        "timeline/settle", "  if envelope ~= '' then\n", "  if true then\n"
     ),
     "reschedule cuts the payload": Break(
         "timeline/settle",

@@ -21,9 +21,9 @@ OF_INSERT = {
     "insert always spares": Break("bulk/insert", "local spare = ARGV[3] == 'spare'", "local spare = true"),
     "what was spared comes later": Break(
         "bulk/insert",
-        "    decided[#decided + 1] = name\n    if spare and found[n] then live = live + 1",
+        "    decided[#decided + 1] = name\n    if spare and found[n] then\n",
         "    if not (spare and found[n]) then decided[#decided + 1] = name end\n"
-        "    if spare and found[n] then live = live + 1",
+        "    if spare and found[n] then\n",
     ),
     "insert begins with a delete": Break("bulk/insert", ADDED + CLEARED, CLEARED + ADDED),
     "insert leaves the lease": Break("bulk/insert", CLEARED, ""),

@@ -75,7 +75,7 @@ THE_JOURNAL = {
     "the end of a renewal is not told": Break("timeline/extend", "score_is(r.score)", "score_is(0)"),
     "the letter is not told": Break("journal", "dead_id_is(names[n])", "''"),
     "the expired as dead": Break(
-        "journal", "note(reason == 'expired' and EXPIRED or DEAD, id,", "note(DEAD, id,"
+        "journal", "      reason == 'expired' and EXPIRED or DEAD,\n", "      DEAD,\n"
     ),
     "a lost payload is not told": Break(
         "timeline/claim", "if JOURNAL then note(ORPHANED, id, due_is(r.due)) end", ""
