@@ -1,4 +1,4 @@
-"""What timers and relays cost: the figures behind docs/kubernetes.md#sizing. `python -m bench.sizing`
+"""What timers and relays cost: the figures behind docs/how-to/kubernetes.md#sizing. `python -m bench.sizing`
 
 Bytes per timer are measured with the real store on a real server, one relay with a real `relay serve`; idle
 relays are whole engines over real connections, many in a process, each with a stream open for every topic.

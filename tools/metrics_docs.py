@@ -1,4 +1,4 @@
-"""Writes the list of metrics in docs/runbook.md from the catalogue; `--check` only compares."""
+"""Writes the list of metrics in docs/how-to/runbook.md from the catalogue; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.telemetry.metrics.catalogue import (
     InstrumentSpec,
 )
 
-PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "runbook.md"
 BEGIN, END = "<!-- metrics: written by tools/metrics_docs.py -->", "<!-- end of metrics -->"
 TITLES = {
     "Counters": COUNTERS,
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     if fresh == page:
         return 0
     if "--check" in arguments:
-        print("docs/runbook.md lists other metrics than there are: python tools/metrics_docs.py")
+        print("docs/how-to/runbook.md lists other metrics than there are: python tools/metrics_docs.py")
         return 1
     PAGE.write_text(fresh, encoding="utf-8")
     return 0

@@ -261,7 +261,7 @@ def document() -> Schema:
         "info": {
             "title": "Relay",
             "version": __version__,
-            "description": "Timers over HTTP, for those without a gRPC client. See docs/http.md.",
+            "description": "Timers over HTTP, for those without a gRPC client. See docs/reference/http.md.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:7453"}],

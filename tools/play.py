@@ -1,4 +1,4 @@
-"""The play of `docs/protocol.md`: a real relay, a producer, an application by stream and by push."""
+"""The play of `docs/reference/protocol.md`: relay, producer, application by stream and by push."""
 
 from __future__ import annotations
 

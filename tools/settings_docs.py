@@ -1,4 +1,4 @@
-"""Write docs/settings.md from the settings themselves, or check that it is up to date.
+"""Write docs/reference/settings.md from the settings themselves, or check that it is up to date.
 
 python tools/settings_docs.py            write the page
 python tools/settings_docs.py --check    exit 1, with a diff, if it has drifted
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 from relay.settings.describe import ANY_TOPIC, Described, fields  # noqa: E402
 from tools.drift import write_or_check  # noqa: E402
 
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = ROOT / "docs" / "reference" / "settings.md"
 HEAD = """\
 # Settings
 
@@ -70,7 +70,7 @@ def shown(default: object) -> str:
 
 
 def page() -> str:
-    """The whole of docs/settings.md."""
+    """The whole of docs/reference/settings.md."""
     daemon = [row for row in fields() if row.path[0] not in ("defaults", "topics")]
     policy = [row for row in fields() if row.path[0] == "defaults"]
     same = ", ".join(f"`{'.'.join(row.path[2:])}`" for row in fields() if ANY_TOPIC in row.path)

@@ -1,4 +1,4 @@
-"""Keep the transcript in `docs/protocol.md` true: record what relay and application say to each other.
+"""Keep the transcript in `docs/reference/protocol.md` true: record what relay and application say.
 
 Plays `tools/play.py` and writes each message into the page, below the comment `<!-- transcript: NAME -->`
 of its part. `--check` writes nothing, and fails where the page tells another story. Times, tokens and nonces
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tools.play import record
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "protocol.md"
 
 
 def blocks(page: str) -> Iterator[tuple[str, int, int]]:
@@ -62,14 +62,15 @@ def rewritten(page: str, parts: dict[str, list[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Record the transcript of docs/protocol.md.")
+    parser = argparse.ArgumentParser(description="Record the transcript of docs/reference/protocol.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page drifts")
     check = parser.parse_args().check
     parts = asyncio.run(record())
     page = PAGE.read_text(encoding="utf-8")
     lost = differences(page, parts)
     if check and lost:
-        print("docs/protocol.md drifts from the wire; run: python -m tools.transcript", *lost, sep="\n")
+        print("docs/reference/protocol.md drifts from the wire; run: python -m tools.transcript")
+        print(*lost, sep="\n")
         sys.exit(1)
     if not check:
         PAGE.write_text(rewritten(page, parts), encoding="utf-8")

@@ -23,7 +23,7 @@ INTRODUCTION = """# Performance of the pipeline
 What Spark moves in and out of Redis in a second, beside one raw client that has its rows in memory and does
 nothing but send them. Server, driver and workers share the machine's cores. Each rate has the start of
 Spark's tasks in it, so small sizes look worse. Figures are medians over the runs, with the least and the
-greatest behind them; trust the ratios. What is done is said in [pipeline.md](../pipeline.md)."""
+greatest behind them; trust the ratios. What is done is said in [pipeline.md](../how-to/pipeline.md)."""
 
 HEADLINES = {
     "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",

@@ -1,4 +1,4 @@
-// Delivery by push: the application serves TimerHandler, and the relay dials it. See docs/push.md.
+// Delivery by push: the application serves TimerHandler, and the relay dials it. See docs/how-to/push.md.
 
 import { once } from "node:events";
 import { rm } from "node:fs/promises";

@@ -1,4 +1,4 @@
-// Delivery by stream: the application dials the relay. See docs/protocol.md for what is said.
+// Delivery by stream: the application dials the relay. See docs/reference/protocol.md for what is said.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import grpc from "@grpc/grpc-js";

@@ -6,7 +6,7 @@
 --
 -- A script notes each change that it is going to make, and appends them in one entry before it makes the first:
 -- where Redis refuses the entry, nothing has happened. What has to go before the entry asks `may_append` first.
--- docs/journal.md says which kind has which fields.
+-- docs/reference/journal.md says which kind has which fields.
 
 JOURNAL = KEYS[#KEYS]
 local KEEP = tonumber(table.remove(ARGV))

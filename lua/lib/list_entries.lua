@@ -6,7 +6,7 @@
 --   KEYS[8] taken       HASH  occurrence_id -> since when it is in there, microseconds, or, negative, when it went
 --                             back; ';'; how often it went back
 --
--- An entry is a JSON object on one line, a line end, and the payload as it is. docs/dispatch.md has the members.
+-- An entry is a JSON object on one line, a line end, and the payload as it is. docs/how-to/dispatch.md has the members.
 
 -- Have Redis refuse now a push to the ready list that it would refuse later. Nobody sees what is pushed here.
 local function may_push(command)

@@ -1,7 +1,7 @@
 -- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers. It is put between
 -- lib/promotion.lua and such a script, and does nothing by itself.
 --
---   KEYS[6] stream   STREAM  an entry a timer; docs/dispatch.md has the fields
+--   KEYS[6] stream   STREAM  an entry a timer; docs/how-to/dispatch.md has the fields
 --   KEYS[7] retries  ZSET    of this group: entry -> when it is tried again, unix seconds
 --   KEYS[8] group    HASH    of this group: entry -> what is known of it
 --                            'attempts;received;suspect;unsent;deliveries', where there is something to say of an

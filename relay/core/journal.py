@@ -1,6 +1,6 @@
 """The journal's values: what has happened to a topic's timers, batch by batch.
 
-`docs/journal.md` tells which kind has which fields. The numbers of the enums are those of
+`docs/reference/journal.md` tells which kind has which fields. The numbers of the enums are those of
 `proto/relay/journal/v1/journal.proto`. All instants are microseconds since 1970 by the clock of Redis.
 """
 

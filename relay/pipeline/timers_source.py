@@ -4,7 +4,7 @@
     rows.write.format("timers").option("redis_url", …).option("topic", "orders").mode("append").save()
     spark.read.format("timers").option("redis_url", …).option("topic", "orders").load()
 
-docs/pipeline.md lists the options. Without `redis_url` the settings of the driver's environment count.
+docs/how-to/pipeline.md lists the options. Without `redis_url` the settings of the driver's environment count.
 """
 
 from __future__ import annotations

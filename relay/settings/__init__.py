@@ -3,7 +3,7 @@
     settings = load(Path("relay.yaml"))     # environment over file over defaults
     settings.policies()("invoices").lease_ttl  # topics: over defaults:
 
-`docs/settings.md` lists every field; `python tools/settings_docs.py` writes it.
+`docs/reference/settings.md` lists every field; `python tools/settings_docs.py` writes it.
 """
 
 from relay.settings.load import load

@@ -1,4 +1,4 @@
-"""The tree described: for error messages, for `docs/settings.md`, for whoever asks."""
+"""The tree described: for error messages, for `docs/reference/settings.md`, for whoever asks."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class RedisSettings(Section):
         "redis://127.0.0.1:6379/0",
         "",
         "The server: `redis://`, `rediss://` (TLS), `unix://`, or its Sentinels: "
-        "`redis+sentinel://h1,h2,h3/name/0`. Passwords are never shown. See [redis.md](redis.md).",
+        "`redis+sentinel://h1,h2,h3/name/0`. Passwords are never shown. See [redis.md](../how-to/redis.md).",
     )
     username: str = field("", "", "The user, where the URL names none.")
     password: Annotated[Password, BeforeValidator(rules.password)] = field(
@@ -495,8 +495,8 @@ class PolicySettings(Section):
         "lease",
         "",
         "Where due timers go: `lease` delivers them from the timeline; `list` moves them to a list "
-        "for workers "
-        "of any kind; `stream` to a stream, of which every group gets each. See [dispatch.md](dispatch.md).",
+        "for workers of any kind; `stream` to a stream, of which every group gets each. See "
+        "[dispatch.md](../how-to/dispatch.md).",
     )
 
     polling_interval: Number = field(

@@ -300,7 +300,7 @@ def explain(failure: BaseException) -> str:
 _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (NotMaster, "this is a replica: name the master in redis.url, or its Sentinels"),
     (AuthenticationError, "the user or the password is wrong, or missing: put them into redis.url"),
-    (NoPermissionError, "the user may not even do this: give it what docs/redis.md lists"),
+    (NoPermissionError, "the user may not even do this: give it what docs/how-to/redis.md lists"),
     (socket.gaierror, "the host's name is not known: look for a typing error in redis.url, or in DNS"),
     (ConnectionRefusedError, "nobody listens there: is the server running, and on this port?"),
     (FileNotFoundError, "there is no such socket: is the server running?"),

@@ -265,12 +265,12 @@ def test_missing_permissions(doctor: Any, healthy: RunningServer, rule: str, wha
     assert seen.code == 1
     messages = [line["message"] for line in seen.lines if line["check"] == "permissions"]
     assert any(f"does not let us {what}: " in message for message in messages), messages
-    assert all("give the user what docs/redis.md lists" in message for message in messages)
+    assert all("give the user what docs/how-to/redis.md lists" in message for message in messages)
 
 
 @pytest.mark.checkout
 def test_the_documented_rights_and_no_less(doctor: Any) -> None:
-    """With the ACL line of docs/redis.md nothing is wrong, and without any one rule of it something is told.
+    """With the ACL line of docs/how-to/redis.md nothing is wrong; without any one rule of it something is.
 
     Whatever is missing, nothing of the doctor's own topic stays, unless there is no right to remove it.
     """
@@ -316,7 +316,7 @@ def test_hints_that_are_not_published(doctor: Any, healthy: RunningServer) -> No
 def test_a_user_without_any_right(doctor: Any, healthy: RunningServer) -> None:
     seen = doctor(user(healthy, "-@all"))
     assert (seen.code, seen.of("redis")[0]) == (1, "wrong")
-    assert "give it what docs/redis.md lists" in seen.of("redis")[1]
+    assert "give it what docs/how-to/redis.md lists" in seen.of("redis")[1]
 
 
 def test_keys_of_another_type(doctor: Any, healthy: RunningServer) -> None:

@@ -86,7 +86,7 @@ def test_for_people(written: Written) -> None:
 
 
 def test_as_json(written: Written) -> None:
-    """The fields of docs/journal.md, with the entry from which to go on."""
+    """The fields of docs/reference/journal.md, with the entry from which to go on."""
     written.life()
     lines = written.lines()
     assert [line["number"] for line in lines] == [1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""The alerts: valid, tested with promtool, each of them with cases and an entry in docs/runbook.md."""
+"""The alerts: valid, tested with promtool, each of them with cases and an entry in docs/how-to/runbook.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_alert_fires_in_a_case_and_does_not_in_another() -> None:
 
 def test_each_alert_has_a_runbook() -> None:
     """Its address is absolute, names a page of docs/, and on that page the alert's own section."""
-    page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "runbook.md").read_text(encoding="utf-8")
     for rule in alerts():
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
@@ -57,13 +57,13 @@ def test_each_alert_has_a_runbook() -> None:
 
 
 def test_the_runbooks_base_is_replaced_as_the_page_says(tmp_path: Path) -> None:
-    """The command of docs/runbook.md makes a valid file, in which every alert has the new address."""
+    """The command of docs/how-to/runbook.md makes a valid file, in which every alert has the new address."""
     (command,) = (block.text for block in pages.run_by(__file__))
     subprocess.run(
         ["sh", "-c", command.replace("> relay-rules.yaml", f"> {tmp_path}/rules.yaml")], cwd=ROOT, check=True
     )
     found = (tmp_path / "rules.yaml").read_text(encoding="utf-8")
-    assert found.count("runbook_url: https://wiki.example/relay/runbook.md#") == len(alerts())
+    assert found.count("runbook_url: https://wiki.example/relay/how-to/runbook.md#") == len(alerts())
     promtool("check", "rules", str(tmp_path / "rules.yaml"))
 
 

@@ -36,11 +36,11 @@ RUN_BY = {
 """The test module that runs a language's blocks, unless ON_PAGE or a comment above a block names another."""
 
 ON_PAGE = {
-    "docs/cold-store.md": {"console": SPARK},
-    "docs/kubernetes.md": {"yaml": "tests/kubernetes/test_render.py"},
-    "docs/pipeline.md": {"console": SPARK, "python": SPARK},
-    "docs/pipeline-audit.md": {"console": SPARK, "python": SPARK},
-    "docs/protocol.md": {"console": PROTOCOL},
+    "docs/how-to/cold-store.md": {"console": SPARK},
+    "docs/how-to/kubernetes.md": {"yaml": "tests/kubernetes/test_render.py"},
+    "docs/how-to/pipeline.md": {"console": SPARK, "python": SPARK},
+    "docs/how-to/pipeline-audit.md": {"console": SPARK, "python": SPARK},
+    "docs/reference/protocol.md": {"console": PROTOCOL},
 }
 """The same for all blocks of a language on one page."""
 

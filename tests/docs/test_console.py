@@ -150,10 +150,10 @@ async def before_http_examples(stage: Stage, relay: Relay, terminal: Terminal) -
 ONE_ATTEMPT = {"RELAY_TOPICS__invoices__RETRY__MAX_ATTEMPTS": "1", "RELAY_DEFAULTS__JOURNAL": "false"}
 
 BEFORE: Mapping[str, tuple[Callable[[Stage, Relay, Terminal], Awaitable[None]], dict[str, str]]] = {
-    "docs/audit.md": (before_audit, {}),
-    "docs/dispatch.md": (before_dispatch, {"RELAY_TOPICS__thumbnails__DISPATCH": "list"}),
-    "docs/failure.md": (before_failure, ONE_ATTEMPT),
-    "docs/journal.md": (before_journal, {}),
-    "docs/command-line.md": (before_operating, ONE_ATTEMPT),
+    "docs/how-to/audit.md": (before_audit, {}),
+    "docs/how-to/dispatch.md": (before_dispatch, {"RELAY_TOPICS__thumbnails__DISPATCH": "list"}),
+    "docs/explanation/failure.md": (before_failure, ONE_ATTEMPT),
+    "docs/reference/journal.md": (before_journal, {}),
+    "docs/reference/command-line.md": (before_operating, ONE_ATTEMPT),
     "examples/http/README.md": (before_http_examples, {}),
 }

@@ -1,4 +1,4 @@
-"""From faststream-redis-timers to Relay in the steps of docs/faststream.md, and back, under load."""
+"""From faststream-redis-timers to Relay in the steps of docs/how-to/faststream.md, and back, under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/protocol.md` says what goes over the wire, and what it tells people to type works."""
+"""`docs/reference/protocol.md` says what goes over the wire, and what it tells people to type works."""
 
 from __future__ import annotations
 

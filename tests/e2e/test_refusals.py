@@ -100,7 +100,7 @@ def test_wake_hints(stage: Stage) -> None:
     eventually(lambda: 'relay_wake_hints_refused_total{command="SUBSCRIBE"} 1' in relay.metrics(), "counted")
     told = [line for line in relay.lines() if "Redis refuses wake hints" in line["message"]]
     assert sorted(line["command"] for line in told) == ["PUBLISH", "SUBSCRIBE"]
-    assert all("docs/redis.md" in line["message"] and line["level"] == "warning" for line in told)
+    assert all("docs/how-to/redis.md" in line["message"] and line["level"] == "warning" for line in told)
 
 
 def test_unreachable(stage: Stage) -> None:

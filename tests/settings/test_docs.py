@@ -1,4 +1,4 @@
-"""Every field is described, and docs/settings.md says what the settings say."""
+"""Every field is described, and docs/reference/settings.md says what the settings say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ACL line of docs/redis.md: everything that a relay does works with it, and nothing more."""
+"""The ACL line of docs/how-to/redis.md: everything that a relay does works with it, and nothing more."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
 
 
 def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
-    """What docs/pipeline.md says beside a relay's rules: `+multi`, `+exec` and `+hstrlen`."""
+    """What docs/how-to/pipeline.md says beside a relay's rules: `+multi`, `+exec` and `+hstrlen`."""
     batch = TimerBatch("t", ["a"], [LATER], [b"x"])
     with BulkStore(become(server, RULES)) as store:
         store.write(batch)
@@ -331,7 +331,7 @@ def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("missing", [None, "~timers_ledger:*", "+smismember", "+expire"])
 def test_a_run_needs_its_ledger_besides(server: RunningServer, missing: str | None) -> None:
-    """What docs/pipeline.md says of a load that can be repeated, and nothing of it can be left out."""
+    """What docs/how-to/pipeline.md says of a load that can be repeated, and nothing of it can be left out."""
     rules = [rule for rule in ("~timers_ledger:*", "+smismember", "+expire") if rule != missing]
     with BulkStore(become(server, [*RULES, *rules]), journals=JOURNALS) as store:
         for topic in ("plain", "t"):

@@ -49,7 +49,7 @@ async def test_a_policy_that_evicts(
                 assert await checked(redis_server.url)
                 (record,) = caplog.records
                 assert (record.levelname, record.__dict__["maxmemory_policy"]) == ("WARNING", policy)
-                assert "docs/redis.md" in record.message
+                assert "docs/how-to/redis.md" in record.message
             else:
                 with pytest.raises(UnfitServer, match=rf"{policy}.*noeviction.*redis\.allow_eviction"):
                     await checked(redis_server.url)

@@ -29,7 +29,7 @@ from tests.lua.bench import Bench
 from tests.servers import RunningServer
 from tests.store.test_acl import JOURNALS, dispatched, people, verbs
 
-PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "redis.md"
 ROOT = Path(__file__).parents[2]
 SECOND = 1_000_000
 LATER = 4_000_000_000_000_000

@@ -128,7 +128,7 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
         has_journal = any(p.journal for p in policies.promoted().values() if p.dispatch is dispatch)
         refused += await examine.refusals_behind(redis, keys, policy, journal=has_journal)
     for what, why in refused:
-        advice = "give the user what docs/redis.md lists"
+        advice = "give the user what docs/how-to/redis.md lists"
         yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
     if not refused:
         yield Finding("permissions", "ok", "all that a relay does works, tried on a topic of its own")

@@ -44,8 +44,9 @@ def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
         yield Finding("eviction", "ok", "maxmemory-policy is noeviction")
     elif spares_timers(facts.policy):
         words = (
-            f"maxmemory-policy is {facts.policy}, which may drop keys with a time to live: no key that holds "
-            "timers has one, and docs/redis.md says what the loss of the others costs; noeviction is better"
+            f"maxmemory-policy is {facts.policy}, which may drop keys with a time to live: no key that "
+            "holds timers has one, and docs/how-to/redis.md says what the loss of the others costs; "
+            "noeviction is better"
         )
         yield Finding("eviction", "note", words)
     else:

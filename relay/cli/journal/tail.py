@@ -125,7 +125,7 @@ class TailLines:
 
 
 def fields(record: JournalRecord) -> dict[str, Any]:
-    """What a record has, by the names of docs/journal.md; instants in ISO 8601, nonces in hex."""
+    """What a record has, by the names of docs/reference/journal.md; instants in ISO 8601, nonces in hex."""
     found: dict[str, Any] = {"kind": record.kind.name}
     for name in JournalRecord.__slots__[1:]:
         value = getattr(record, name)

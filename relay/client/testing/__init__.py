@@ -9,7 +9,7 @@
 
 It stores with the store that the daemon's own tests use, checks what the daemon checks, and calls
 handlers with the code that a stream's deliveries run through; the repository's tests hold it to a
-real relay. See docs/client.md.
+real relay. See docs/reference/client.md.
 """
 
 from relay.client.testing.records import Delivered, Died, Outcome

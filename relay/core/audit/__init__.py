@@ -1,4 +1,7 @@
-"""The audit: replays a topic's journal, and proves or refutes what Relay promises. See docs/audit.md."""
+"""The audit: replays a topic's journal, and proves or refutes what Relay promises.
+
+See docs/how-to/audit.md.
+"""
 
 from relay.core.audit.replay import Audit
 from relay.core.audit.report import Example, JournalGap, Judgement, Open, Promise, PromiseVerdict, Report

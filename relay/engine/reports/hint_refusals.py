@@ -31,7 +31,7 @@ class HintRefusals:
         if refused := self._throttled.add(self._command):
             log.warning(
                 "Redis refuses wake hints: a timer that is scheduled through another relay may be late by up "
-                "to max_polling_interval; permit the command on the channels that docs/redis.md names, or "
-                "lower max_polling_interval",
+                "to max_polling_interval; permit the command on the channels that docs/how-to/redis.md "
+                "names, or lower max_polling_interval",
                 extra={"command": self._command, "reason": reason, "count": refused},
             )

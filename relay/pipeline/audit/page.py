@@ -71,7 +71,10 @@ def render(page: ReportPage, per_decade: int) -> str:
         ),
         _gaps(page),
     ]
-    foot = "Made by relay pipeline audit. Times are UTC, by the clock of Redis. See docs/pipeline-audit.md."
+    foot = (
+        "Made by relay pipeline audit. Times are UTC, by the clock of Redis. "
+        "See docs/how-to/pipeline-audit.md."
+    )
     return template().substitute(title="Journal audit", body="\n".join(sections), footer=escape(foot))
 
 

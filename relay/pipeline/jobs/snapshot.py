@@ -36,7 +36,7 @@ class Snapshot:
 def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     """Write, read back, compare, and put down what there is. Raises `InvalidField`, and what Spark raises.
 
-    A topic that is in use goes on while it is read: docs/pipeline.md says what that means.
+    A topic that is in use goes on while it is read: docs/how-to/pipeline.md says what that means.
     """
     spark.dataSource.register(TimersDataSource)
     summary = Summary("snapshot", job.dry_run)

@@ -20,7 +20,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """What to read, from where, and how much at once. See docs/pipeline-audit.md."""
+    """What to read, from where, and how much at once. See docs/how-to/pipeline-audit.md."""
 
     target: Target
     topics: tuple[str, ...]

@@ -2,8 +2,8 @@
 
 `topic` and `entry` say whose journal and which entry of the stream; `number` is the change's in the journal,
 from 1; `batch_first` and `batch_last` are those of its batch; `at` is when, by the clock of Redis. `kind` and
-all others are as in docs/journal.md, and null where the kind has no use for them. An id that is not UTF-8 is
-in `raw_id` as it is, and escaped in `timer_id`.
+all others are as in docs/reference/journal.md, and null where the kind has no use for them. An id that is
+not UTF-8 is in `raw_id` as it is, and escaped in `timer_id`.
 
 Two kinds are added: `GAP`, where `count` changes are missing before the entry (negative: the journal went
 back by so many numbers), and `EMPTY`, an entry that holds no change.

@@ -1,4 +1,4 @@
-"""Nested values as JSON, by one rule, which docs/pipeline.md states.
+"""Nested values as JSON, by one rule, which docs/how-to/pipeline.md states.
 
 Members stand in the order of the schema, entries of a map in their own order. Nulls are kept. Text is UTF-8,
 and escaped only where JSON demands it. Instants are ISO 8601 in UTC with microseconds; times without a zone

@@ -53,7 +53,7 @@ def say_unheard(reason: str) -> None:
     """Log once in this process that Redis refuses wake hints."""
     log.warning(
         "Redis refuses the wake hints of this load (%s): a relay that sleeps may be late with its timers by "
-        "up to max_polling_interval; permit PUBLISH on the channels that docs/redis.md names",
+        "up to max_polling_interval; permit PUBLISH on the channels that docs/how-to/redis.md names",
         reason,
     )
 

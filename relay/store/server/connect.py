@@ -207,8 +207,8 @@ async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = 
     policy = info.get("maxmemory_policy", "noeviction")
     if spares_timers(policy):
         log.warning(
-            "Redis may evict keys with a time to live; no key that holds timers has one, and docs/redis.md "
-            "says what the loss of the others costs; noeviction is better",
+            "Redis may evict keys with a time to live; no key that holds timers has one, and "
+            "docs/how-to/redis.md says what the loss of the others costs; noeviction is better",
             extra={"maxmemory_policy": policy},
         )
     elif policy != "noeviction" and not allow_eviction:

@@ -1,6 +1,6 @@
 """All that is measured: names, units (UCUM), meanings and attributes, by OpenTelemetry's conventions.
 
-docs/runbook.md lists them; `tools/metrics_docs.py` writes that list from here.
+docs/how-to/runbook.md lists them; `tools/metrics_docs.py` writes that list from here.
 """
 
 from __future__ import annotations
