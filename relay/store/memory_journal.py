@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from relay.core.journal import JournalBatch, JournalRecord, Journals, RecordKind
+from relay.core.journal import JournalBatch, JournalRecord, Journals
 
 
 class MemoryJournal:
@@ -15,9 +13,9 @@ class MemoryJournal:
         self._noted: list[JournalRecord] = []
         self.batches: dict[str, list[JournalBatch]] = {}
 
-    def note(self, kind: RecordKind, timer_id: str, **facts: Any) -> None:
-        """One change; `facts` are further fields of a `JournalRecord`."""
-        self._noted.append(JournalRecord(kind, timer_id, **facts))
+    def note(self, record: JournalRecord) -> None:
+        """One change."""
+        self._noted.append(record)
 
     def append(self, topic: str, now: int) -> None:
         """All that was noted, if the topic has a journal."""

@@ -384,29 +384,6 @@ async def test_what_was_failing_begins_anew_when_it_is_rescheduled(subject: Subj
     assert [got.attempt for got in seen.deliveries] == [1, 2, 3, 1, 2]
 
 
-async def test_rescheduling_a_cancelled_timer_is_void(
-    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The newest intent wins: it does not come back to life."""
-    caplog.set_level(logging.WARNING, "relay.client")
-    seen = Seen(subject, topic)
-
-    async def cancel(_: Delivery) -> None:
-        assert await subject.client.cancel(topic, "a")
-        raise Reschedule(delay=0)
-
-    seen.then = cancel
-    async with subject.serving():
-        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
-        await seen.times(1)
-
-        async def told() -> bool:
-            return "timer_id=a reason=GONE" in caplog.text
-
-        await subject.until(told)
-        assert await subject.client.get(topic, "a") is None
-
-
 async def test_a_payload_too_big_to_go_on_with_is_refused(
     subject: Subject, hasty: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -605,16 +582,17 @@ async def test_a_handler_that_schedules_its_own_id_goes_on(
     assert "timer_id=a reason=STALE" in caplog.text
 
 
+@pytest.mark.parametrize("then", [Nack(retry_after=0), Reschedule(delay=0)], ids=["nack", "reschedule"])
 async def test_a_timer_that_is_cancelled_in_flight_is_gone(
-    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture
+    subject: Subject, topic: str, caplog: pytest.LogCaptureFixture, then: Exception
 ) -> None:
-    """A NACK that follows is void."""
+    """The newest intent wins: what the handler says then is void, and brings nothing back to life."""
     caplog.set_level(logging.WARNING, "relay.client")
     seen = Seen(subject, topic)
 
-    async def cancel(delivery: Delivery) -> None:
+    async def cancel(_: Delivery) -> None:
         assert await subject.client.cancel(topic, "a")
-        raise Nack(retry_after=0)
+        raise then
 
     seen.then = cancel
     async with subject.serving():

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from relay.core.errors import StoreUnavailable, TopicFull
-from relay.core.outcomes import Again, Reason, Settlement, Verb
+from relay.core.outcomes import Again, Extension, Reason, Settlement, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
 from relay.core.timers import Change, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
@@ -146,8 +146,8 @@ async def test_deaths_at_the_claim_do_not_hold_up_the_living(world: World) -> No
             TOPIC, limit=10, lease=1_000_000, nonce=bytes([attempt]) * 16, max_bytes=1 << 20
         )
         assert len(claim.timers) == 10
-        for entry in world.store.inner._entries(TOPIC).values():
-            entry.received = True
+        receipts = [Extension(timer.timer_id, bytes([attempt]) * 16, received=True) for timer in claim.timers]
+        await world.store.inner.extend(TOPIC, receipts, lease=1_000_000)
         await world.advance(1.1)
     await world.put("living")
     app = await world.app(max_outstanding=10)

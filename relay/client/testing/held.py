@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from relay.api import translate
 from relay.client import arguments
@@ -12,15 +11,12 @@ from relay.client.handling import outcomes
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.records import Delivered, Outcome
-from relay.client.testing.service import at_once
+from relay.client.testing.service import MemoryState, at_once
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
-from relay.core.outcomes import Ending, Extension, Reason, Verb, Verdict
+from relay.core.outcomes import Ending, Extension, Settled, Verb, Verdict
 from relay.engine.delivery.leases import Lease as Claimed
 from relay.v1 import delivery_service_pb2 as pb
-
-if TYPE_CHECKING:
-    from relay.client.testing.timers import MemoryTimers
 
 LONGEST = 1.0
 """Of a wait that a real relay draws between 0 and this share of it."""
@@ -31,35 +27,29 @@ _OUTCOMES = {
     pb.OUTCOME_REJECT: Outcome.REJECT,
     pb.OUTCOME_RESCHEDULE: Outcome.RESCHEDULE,
 }
-_PROBLEMS = {
+_PROBLEMS: dict[Settled, tuple[pb.ProblemReason, str]] = {
     Verdict.STALE: (pb.PROBLEM_REASON_STALE, "the lease is lost: the timer was rescheduled"),
     Verdict.GONE: (pb.PROBLEM_REASON_GONE, "the timer is no longer there"),
 }
 
 
 class HeldDelivery:
-    """One delivery, and what its lease sees of the stream that it came by."""
+    """One delivery, and what its lease sees of the stream that it came by; `ended` once its end is stored."""
 
     closed = False
+    ended = False
 
-    def __init__(
-        self,
-        timers: MemoryTimers,
-        claimed: Claimed,
-        book: TokenBook,
-        *,
-        pushed: bool,
-    ) -> None:
+    def __init__(self, state: MemoryState, claimed: Claimed, book: TokenBook, *, pushed: bool) -> None:
         self.topic = claimed.topic
         self.nonce = claimed.nonce
         self.book = book
         self.deadline = claimed.deadline_time
         self.lease = DeliveryLease(translate.deliveries([claimed]).deliveries[0], self)
-        self.silent_until = self._silence_ends(timers)
-        self._timers = timers
+        self._state = state
+        self.silent_until = self._silence_ends()
         self._timer = claimed.timer
         self._pushed = pushed
-        self._at = timers.now
+        self._at = arguments.from_micros(state.clock)
         self._outcome: Outcome | None = None
         self._retry_after: timedelta | None = None
         self._reason = ""
@@ -67,21 +57,21 @@ class HeldDelivery:
 
     def renew(self) -> bool:
         """Renew the lease; tell whether it holds."""
-        timers, lease = self._timers, micros(self._timers.policy.lease_ttl)
+        lease = micros(self._state.policy.lease_ttl)
         extension = Extension(self.lease.message.timer_id, self.nonce, received=True)
-        (verdict,) = at_once(timers.store.extend(self.topic, [extension], lease=lease))
-        self.deadline = max(self.deadline, timers.clock + lease)
+        (verdict,) = at_once(self._state.store.extend(self.topic, [extension], lease=lease))
+        self.deadline = max(self.deadline, self._state.clock + lease)
         if verdict is not Verdict.OK:
             self._refused(*_PROBLEMS[verdict])
         return verdict is Verdict.OK
 
     def settle(self, token: bytes, settlement: pb.Settlement) -> HeldDelivery:
         """See `Stream.settle`; the outcome is in the store when this returns."""
-        with self._timers.lock:
+        with self._state.lock:
             if settlement is outcomes.EXTEND:
                 if self._pushed:
                     raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout")
-                self.silent_until = self._silence_ends(self._timers)
+                self.silent_until = self._silence_ends()
                 self.renew()
             else:
                 self._end(settlement)
@@ -94,7 +84,7 @@ class HeldDelivery:
             pause = translate.length("retry_after", settlement.retry_after)
             self._retry_after = timedelta(microseconds=pause)
         try:
-            ending = translate.ending(settlement, self._timers.policy.max_payload_bytes)
+            ending = translate.ending(settlement, self._state.policy.max_payload_bytes)
         except InvalidField as failure:
             self._refused(pb.PROBLEM_REASON_INVALID, str(failure))
             self._void = True
@@ -104,24 +94,13 @@ class HeldDelivery:
         self._write(ending)
 
     def _write(self, ending: Ending) -> None:
-        timers, message = self._timers, self.lease.message
-        settlement = ending.settlement(
-            self._timer, self.nonce, lambda: timers.policy.retry.delay(message.attempt, LONGEST)
-        )
-        (settled,) = at_once(timers.store.settle(self.topic, [settlement], limits=timers.policy.limits))
-        if isinstance(settled, Reason):
-            timers.died(
-                self.topic,
-                message.timer_id,
-                settled.value,
-                attempts=message.attempt,
-                due_time=arguments.to_datetime(message.due_time),
-                error=ending.error,
-            )
-        elif settled is not Verdict.OK:
+        store, policy, attempt = self._state.store, self._state.policy, self.lease.message.attempt
+        settlement = ending.settlement(self._timer, self.nonce, lambda: policy.retry.delay(attempt, LONGEST))
+        (settled,) = at_once(store.settle(self.topic, [settlement], limits=policy.limits))
+        if settled in _PROBLEMS:
             self._refused(*_PROBLEMS[settled])
             self._void = True
-        timers.held.pop(self.nonce, None)
+        self.ended = True
 
     async def wait(self) -> bool:
         """It is written."""
@@ -148,6 +127,5 @@ class HeldDelivery:
     def _refused(self, reason: pb.ProblemReason, words: str) -> None:
         self.book.report([pb.Problem(token=self.lease.message.token, reason=reason, message=words)])
 
-    @staticmethod
-    def _silence_ends(timers: MemoryTimers) -> int:
-        return timers.clock + micros(timers.policy.delivery_timeout)
+    def _silence_ends(self) -> int:
+        return self._state.clock + micros(self._state.policy.delivery_timeout)

@@ -81,7 +81,7 @@ class _Application:
 
     def deliveries(self, length: int) -> closing[Generator[tuple[Registration, HeldDelivery], None, None]]:
         """What falls due while the clock moves on by `length` (microseconds)."""
-        return closing(self.timers.deliveries(self._registrations(), self.timers.clock + length))
+        return closing(self.timers.deliveries(self._registrations(), length))
 
     def _registrations(self) -> dict[str, tuple[Registration, bool]]:
         """Handlers by topic, and whether they are pushed to; as they stand now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -52,13 +53,24 @@ def at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise AssertionError(f"{coroutine} waited")
 
 
+@dataclass(slots=True)
+class MemoryState:
+    """What the parts of a relay in memory share: its clock (microseconds), the timers, the policy of every
+    topic, and the lock under which they are used."""
+
+    clock: int
+    store: MemoryStore
+    policy: TopicPolicy
+    lock: threading.RLock
+
+
 class MemoryService:
     """Answers calls from the store; for any number of threads at once."""
 
-    def __init__(self, store: MemoryStore, lock: threading.RLock, policy: TopicPolicy) -> None:
-        self._store = store
-        self._lock = lock
-        self._policy = policy
+    def __init__(self, state: MemoryState) -> None:
+        self._store = state.store
+        self._lock = state.lock
+        self._policy = state.policy
         self._answers: dict[str, Callable[[Any], Message]] = {
             SCHEDULE.name: self._schedule,
             SCHEDULE_BATCH.name: self._schedule_batch,

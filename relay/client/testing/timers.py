@@ -13,11 +13,12 @@ from relay.client.handling.handlers import Registration
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.held import HeldDelivery
 from relay.client.testing.records import Died
-from relay.client.testing.service import MemoryService, at_once
+from relay.client.testing.service import MemoryService, MemoryState, at_once
 from relay.core.instants import micros
+from relay.core.life import Effect
 from relay.core.nonce import nonces
+from relay.core.outcomes import Reason
 from relay.core.policy import TopicPolicy
-from relay.core.timers import TimerState
 from relay.engine.delivery.leases import Leases
 from relay.store.memory import MemoryStore
 
@@ -30,12 +31,10 @@ class MemoryTimers:
 
     def __init__(self, now: datetime | None, policy: TopicPolicy) -> None:
         start = arguments.to_timestamp(datetime.now(UTC) if now is None else now, "now")
-        self.clock = translate.instant("now", start)
-        self.lock = threading.RLock()
-        self.policy = policy
-        self.store = MemoryStore(lambda: self.clock)
-        self.service = MemoryService(self.store, self.lock, policy)
-        self.held: dict[bytes, HeldDelivery] = {}
+        store = MemoryStore(lambda: self._state.clock, died=self._died)
+        self._state = MemoryState(translate.instant("now", start), store, policy, threading.RLock())
+        self.service = MemoryService(self._state)
+        self._held: list[HeldDelivery] = []
         self.dead: list[Died] = []
         self._nonce = nonces()
         self._books: dict[str, TokenBook] = {}
@@ -44,12 +43,12 @@ class MemoryTimers:
     @property
     def now(self) -> datetime:
         """What the clock says."""
-        return arguments.from_micros(self.clock)
+        return arguments.from_micros(self._state.clock)
 
     def deliveries(
-        self, registrations: Mapping[str, tuple[Registration, bool]], until: int
+        self, registrations: Mapping[str, tuple[Registration, bool]], length: int
     ) -> Generator[tuple[Registration, HeldDelivery], None, None]:
-        """Move the clock to `until`, and on the way give out each delivery at its time.
+        """Move the clock on by `length` (microseconds), and on the way give out each delivery at its time.
 
         Before the next one is asked for, its handler is run. `registrations` tell, by topic, the
         handler and whether it is pushed to.
@@ -57,6 +56,7 @@ class MemoryTimers:
         if self._busy:
             raise UsageError("a handler can't move the clock that it was called by")
         self._busy = True
+        until = self._state.clock + length
         try:
             for count in range(MAX_DELIVERIES + 1):
                 held = self._next(registrations, until)
@@ -74,16 +74,18 @@ class MemoryTimers:
     def _next(
         self, registrations: Mapping[str, tuple[Registration, bool]], until: int
     ) -> HeldDelivery | None:
-        with self.lock:
+        state = self._state
+        with state.lock:
             while True:
                 heads = [(head, topic) for topic in registrations if (head := self._head(topic)) is not None]
-                deadlines = [held.deadline for held in self.held.values()]
+                self._held = [held for held in self._held if not held.ended]
+                deadlines = [held.deadline for held in self._held]
                 first = min([*(head for head, _ in heads), *deadlines], default=None)
                 if first is None or first > until:
-                    self.clock = max(self.clock, until)
+                    state.clock = max(state.clock, until)
                     return None
-                self.clock = max(self.clock, first)
-                if any(deadline <= self.clock for deadline in deadlines):
+                state.clock = max(state.clock, first)
+                if any(deadline <= state.clock for deadline in deadlines):
                     self._keep_leases()
                     continue
                 _, topic = min(heads)
@@ -91,26 +93,25 @@ class MemoryTimers:
                     return held
 
     def _head(self, topic: str) -> int | None:
-        page = at_once(self.store.list(topic, state=None, limit=1, cursor=""))
+        page = at_once(self._state.store.list(topic, state=None, limit=1, cursor=""))
         return page.timers[0].next_claim if page.timers else None
 
     def _keep_leases(self) -> None:
         """As the relay's lease keeper does: renew, unless the delivery has been silent for too long."""
-        for held in list(self.held.values()):
-            if held.deadline <= self.clock and (self.clock >= held.silent_until or not held.renew()):
-                del self.held[held.nonce]
+        clock = self._state.clock
+        self._held = [
+            held
+            for held in self._held
+            if held.deadline > clock or (clock < held.silent_until and held.renew())
+        ]
 
     def _claim(self, topic: str, *, pushed: bool) -> HeldDelivery | None:
         """Claim the first timer; None if it died of that."""
-        (head,) = at_once(self.store.list(topic, state=None, limit=1, cursor="")).timers
-        nonce, lease = self._nonce(), micros(self.policy.lease_ttl)
+        store, policy = self._state.store, self._state.policy
+        nonce, lease = self._nonce(), micros(policy.lease_ttl)
         claim = at_once(
-            self.store.claim(topic, limit=1, lease=lease, nonce=nonce, max_bytes=1, limits=self.policy.limits)
+            store.claim(topic, limit=1, lease=lease, nonce=nonce, max_bytes=1, limits=policy.limits)
         )
-        for timer_id, reason in claim.deaths:
-            attempts = head.attempts + (head.state is TimerState.LEASED)  # which lapsed, and counts
-            due = arguments.from_micros(head.due)
-            self.died(topic, timer_id, reason, attempts=attempts, due_time=due)
         if not claim.timers:
             return None
         (claimed,) = Leases.of(
@@ -123,25 +124,24 @@ class MemoryTimers:
             epoch=0.0,
         )
         book = self._books.setdefault(topic, TokenBook(topic))
-        held = HeldDelivery(self, claimed, book, pushed=pushed)
+        held = HeldDelivery(self._state, claimed, book, pushed=pushed)
         held.renew()  # the receipt: a renewal with a flag, after which a lapse counts
-        self.held[nonce] = held
+        self._held.append(held)
         book.add(held.lease)
         return held
 
-    def died(
-        self, topic: str, timer_id: str, reason: str, *, attempts: int, due_time: datetime, error: str = ""
-    ) -> None:
-        """Note a death."""
+    def _died(self, topic: str, timer_id: str, effect: Effect) -> None:
+        assert isinstance(effect.answer, Reason)
+        assert effect.record is not None
         self.dead.append(
             Died(
                 topic=topic,
                 timer_id=timer_id,
-                reason=reason,
-                attempts=attempts,
-                due_time=due_time,
+                reason=effect.answer.value,
+                attempts=effect.record.attempts,
+                due_time=arguments.from_micros(effect.record.due),
                 at=self.now,
-                last_error=error,
+                last_error=effect.error,
             )
         )
 

@@ -1,0 +1,355 @@
+"""The life of a timer: what each event does to it in each state.
+
+`step` is the only function that decides. It stores nothing and asks nobody: the instant, the limits of the
+topic's policy and the nonce of a claim are given to it. The store in memory and the tables of docs/failure.md
+follow from this page; `tests/contract/test_life.py` holds the scripts in `lua/` to it.
+
+All instants are microseconds since 1970 by the clock of Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from relay.core.journal import Adoption, JournalRecord, RecordKind
+from relay.core.outcomes import NO_LIMITS, Limits, Reason, Verdict
+from relay.core.timers import NO_CONDITION, Change, Condition
+
+
+class LifeState(Enum):
+    """PARKED: due, and without a payload. DEAD: kept as a dead letter. A timer that is gone has no state."""
+
+    PENDING = "PENDING"
+    LEASED = "LEASED"
+    PARKED = "PARKED"
+    DEAD = "DEAD"
+
+
+class LifeEvent(Enum):
+    """What can happen to a timer. A CLAIM also finds that a lease is over, or that a timer has expired."""
+
+    SCHEDULE = "schedule"
+    CLAIM = "claim"
+    RECEIPT = "receipt"
+    EXTEND = "extend"
+    ACK = "ack"
+    NACK = "nack"
+    RELEASE = "release"
+    REJECT = "reject"
+    RESCHEDULE = "reschedule"
+    CANCEL = "cancel"
+    RUN = "run"
+    REDRIVE = "redrive"
+
+
+@dataclass(frozen=True, slots=True)
+class TimerLife:
+    """How a timer stands.
+
+    `next_claim` is its score: the instant from which it can be claimed. `recorded` says that a record goes
+    with it; without one the score alone says all, as a publisher writes it. `adopted` says that a foreign
+    writer has set the score since.
+    """
+
+    due: int
+    next_claim: int
+    state: LifeState = LifeState.PENDING
+    attempts: int = 0
+    claims: int = 0
+    received: bool = False
+    suspect: bool = False
+    approximate: bool = False
+    expires: int = 0
+    nonce: bytes = b""
+    occurrence: bytes = b""
+    recorded: bool = False
+    adopted: Adoption | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What comes with an event; each event reads what it needs.
+
+    `nonce` is that of the claim, or the one that a token names. `lease`, `grace` (of a timer without payload)
+    and `retry_after` are lengths. `due` and `expires` (0: never) are those of a timer that is scheduled or
+    rescheduled. `content` says whether the claim found a payload, `full` whether the topic has no room for
+    one more timer. The other fields are those of `Settlement` and `NewTimer`.
+    """
+
+    now: int = 0
+    nonce: bytes = b""
+    lease: int = 0
+    grace: int = 0
+    limits: Limits = NO_LIMITS
+    content: bool = True
+    due: int = 0
+    expires: int = 0
+    create: bool = False
+    condition: Condition = NO_CONDITION
+    full: bool = False
+    retry_after: int | None = None
+    received: bool = False
+    suspect: bool = False
+    unsent: bool = False
+    reason: Reason = Reason.REJECTED
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What came of an event.
+
+    `after` is how the timer stands (None: it is gone), `answer` what the caller is told (None: nothing).
+    `record` goes to the journal, and lacks the timer_id. A death is answered by its `Reason`; `error` is what
+    its letter says.
+    """
+
+    after: TimerLife | None
+    answer: Verdict | Reason | Change | None = None
+    record: JournalRecord | None = None
+    error: str = ""
+
+
+def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:
+    """What an event does to a timer; `life` is None where there is none."""
+    living = None if life is None or life.state is LifeState.DEAD else life
+    if (kind := _UNDER_A_TOKEN.get(event)) is not None and not _holds(living, given.nonce):
+        refusal = RecordKind.STALE if living else RecordKind.GONE
+        adopted = living.adopted if living else None
+        record = JournalRecord(refusal, nonce=given.nonce, refused=kind, adopted=adopted)
+        return Effect(life, Verdict.STALE if living else Verdict.GONE, record)
+    if event is LifeEvent.REDRIVE:
+        return _redrive(life, given)
+    if living is None and event is not LifeEvent.SCHEDULE:
+        return Effect(life, None if event is LifeEvent.CLAIM else Change.GONE)
+    return _RULES[event](living, given)
+
+
+def rewritten(life: TimerLife | None, score: int, *, whole: bool) -> TimerLife:
+    """How a timer stands after a foreign writer set its score; `whole`: to a whole microsecond.
+
+    Publishers write whole microseconds, and give a new intent. Any other score is the lease of a foreign
+    worker, which leaves due time and attempts as they were; but no lease ends before the due time.
+    """  # see 0016
+    if life is None or not life.recorded or whole or score < life.due:
+        adopted = Adoption.INTENT if life and life.recorded else None
+        return TimerLife(max(score, 0), score, approximate=not whole, adopted=adopted)
+    attempts = life.attempts + life.received  # a lease of ours that was received is over
+    return _back(life, attempts=attempts, approximate=True, next_claim=score, adopted=Adoption.LEASE)
+
+
+def fate(life: TimerLife, instant: int, limits: Limits) -> Reason | None:
+    """Why a timer is not to be delivered (again) at an instant; None if it is."""
+    if life.attempts >= limits.max_attempts:
+        return Reason.ATTEMPTS
+    if life.claims >= limits.max_claims:
+        return Reason.CLAIMS
+    too_old = limits.max_age and life.attempts and instant - life.due > limits.max_age
+    return Reason.AGE if too_old else None
+
+
+def refusal(life: TimerLife, condition: Condition) -> Change | None:
+    """Why a change that a caller asked for under a condition is not made; None if it is."""
+    if condition.only_pending and life.state is LifeState.LEASED:
+        return Change.IN_FLIGHT
+    return Change.UNCHANGED if condition.due not in (None, life.due) else None
+
+
+def _back(life: TimerLife, **changes: Any) -> TimerLife:
+    """Nobody's lease any more."""
+    facts = {"state": LifeState.PENDING, "received": False, "nonce": b"", "adopted": None, **changes}
+    return replace(life, **facts)
+
+
+def _holds(life: TimerLife | None, nonce: bytes) -> bool:
+    return life is not None and life.state is LifeState.LEASED and life.nonce == nonce
+
+
+def _schedule(life: TimerLife | None, given: Given) -> Effect:
+    if life is not None:
+        refused = Change.UNCHANGED if given.create else refusal(life, given.condition)
+    elif given.condition != NO_CONDITION:
+        refused = Change.GONE
+    else:
+        refused = Change.FULL if given.full else None
+    if refused is not None:
+        return Effect(life, refused)
+    due = max(given.due, 0)
+    after = TimerLife(due, given.due, expires=given.expires, recorded=given.expires > 0)
+    record = JournalRecord(RecordKind.SCHEDULED, due=due, expires=given.expires)
+    if life is None:
+        return Effect(after, Change.CREATED, record)
+    voided: dict[str, Any] = {"nonce": life.nonce, "previous_due": life.due, "adopted": life.adopted}
+    return Effect(after, Change.REPLACED, replace(record, kind=RecordKind.REPLACED, **voided))
+
+
+def _claim(life: TimerLife, given: Given) -> Effect:
+    if given.now < life.next_claim:
+        return Effect(life)
+    if life.state is LifeState.PARKED and not given.content:  # see 0012
+        return Effect(None, None, JournalRecord(RecordKind.ORPHANED, due=life.due))
+    lapse: dict[str, Any] = {"received": life.received, "adopted": life.adopted}
+    lapsed, life = life.nonce, _lapsed(life)
+    expired = 0 < life.expires <= given.now
+    reason = Reason.EXPIRED if expired else fate(life, given.now, given.limits)
+    if not given.content:
+        score = max(given.now + given.grace, life.due)
+        after = replace(life, state=LifeState.PARKED, next_claim=score, recorded=True)
+        return Effect(after, None, _standing(after, RecordKind.PARKED, nonce=lapsed, **lapse))
+    if reason is not None:
+        return _dies(life, given, reason, nonce=lapsed, **lapse)
+    after = replace(
+        life,
+        state=LifeState.LEASED,
+        next_claim=given.now + given.lease,
+        claims=life.claims + 1,
+        nonce=given.nonce,
+        occurrence=life.occurrence or given.nonce,  # see 0001
+        recorded=True,
+    )
+    record = _standing(after, RecordKind.CLAIMED, nonce=given.nonce, occurrence=after.occurrence, **lapse)
+    return Effect(after, Verdict.OK, record)
+
+
+def _lapsed(life: TimerLife) -> TimerLife:
+    """The lease is over, and nobody has settled."""
+    attempts, suspect = life.attempts + life.received, life.suspect or life.received  # see 0003
+    return _back(life, attempts=attempts, suspect=suspect)
+
+
+def _extend(life: TimerLife, given: Given) -> Effect:
+    after = replace(life, next_claim=max(life.next_claim, given.now + given.lease))
+    record = JournalRecord(RecordKind.EXTENDED, nonce=given.nonce, score=after.next_claim)
+    return Effect(after, Verdict.OK, record)
+
+
+def _receipt(life: TimerLife, given: Given) -> Effect:  # a renewal, too: see 0002
+    after = replace(life, received=True, next_claim=max(life.next_claim, given.now + given.lease))
+    record = JournalRecord(RecordKind.RECEIVED, nonce=given.nonce, score=after.next_claim)
+    return Effect(after, Verdict.OK, record)
+
+
+def _ack(_: TimerLife, given: Given) -> Effect:
+    return Effect(None, Verdict.OK, JournalRecord(RecordKind.ACKED, nonce=given.nonce))
+
+
+def _nack(life: TimerLife, given: Given) -> Effect:
+    score = life.next_claim if given.retry_after is None else given.now + given.retry_after
+    life = replace(life, suspect=False)
+    return _due_again(life, given, RecordKind.NACKED, score, counts=True, error=given.error)
+
+
+def _release(life: TimerLife, given: Given) -> Effect:
+    counts = life.received or given.received
+    claims = max(life.claims - given.unsent, 0)  # see 0028
+    life = replace(life, claims=claims, suspect=given.suspect)
+    score = given.now + (given.retry_after or 0 if counts else 0)
+    error = "the delivery ended without an outcome"
+    return _due_again(life, given, RecordKind.RELEASED, score, counts=counts, error=error)
+
+
+def _due_again(
+    life: TimerLife, given: Given, kind: RecordKind, score: int, *, counts: bool, error: str
+) -> Effect:
+    """Never before the due time, however the clock stands; dead if that was the last attempt."""
+    score = max(score, life.due)
+    attempts = life.attempts + counts
+    after = _back(life, next_claim=score, attempts=attempts)
+    reason = fate(after, score, given.limits) if counts else None
+    if reason is not None:
+        return _dies(after, given, reason, error, nonce=given.nonce, received=True)
+    return Effect(after, Verdict.OK, _standing(after, kind, nonce=given.nonce, received=counts))
+
+
+def _reject(life: TimerLife, given: Given) -> Effect:
+    life = replace(life, attempts=life.attempts + 1)
+    received = given.reason is not Reason.UNREADABLE  # no application can be given it
+    return _dies(life, given, given.reason, given.error, nonce=given.nonce, received=received)
+
+
+def _reschedule(life: TimerLife, given: Given) -> Effect:
+    """A new intent: nothing of the old life goes on, not even the expiry."""
+    record = JournalRecord(RecordKind.RESCHEDULED, nonce=given.nonce, due=given.due, previous_due=life.due)
+    return Effect(TimerLife(given.due, given.due), Verdict.OK, record)
+
+
+def _cancel(life: TimerLife, given: Given) -> Effect:
+    refused = refusal(life, given.condition)
+    if refused is not None:
+        return Effect(life, refused)
+    kind = RecordKind.CANCELLED
+    record = JournalRecord(kind, nonce=life.nonce, due=life.due, adopted=life.adopted)
+    return Effect(None, Change.CANCELLED, record)
+
+
+def _run(life: TimerLife, given: Given) -> Effect:
+    if life.state is LifeState.LEASED:
+        return Effect(life, Change.IN_FLIGHT)
+    due = min(life.due, given.now)
+    after = _back(life, due=due, next_claim=given.now, approximate=False, recorded=True)
+    record = _standing(after, RecordKind.RUN, previous_due=life.due, adopted=life.adopted)
+    return Effect(after, Change.RUN, record)
+
+
+def _redrive(life: TimerLife | None, given: Given) -> Effect:
+    if life is None or life.state is not LifeState.DEAD:
+        return Effect(life, Change.GONE)
+    # A new life by attempts and age, and the same occurrence: see 0001.
+    after = TimerLife(given.now, given.now, occurrence=life.occurrence, recorded=True)
+    kind = RecordKind.REDRIVEN
+    record = JournalRecord(kind, occurrence=life.occurrence, due=given.now, score=given.now)
+    return Effect(after, Change.RUN, record)
+
+
+def _dies(life: TimerLife, given: Given, reason: Reason, error: str = "", **facts: Any) -> Effect:
+    """`facts` are the nonce of its last lease, and whether that was received."""
+    expired = reason is Reason.EXPIRED
+    why: dict[str, Any] = {"expires": life.expires} if expired else {"reason": reason.value}
+    kind = RecordKind.EXPIRED if expired else RecordKind.DEAD
+    record = _standing(life, kind, occurrence=life.occurrence, **facts, **why)
+    kept = given.limits.keep and (given.limits.keep_expired or not expired)
+    after = replace(life, state=LifeState.DEAD, nonce=b"", adopted=None) if kept else None
+    return Effect(after, reason, replace(record, score=0), error)
+
+
+def _standing(life: TimerLife, kind: RecordKind, **facts: Any) -> JournalRecord:
+    """A record of a timer that has counts."""
+    return JournalRecord(
+        kind,
+        due=life.due,
+        score=life.next_claim,
+        attempts=life.attempts,
+        claims=life.claims,
+        suspect=life.suspect,
+        approximate=life.approximate,
+        **facts,
+    )
+
+
+_UNDER_A_TOKEN = {
+    LifeEvent.RECEIPT: RecordKind.RECEIVED,
+    LifeEvent.EXTEND: RecordKind.EXTENDED,
+    LifeEvent.ACK: RecordKind.ACKED,
+    LifeEvent.NACK: RecordKind.NACKED,
+    LifeEvent.RELEASE: RecordKind.RELEASED,
+    LifeEvent.REJECT: RecordKind.DEAD,
+    LifeEvent.RESCHEDULE: RecordKind.RESCHEDULED,
+}
+"""The events that need a valid token, and what the journal calls each where it is refused."""
+
+_RULES: dict[LifeEvent, Callable[[Any, Given], Effect]] = {
+    LifeEvent.SCHEDULE: _schedule,
+    LifeEvent.CLAIM: _claim,
+    LifeEvent.RECEIPT: _receipt,
+    LifeEvent.EXTEND: _extend,
+    LifeEvent.ACK: _ack,
+    LifeEvent.NACK: _nack,
+    LifeEvent.RELEASE: _release,
+    LifeEvent.REJECT: _reject,
+    LifeEvent.RESCHEDULE: _reschedule,
+    LifeEvent.CANCEL: _cancel,
+    LifeEvent.RUN: _run,
+}
