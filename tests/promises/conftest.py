@@ -1,0 +1,33 @@
+"""The world of the promises: started once, used by every test of the folder, and judged at the end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.promises.world import World
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker of a parallel run takes the whole folder, so that there is one world."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("promises"))
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[World]:
+    directory = Path(tempfile.mkdtemp(prefix="relay-promises-"))
+    world = World(directory)
+    try:
+        yield world
+        world.check()
+    finally:
+        world.close()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,181 @@
+"""One world for all promises: a Valkey, two relays whose clocks are wrong, and handlers that wait at a gate.
+
+A test takes a topic of its own with `world.topic()`, or one of the topics below, which have a policy of their
+own.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+
+from relay.client import Delivery, RelayClient
+from relay.store.codec import lease_record
+from tests import judge
+from tests.e2e.processes import Application, Journal, Relay
+from tests.servers import start_server
+
+HOUR = 3600.0
+PATIENCE = 60.0
+"""Seconds within which anything must happen, on however busy a machine."""
+
+BRIEF = "brief"
+"""A topic whose lease lasts 2 s: the time until another relay delivers what a dead one held."""
+CAPPED = "capped"
+"""A topic that keeps 3 dead letters."""
+FULL = "full"
+"""A topic that holds 3 timers."""
+SETTINGS = {
+    **judge.ON,  # every topic has a journal, and the audit reads it when the tests are over
+    "RELAY_DEFAULTS__LEASE_TTL": "600",  # nothing lapses because the machine is busy
+    "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "3",
+    "RELAY_DEFAULTS__RETRY__INITIAL": "0",
+    f"RELAY_TOPICS__{BRIEF}__LEASE_TTL": "2",
+    f"RELAY_TOPICS__{CAPPED}__DEAD_LETTERS__MAX_COUNT": "3",
+    f"RELAY_TOPICS__{FULL}__MAX_WAITING": "3",
+}
+
+
+async def until(ask: Callable[[], Any], what: str) -> Any:
+    """Ask until the answer is true, and return it; fails after PATIENCE."""
+    deadline = time.monotonic() + PATIENCE
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}; the last answer: {answer!r}"
+        await anyio.sleep(0.02)
+    return answer
+
+
+class World:
+    """A Valkey, a relay whose clock is an hour ahead, another whose clock is an hour behind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.server = start_server("valkey")
+        self.redis = self.server.client()
+        self.journal = Journal(directory / "events.jsonl")
+        self.relay = self._start("ahead", HOUR)
+        self.other = self._start("behind", -HOUR)
+        self.relays = (self.relay, self.other)
+
+    def _start(self, name: str, ahead: float) -> Relay:
+        settings = {**SETTINGS, "WALL_CLOCK_AHEAD": str(ahead)}
+        relay = Relay(self.directory, name, self.server.url, None, settings)
+        relay.arguments[2] = "tests.promises.relay_process"
+        relay.start()
+        return relay
+
+    def close(self) -> None:
+        for relay in self.relays:
+            relay.kill()
+        self.redis.close()
+        self.server.stop()
+
+    def check(self) -> None:
+        """No relay has logged an exception, and no journal refutes a promise."""
+        odd = [line for relay in self.relays for line in relay.lines() if "exception" in line]
+        assert not odd, odd[0]
+        for topic in judge.topics_with_a_journal(self.redis):
+            judge.not_refuted(self.redis, topic)
+
+    # ---------------------------------------------------------------------- what a test asks for
+
+    def topic(self, name: str = "orders") -> str:
+        """A topic that nobody else uses."""
+        return f"{name}-{secrets.token_hex(4)}"
+
+    def application(self, relay: Relay, topic: str, *options: str, wait: bool = True) -> Application:
+        """An application in a process of its own, which a test may kill; see tests/e2e/application.py."""
+        application = Application(self.directory, topic, relay.target, [topic], self.journal, *options)
+        application.start(wait=wait)
+        return application
+
+    # ------------------------------------------------------------------------ what a test reads
+
+    def now(self) -> float:
+        """The time by the clock of Redis, in seconds since 1970."""
+        seconds, micros = self.redis.time()
+        return seconds + micros / 1e6
+
+    def ids(self, topic: str) -> set[str]:
+        """The timers of a topic. Its timeline and its payloads hold the same ids whenever this is asked."""
+        with self.redis.pipeline(transaction=True) as both:
+            both.zrange(f"timers_timeline:{topic}", 0, -1)
+            both.hkeys(f"timers_payloads:{topic}")
+            timeline, payloads = cast("list[list[bytes]]", both.execute())
+        assert set(timeline) == set(payloads)
+        return {name.decode() for name in timeline}
+
+    def received(self, topic: str) -> int:
+        """How many timers are leased, and known to have reached a handler."""
+        records = cast("list[bytes]", self.redis.hvals(f"timers_leases:{topic}"))
+        return sum(lease_record.read(record).received for record in records)
+
+    def counted(self, metric: str, topic: str) -> float:
+        """The sum of a counter of this topic over both relays."""
+        line = re.compile(rf'^{metric}{{[^}}]*topic="{topic}"[^}}]*}} (\S+)$', re.MULTILINE)
+        texts = [relay.metrics() for relay in self.relays if relay.running]
+        return sum(float(value) for text in texts for value in line.findall(text))
+
+    def logged(self, message: str, topic: str) -> list[dict[str, Any]]:
+        """The lines of both relays' logs that say this of the topic."""
+        lines = [line for relay in self.relays for line in relay.lines()]
+        return [line for line in lines if message in line["message"] and line.get("topic") == topic]
+
+
+class Handler:
+    """Notes each delivery as it starts. A held handler then waits for `gate`; `end` says how a delivery
+    ends."""
+
+    def __init__(
+        self, world: World, *, held: bool = False, end: Callable[[Delivery], Awaitable[None]] | None = None
+    ) -> None:
+        self._world = world
+        self._end = end
+        self.gate = anyio.Event()
+        self.started: list[Delivery] = []
+        self.started_at: list[float] = []
+        """When each started, by the clock of Redis."""
+        if not held:
+            self.gate.set()
+
+    async def __call__(self, delivery: Delivery) -> None:
+        self.started_at.append(self._world.now())
+        self.started.append(delivery)
+        await self.gate.wait()
+        if self._end is not None:
+            await self._end(delivery)
+
+    @property
+    def names(self) -> list[str]:
+        """The timers in the order in which they came."""
+        return [delivery.timer_id for delivery in self.started]
+
+    async def has(self, timers: int | Iterable[str]) -> None:
+        """Wait until this many deliveries have started, or one of each of these timers."""
+        if isinstance(timers, int):
+            await until(lambda: len(self.started) >= timers, f"{timers} deliveries have started")
+        else:
+            wanted = set(timers)
+            await until(lambda: wanted <= set(self.names), "each of the timers was delivered")
+
+
+@asynccontextmanager
+async def serving(
+    relay: Relay, topic: str, handler: Handler, *, concurrency: int = 100
+) -> AsyncIterator[RelayClient]:
+    """An application beside the relay; its gate opens at the latest when it leaves."""
+    client = RelayClient(relay.target, timeout=PATIENCE)
+    client.on(topic, concurrency=concurrency, prefetch=0)(handler)
+    async with client:
+        try:
+            await client.wait_ready(PATIENCE)
+            yield client
+        finally:
+            handler.gate.set()
