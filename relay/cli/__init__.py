@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-NEEDS_DAEMON = (
-    "relay: the command line needs more than the client; install it with: pip install 'relay-timers[daemon]'"
-)
+NEEDS_DAEMON = "relay: the command line is not installed; install it with: pip install 'relay-timers[daemon]'"
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""The command `relay`: all of its commands, a room each. What a command needs is imported when it runs."""
+"""The command `relay` with all of its subcommands. Each is in a module of its own, and imports what it needs
+when it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     help="Durable, precise timers on Redis, delivered over gRPC.",
     epilog=EPILOG,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # they print local variables, and among those are secrets
+    pretty_exceptions_enable=False,  # they print local variables, some of which are secrets
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -28,14 +28,14 @@ _MAX_SECONDS = 315_576_000_000  # what a protobuf Duration holds: 10,000 years
 _MAX_TIME = timedelta(seconds=_MAX_SECONDS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RESOLVED = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
-"""What gRPC itself makes sense of."""
+"""The schemes that gRPC itself can resolve."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 
 
 def check_target(value: str) -> str:
     """Require what gRPC can dial: `host:port`, `unix:/path`, or a name for one of its resolvers.
 
-    No message repeats the value: a URL of Redis may hold a password.
+    Raises `InvalidArgument`, whose message does not repeat the value: a URL of Redis may hold a password.
     """
     wanted = "give the relay's gRPC address as host:port or unix:/path, such as 127.0.0.1:7451"
     if not isinstance(value, str):
@@ -54,7 +54,7 @@ def check_target(value: str) -> str:
 
 
 def check_name(value: str, field: str) -> None:
-    """Require a topic or timer_id: 1 to 256 bytes of UTF-8 without control characters, braces."""
+    """Require a topic or timer_id: 1 to 256 bytes of UTF-8 without control characters or braces."""
     size = check_text(value, field)
     if size == 0:
         raise InvalidArgument(f"{field} must not be empty", field=field)
@@ -65,7 +65,7 @@ def check_name(value: str, field: str) -> None:
 
 
 def check_text(value: str, field: str) -> int:
-    """Require a str that can be encoded; return its length in bytes of UTF-8."""
+    """Require a str that can be encoded; return its length in bytes of UTF-8. Raises `InvalidArgument`."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{field} must be a str, not {_kind(value)}", field=field)
     try:
@@ -75,7 +75,8 @@ def check_text(value: str, field: str) -> int:
 
 
 def check_payload(value: bytes | bytearray | memoryview) -> bytes:
-    """Require bytes. A str is refused: whoever reads the payload must know how it was encoded."""
+    """Require bytes. Raises `InvalidArgument` for a str: whoever reads the payload must know how it was
+    encoded."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidArgument(
@@ -85,7 +86,7 @@ def check_payload(value: bytes | bytearray | memoryview) -> bytes:
 
 
 def check_headers(value: Mapping[str, str]) -> dict[str, str]:
-    """Require names and values of str, together at most 64 KiB."""
+    """Require names and values of type str, at most 64 KiB together. Raises `InvalidArgument`."""
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"headers must be a mapping, not {_kind(value)}", field="headers")
     size = 0
@@ -99,20 +100,20 @@ def check_headers(value: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_count(value: object, field: str, low: int, high: int) -> None:
-    """Require a whole number from `low` to `high`."""
+    """Require a whole number from `low` to `high`. Raises `InvalidArgument`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidArgument(f"{field} must be a whole number from {low:,} to {high:,}", field=field)
 
 
 def to_timeout(value: float) -> float:
-    """Require more than 0 seconds."""
+    """Require more than 0 seconds. Raises `InvalidArgument`."""
     if not value > 0:
         raise InvalidArgument("timeout must be more than 0 seconds", field="timeout")
     return value
 
 
 def to_duration(value: Seconds, field: str) -> Duration:
-    """Turn seconds or a `timedelta`, not negative, into a Duration."""
+    """Turn seconds or a `timedelta`, 0 or more, into a Duration. Raises `InvalidArgument`."""
     if isinstance(value, timedelta):
         if value < timedelta(0):
             raise InvalidArgument(f"{field} must not be negative", field=field)
@@ -130,7 +131,8 @@ def to_duration(value: Seconds, field: str) -> Duration:
 
 
 def to_timestamp(value: datetime, field: str) -> Timestamp:
-    """Turn an aware datetime from 1970 on into a Timestamp; exact to the microsecond."""
+    """Turn an aware datetime from 1970 on into a Timestamp, exact to the microsecond. Raises
+    `InvalidArgument`."""
     if not isinstance(value, datetime):
         raise InvalidArgument(f"{field} must be a datetime, not {_kind(value)}", field=field)
     if value.utcoffset() is None:

@@ -1,4 +1,4 @@
-"""The door: what an application opens, schedules through and registers handlers with."""
+"""`RelayClient`: what an application opens, schedules through and registers handlers with."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _T = TypeVar("_T")
 class RelayClient(Handlers):
     """A connection to the relay beside this application.
 
-    `target` is `host:port` or `unix:/path`; without it the environment's `RELAY_TARGET`, else
-    `127.0.0.1:7451`. `timeout` (seconds) bounds each call including its retries;
-    `shutdown_timeout` (seconds) bounds how long running handlers may take to end at the close.
+    `target` is `host:port` or `unix:/path`. Without it the environment's `RELAY_TARGET` counts, and without
+    that `127.0.0.1:7451`. `timeout` (seconds) bounds each call including its retries. `shutdown_timeout`
+    (seconds) bounds how long running handlers may take to end at the close.
 
     >>> client = RelayClient()
     >>> @client.on("invoices", concurrency=50)
@@ -45,8 +45,8 @@ class RelayClient(Handlers):
     ...         await client.schedule("invoices", b"42", delay=5.0)
     ...         await client.run()
 
-    Leaving the `async with` closes in order: no new handlers, running ones end and settle. If the
-    relay refuses to open a stream (a wrong topic, say), the body is cancelled and the `async with`
+    Leaving the `async with` closes in order: no new handlers start, and running ones end and settle. If the
+    relay refuses to open a stream (because of a wrong topic, say), the body is cancelled and the `async with`
     raises that `CallError`. All methods belong to the event loop that opened the client.
     """
 
@@ -68,7 +68,7 @@ class RelayClient(Handlers):
         self.double: Wire | None = None
         """What stands in for the channel in tests; `relay.client.testing` sets it."""
         self.topics = Topics(self._wire, timeout)
-        """What operators do: how topics stand, pauses, dead letters."""
+        """The calls of an operator: the state of topics, pauses, dead letters."""
 
     # --------------------------------------------------------------------- calls
 
@@ -89,15 +89,15 @@ class RelayClient(Handlers):
         only_if_due_at: datetime | None = None,
         timeout: float | None = None,
     ) -> ScheduledTimer:
-        """Store one timer; returning means that it will be delivered, whatever dies meanwhile.
+        """Store one timer. When this returns, the timer will be delivered, whatever dies meanwhile.
 
         Give `delay` (seconds or a timedelta, by the clock of Redis) or `due_time` (an aware
-        datetime). A `timer_id` that lives already is replaced; without one, a random one is
-        made. From `expire_time`, or `expire_after` its due time, no delivery of it begins.
+        datetime). A timer that exists under the `timer_id` is replaced; without a `timer_id`, a random one is
+        made. From `expire_time` on, or from `expire_after` its due time, no delivery of it begins.
 
-        `create_only` leaves a timer that lives as it is. `only_if_pending` stores it only in the
-        place of one that is not being delivered, `only_if_due_at` only in the place of one with
-        this due time; `NotFound` is raised if there is none. The `result` says what became of it.
+        `create_only` leaves an existing timer as it is. `only_if_pending` replaces only a timer that is not
+        being delivered, `only_if_due_at` only one with this due time; both raise `NotFound` if there is
+        none. The `result` says what became of the call.
 
         While the relay is away the call is repeated under the same id for `timeout` seconds. After
         an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
@@ -127,12 +127,12 @@ class RelayClient(Handlers):
     async def schedule_batch(
         self, timers: Iterable[NewTimer], *, create_only: bool = False, timeout: float | None = None
     ) -> list[ScheduleResult]:
-        """Store many timers, of one topic or several; one result each, in the same order.
+        """Store many timers, of one topic or several. Returns one result each, in the same order.
 
-        Big batches are split into several calls, and `timeout` is for each. `create_only` leaves
-        timers that live as they are. A timer that the relay refuses has its `error` set and
-        hinders no other. Raises `CallError` if a call as a whole fails: then scheduling the same
-        `NewTimer`s again is safe.
+        Big batches are split into several calls, and `timeout` bounds each. `create_only` leaves
+        existing timers as they are. A timer that the relay refuses has its `error` set and does not
+        affect the others. Raises `CallError` if a call as a whole fails: then it is safe to schedule
+        the same `NewTimer`s again.
 
         >>> await client.schedule_batch(
         ...     [NewTimer(topic="invoices", payload=b"%d" % n, delay=n) for n in range(1000)]
@@ -150,11 +150,11 @@ class RelayClient(Handlers):
         only_if_due_at: datetime | None = None,
         timeout: float | None = None,
     ) -> ChangeResult:
-        """Remove a timer, also while it is being delivered; the result is true if it was there.
+        """Remove a timer, even while it is being delivered. The result is true if the timer was there.
 
-        `only_if_pending` leaves one that is being delivered (IN_FLIGHT), `only_if_due_at` one with
+        `only_if_pending` leaves a timer that is being delivered (IN_FLIGHT), `only_if_due_at` one with
         another due time (UNCHANGED). A retry after a lost answer says NOT_FOUND although the call
-        removed it.
+        removed the timer.
         """
         return await self._run(
             timer_calls.cancel(
@@ -167,14 +167,14 @@ class RelayClient(Handlers):
         )
 
     async def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> ChangeResult:
-        """Make a waiting timer due now, also one that waits for its next attempt.
+        """Make a waiting timer due now, even one that waits for its next attempt.
 
-        RUN, IN_FLIGHT if it is being delivered, NOT_FOUND (it never raises that).
+        The result is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
         """
         return await self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
-        """Read a timer with its payload; None if there is none (it never raises `NotFound`)."""
+        """Read a timer with its payload. Returns None if there is none, and never raises `NotFound`."""
         return await self._run(timer_calls.get(topic, timer_id, self._limit(timeout)))
 
     def list(
@@ -187,7 +187,7 @@ class RelayClient(Handlers):
     ) -> AsyncIterator[TimerInfo]:
         """Go through a topic in the order of `next_claim_time`, without payloads.
 
-        Pages of `page_size` (1 to 500) are fetched as they are needed; `timeout` is for each.
+        Pages of `page_size` timers (1 to 500) are fetched as they are needed; `timeout` bounds each page.
 
         >>> async for timer in client.list("invoices", state=TimerState.PENDING):
         ...     print(timer.timer_id, timer.due_time)
@@ -200,7 +200,7 @@ class RelayClient(Handlers):
     async def open(self) -> None:
         """Dial and start the handlers' streams; `async with` does it for you.
 
-        Returns at once: what must wait for the streams calls `wait_ready`.
+        Returns at once; `wait_ready` waits for the streams. Raises `UsageError` if the client is open.
         """
         if self._runtime is not None:
             raise errors.UsageError("the client is open already")
@@ -210,11 +210,11 @@ class RelayClient(Handlers):
         self._runtime = Runtime(self.target, streams, self._on_refused)
 
     async def aclose(self) -> None:
-        """Drain and close: no new handlers; running ones end, settle; then the channel closes.
+        """Drain and close: no new handlers start, running ones end and settle, then the channel closes.
 
         Handlers that take longer than `shutdown_timeout` are cancelled and left unsettled: the
-        relay delivers their timers again. Closing twice is harmless. Not for use in a handler,
-        which would wait for itself: call `stop` there.
+        relay delivers their timers again. Closing twice is harmless. A handler must not call this,
+        since it would wait for itself: call `stop` there.
         """
         runtime = self._runtime
         if runtime is None:
@@ -226,7 +226,7 @@ class RelayClient(Handlers):
                 self._runtime = None
 
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or `stop`, then close; opens the client if it is not.
+        """Serve until SIGTERM, SIGINT or `stop`, then close. Opens the client if it is not open.
 
         Raises the `CallError` with which the relay refused to open a stream. While it runs, the logger
         `relay.client` writes to standard error when the relay is reached, lost and reached again, and what
@@ -281,7 +281,7 @@ class RelayClient(Handlers):
         refusal = None if self._runtime is None else self._runtime.refusal
         await self.aclose()
         if self._cancelled_body and body is not None and body.uncancel() > 0:
-            return  # somebody else cancelled the task, too: that goes first
+            return  # somebody else cancelled the task, too, and that takes precedence
         ours = self._cancelled_body and isinstance(error, asyncio.CancelledError)
         if refusal is not None and (ours or error is None):
             raise refusal from None

@@ -1,5 +1,5 @@
-"""What the client says of its connection: one line when the relay is reached, one when it is lost, one when
-it is back; and where these lines go while nobody has configured logging."""
+"""What the client logs about its connection: a line when the relay is reached, when it is lost, and when it
+is back. This module also decides where these lines go while nobody has configured logging."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class ConnectionLog:
-    """The connection to one relay, as its log tells it: by changes, however many tries lie between them.
+    """The connection to one relay as the log shows it: by its changes, however many tries lie between them.
 
-    A connection has parts, the streams of its topics: it is there once all of them are open, and lost with
+    A connection has parts, the streams of its topics. It is there once all of them are open, and lost with
     the first of them.
     """
 
@@ -44,7 +44,7 @@ class ConnectionLog:
         _log.info("connected to the relay at %s%s%s", self._target, again, topics)
 
     def lost(self, failure: CallError | None, then: str, topic: str = "") -> None:
-        """A stream has ended, or a call found no relay; `then` says when that is tried again."""
+        """A stream has ended, or a call found no relay; `then` says when the next try is."""
         with self._lock:
             if topic:
                 self._missing.add(topic)
@@ -60,8 +60,8 @@ class ConnectionLog:
 class _Default(logging.Filter):
     """Writes the client's lines to standard error for as long as nobody else handles them.
 
-    It stands on the logger itself, so that it sees each record before any handler does: once the application
-    has configured logging, it takes all back that it has set, and lets through what the application wants.
+    It is a filter of the logger itself, so it sees each record before any handler does. Once the application
+    has configured logging, it undoes all that it has set, and lets through what the application wants.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _Default(logging.Filter):
         self._handler = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is anybody's."""
+        """Whether the record may pass."""
         with self._lock:
             if self._is_alone():
                 return True
@@ -120,7 +120,7 @@ class _Default(logging.Filter):
 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
-    """Nobody asked for these lines: only what is about the connection, and what is wrong."""
+    """Passes only lines about the connection and about what is wrong, since nobody asked for these lines."""
     return record.levelno >= logging.WARNING or record.module in ("connection_log", "push_handlers")
 
 
@@ -129,7 +129,8 @@ _DEFAULT = _Default()
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """Within, the client's lines are shown though nobody has configured logging. `run` does this: it is an
-    application's main loop. Once the application has configured logging, before or later, its word counts."""
+    """Show the client's lines within the block although nobody has configured logging. `run` does this, since
+    it is an application's main loop. Once the application has configured logging, before or later, that
+    counts."""
     with _DEFAULT:
         yield

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
 
 FailedCall: TypeAlias = grpc.aio.AioRpcError | grpc.Call
-"""What gRPC raises: asyncio's calls the one, blocking ones the other."""
+"""What gRPC raises: asyncio's calls raise the first, blocking calls the second."""
 
 CLOSED = "the client was closed"
 
@@ -102,7 +102,7 @@ class ResourceExhausted(CallError):
 
 
 class Unavailable(CallError):
-    """No relay, or a relay without Redis; nothing is known to be stored.
+    """There is no relay, or the relay has no Redis. Nothing is known to be stored.
 
     `retry_after` is the pause in seconds that the relay asked for, or None.
     """
@@ -115,7 +115,7 @@ class Unavailable(CallError):
 
 
 class DeadlineExceeded(CallError):
-    """No answer in time; whether the call took effect is unknown."""
+    """No answer came in time. Whether the call took effect is unknown."""
 
     status = grpc.StatusCode.DEADLINE_EXCEEDED
 

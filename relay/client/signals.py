@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, for as long as `RelayClient.run` runs."""
+"""Handles SIGTERM and SIGINT while `RelayClient.run` runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at the first SIGTERM or SIGINT inside the block.
 
-    Afterwards the handlers of before are back, so a second signal during the drain does what it
-    would have done anyway. Does nothing outside the main thread, and where the loop can't do it.
+    Afterwards the previous handlers are back, so a second signal during the drain does what it
+    would have done anyway. This has no effect outside the main thread, and where the loop can't do it.
     """
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():

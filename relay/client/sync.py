@@ -28,7 +28,8 @@ _T = TypeVar("_T")
 
 
 class _Dialled:
-    """One process's channel. After a fork, whoever held the parent's lock is not there to free it."""
+    """One process's channel. After a fork, the thread that held the parent's lock is not there to release
+    it."""
 
     __slots__ = ("lock", "wire")
 
@@ -38,11 +39,11 @@ class _Dialled:
 
 
 class SyncRelayClient:
-    """Schedules timers with plain blocking calls; `RelayClient` is the one that handles them.
+    """Schedules timers with plain blocking calls. It has no handlers: `RelayClient` has.
 
-    Make one at the import of a module and use it from any thread. It dials at the first call,
-    and anew in a process that was forked since. Arguments, results, errors and retries are those
-    of `RelayClient`, call by call.
+    Make one when a module is imported and use it from any thread. It dials at the first call, and
+    again in a process that was forked since. Arguments, results, errors and retries are those of
+    `RelayClient`, call by call.
 
     >>> timers = SyncRelayClient()
     >>> def order_placed(order_id: int) -> None:
@@ -142,9 +143,9 @@ class SyncRelayClient:
         return self._pages(topic, state, page_size, self._limit(timeout))
 
     def close(self) -> None:
-        """Close this process's channel; calls under way in other threads end with `CallError`.
+        """Close this process's channel. Calls under way in other threads end with `CallError`.
 
-        Not needed at the end of a process. A later call dials anew.
+        This is not needed at the end of a process. A later call dials again.
         """
         dialled = self._here()
         with dialled.lock:
@@ -186,7 +187,8 @@ class SyncRelayClient:
             return dialled.wire
 
     def _here(self) -> _Dialled:
-        """This process's place; a parent's channel is kept beside it, untouched: it is the parent's."""
+        """The channel of this process. A parent's channel stays beside it untouched, since it belongs to the
+        parent."""
         process = os.getpid()
         return self._dialled.get(process) or self._dialled.setdefault(process, _Dialled())
 

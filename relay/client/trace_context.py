@@ -1,4 +1,5 @@
-"""Trace context, for applications that use OpenTelemetry; without its API package nothing happens."""
+"""Trace context for applications that use OpenTelemetry. Without its API package nothing here has an
+effect."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _NAMES = ("traceparent", "tracestate")
 
 
 def inject() -> tuple[tuple[str, str], ...]:
-    """The current trace context as gRPC metadata, for a call that schedules."""
+    """Return the current trace context as gRPC metadata, for a call that schedules."""
     api = _api()
     if api is None:
         return ()
@@ -28,21 +29,22 @@ def inject() -> tuple[tuple[str, str], ...]:
 
 
 def current(headers: Mapping[str, str]) -> AbstractContextManager[None] | None:
-    """Within it, the context in a delivery's headers is the current one; None if it is already.
+    """Return a block within which the context of a delivery's headers is current; None if it is current
+    already.
 
-    A delivery without one has none: not that in which the client happened to be opened.
+    For a delivery without a context none is current, not that in which the client happened to be opened.
     """
     api = _api()
     return None if api is None else api.current(headers)
 
 
 def prepare() -> None:
-    """Import what `current` needs: a process's first delivery would be late by that."""
+    """Import what `current` needs. Otherwise a process's first delivery would be late by that time."""
     _api()
 
 
 class _Api:
-    """What is used of OpenTelemetry. It is imported when it is first needed, which takes 10 to 40 ms."""
+    """The parts of OpenTelemetry that are used. The import comes at the first use, and takes 10 to 40 ms."""
 
     def __init__(self) -> None:
         from opentelemetry import context, propagate

@@ -1,6 +1,6 @@
-"""Messages that can't be read, from whom the client calls and from who calls it.
+"""Messages that can't be parsed, whether they come from a relay that the client calls or that calls it.
 
-gRPC logs a stack trace for each message whose parser raises. So the parsers here don't.
+gRPC logs a stack trace for each message whose parser raises, so these parsers don't raise.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _EVERY = 60.0
 """Seconds between two lines of the log about requests that can't be read."""
 
 _next_line = 0.0
-"""When the next one may be written, by the monotonic clock."""
+"""When the next such line may be written, by the monotonic clock."""
 
 
 def reader(kind: type[Message]) -> Callable[[bytes], Any]:
-    """A parser of messages of this kind; it returns `UNREADABLE` for bytes that it can't parse."""
+    """Return a parser of messages of this kind, which returns `UNREADABLE` for bytes that it can't parse."""
 
     def read(raw: bytes) -> Any:
         try:
@@ -40,7 +40,7 @@ def reader(kind: type[Message]) -> Callable[[bytes], Any]:
 
 
 def readable(answer: Any, kind: type[Message]) -> Any:
-    """The answer of a relay; raises `CallError` if it could not be parsed."""
+    """Return the answer of a relay. Raises `CallError` if it could not be parsed."""
     if answer is UNREADABLE:
         message = f"the answer is not a {kind.DESCRIPTOR.full_name}; check what listens at the target"
         raise errors.make(grpc.StatusCode.INTERNAL, message)
@@ -48,7 +48,7 @@ def readable(answer: Any, kind: type[Message]) -> Any:
 
 
 async def refuse_unreadable(request: Any, context: Any, kind: str) -> None:
-    """End a call whose request could not be parsed with INVALID_ARGUMENT."""
+    """End a call whose request could not be parsed, with INVALID_ARGUMENT."""
     global _next_line  # noqa: PLW0603
     if request is not UNREADABLE:
         return

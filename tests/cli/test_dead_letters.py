@@ -66,7 +66,7 @@ def test_list_does_not_read_a_whole_topic_unasked(run: Run, double: Double) -> N
     double.topics.die("t", "last", reason="age")
     some = run("dead", "list", "t", "--reason", "age", "--json")
     assert (some.exit_code, some.stdout) == (0, "")
-    assert "stopped after 20 pages of at most 500; --all looks at all" in some.stderr
+    assert "stopped after 20 pages of at most 500 dead letters; --all looks through all" in some.stderr
     assert len(run("dead", "list", "t", "--reason", "age", "--json", "--all").stdout.splitlines()) == 1
 
 
@@ -158,7 +158,7 @@ def test_redrive_tells_conflicts(run: Run, double: Double) -> None:
     assert (result.exit_code, result.stdout) == (1, "redrove 8 dead letters of t\n")
     told = result.stderr.splitlines()
     assert len(told) == 11
-    assert "timer t/x0 lives again; cancel that first, or purge this" in told[0]
+    assert "timer t/x0 exists again; cancel that first, or purge this" in told[0]
     assert told[-1] == "relay: and 2 more conflicts; --json names all"
     results = [
         json.loads(line) for line in run("dead", "redrive", "t", "--all", "--json").stdout.splitlines()
@@ -174,7 +174,8 @@ def test_redrive_goes_on_where_it_was_cut_off(run: Run, double: Double) -> None:
     double.topics.fail_after = 4  # a look at the topic, a page, a call, a page; the second call fails
     result = run("dead", "redrive", "t", "--all", "--timeout", "60")
     assert result.exit_code == 4
-    assert "cut off: redrove 500 dead letters of t so far; the same command again goes on" in result.stderr
+    done = "cut off: redrove 500 dead letters of t so far"
+    assert f"{done}; run the same command again to go on" in result.stderr
     double.topics.fail_after = None
     assert run("dead", "redrive", "t", "--all").stdout == "redrove 700 dead letters of t\n"
     assert double.topics.dead["t"] == {}

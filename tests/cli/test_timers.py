@@ -298,7 +298,7 @@ def test_create_only_leaves_what_lives(run: Run, double: Double) -> None:
     result = run("schedule", "t", "--id", "x", "--in", "9s", "--create-only")
     assert (result.exit_code, result.stdout) == (
         0,
-        "left t/x as it is: it lives, due 2030-01-01T00:00:05.000000Z\n",
+        "left t/x as it is: it exists, due 2030-01-01T00:00:05.000000Z\n",
     )
     told = json.loads(run("schedule", "t", "--id", "x", "--in", "9s", "--create-only", "--json").stdout)
     assert (told["result"], told["replaced"]) == ("unchanged", False)

@@ -74,7 +74,7 @@ def test_a_conflict_is_left_alone(stage: Stage) -> None:
     producer.schedule(TOPIC, "x", b"new", delay=3600.0)
     done = ask(relay, "dead", "redrive", TOPIC, "--all")
     assert (done.code, done.out) == (1, f"redrove 0 dead letters of {TOPIC}\n")
-    assert f"timer {TOPIC}/x lives again" in done.err
+    assert f"timer {TOPIC}/x exists again" in done.err
     assert standing(relay)["dead"] == 1
     assert ask(relay, "cancel", TOPIC, "x").code == 0
     assert ask(relay, "dead", "redrive", TOPIC, "--all").code == 0

@@ -1,1 +1,1 @@
-"""The commands that run or look at a daemon: `serve`, `dev`, `config`, `healthcheck`, `doctor`."""
+"""The commands that run or inspect a daemon: `serve`, `dev`, `config`, `healthcheck`, `doctor`."""

@@ -1,6 +1,6 @@
-"""The commands that run or look at a daemon, and their options.
+"""The commands that run or inspect a daemon, and their options.
 
-What a command needs is imported when it runs: each starts fast.
+A command imports what it needs when it runs, so each starts fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ app = typer.Typer()
 def serve(config: Config = None) -> None:
     """Run the daemon until SIGTERM or SIGINT.
 
-    Settings come from the file and from RELAY_… variables, which stand above it; `relay config` shows them.
+    Settings come from the file and from RELAY_… variables, which override it; `relay config` shows them.
     """
     from relay.cli.daemon import serve as implementation
 
@@ -54,7 +54,9 @@ def dev(
 @app.command(rich_help_panel=DAEMON)
 def healthcheck(
     target: Target = DEFAULT_TARGET,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to try for.")] = 2.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, help="Seconds to wait for an answer.")
+    ] = 2.0,
 ) -> None:
     """Ask a relay for its health; exit 0 if it is SERVING, else 1."""
     from relay.cli.daemon import healthcheck
@@ -75,13 +77,13 @@ def doctor(
     config: Config = None,
     as_json: Json = False,
     no_push: Annotated[
-        bool, typer.Option("--no-push", help="Leave out the applications that are pushed to.")
+        bool, typer.Option("--no-push", help="Do not call the applications that relays push to.")
     ] = False,
 ) -> None:
-    """Look at the settings and at the Redis that they name, and say what is wrong; exit 1 if anything is.
+    """Check the settings and the Redis that they name, and say what is wrong; exit 1 if anything is.
 
     It tries what a relay does, on a topic of its own, and leaves nothing behind. RELAY_REDIS__URL or --config
-    names the Redis, and RELAY_TARGET has no effect. Exit 4 if Redis can't be reached.
+    names the Redis; RELAY_TARGET has no effect. Exit 4 if Redis can't be reached.
     """
     from relay.cli.daemon import doctor as implementation
 

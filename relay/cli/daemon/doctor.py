@@ -1,4 +1,4 @@
-"""`relay doctor`: looks at a Redis and a configuration, and says in plain words what is wrong."""
+"""`relay doctor`: checks a Redis and a configuration, and says in plain words what is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relay.store.server.connect import Connection, connect, guess
 from relay.store.timeline.topics import RedisTopics
 
 MOST_TOPICS = 500
-"""Topics that are looked at; each costs a few round trips."""
+"""The most topics that are checked; each costs a few round trips."""
 
 HEALTH_TIMEOUT = 3.0
 
@@ -36,7 +36,7 @@ COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 def doctor(config: Path | None, as_json: bool, *, push: bool = True) -> None:
     """Check everything that can be; exits with 1 if anything is wrong, with 4 if Redis can't be reached.
 
-    `push`: pushed applications too.
+    With `push` the applications that relays push to are called, too.
     """
     counts = {"ok": 0, "note": 0, "wrong": 0}
     is_away = False
@@ -64,7 +64,7 @@ def _print(finding: Finding, as_json: bool) -> None:
 
 
 async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[Finding]:
-    """All findings, as they are made."""
+    """Yield all findings as they are made."""
     try:
         settings = load(config)
     except SettingsError as error:
@@ -113,7 +113,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
-    """What using it tells."""
+    """Yield what a try of each operation shows."""
     keys = key_names(settings.redis)
     ahead, trip = await examine.clock(redis)
     yield doctor_findings.clock(ahead)
@@ -140,7 +140,7 @@ async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
 
 
 async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> AsyncIterator[Finding]:
-    """Each topic that is configured or registered; a line for all where nothing is to be said."""
+    """Check each topic that is configured or registered; one line stands for all that are fine."""
     topics, policies = RedisTopics(redis, keys), settings.policies()
     promotions = RedisPromotions(redis, policies, keys)
     names = sorted({*settings.topics, *await topics.topics()})
@@ -170,7 +170,7 @@ async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> Asyn
 
 
 def _pushed(target: str) -> Finding:
-    """Whether an application that a relay would dial can be called."""
+    """Check whether an application that a relay would dial can be called."""
     status, reason = healthcheck.ask(target, HEALTH_TIMEOUT, wait=False)
     if status == "SERVING":
         return Finding("push", "ok", f"the application at {target} is SERVING")

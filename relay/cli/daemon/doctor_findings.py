@@ -18,24 +18,24 @@ Result: TypeAlias = Literal["ok", "note", "wrong"]
 CLOCK_APART = 1.0
 SLOW = 0.010
 OVERDUE = 60.0
-"""Seconds beyond which it is worth a word."""
+"""Seconds beyond which a difference between two clocks is reported."""
 
 NEARLY_FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line."""
+    """One line of the report."""
 
     check: str
     result: Result
     message: str
     is_away: bool = False
-    """Whether it says that Redis can't be reached."""
+    """Whether the finding says that Redis can't be reached."""
 
 
 def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
-    """What the server says about itself, against what Relay needs."""
+    """Compare what the server says about itself with what Relay needs."""
     if facts.version < OLDEST:
         yield Finding(
             "version", "wrong", f"{facts.name} is too old: Relay needs Redis 6.2 or newer, or Valkey"
@@ -88,7 +88,8 @@ def _persistence(facts: ServerFacts) -> Finding:
 
 
 def clock(ahead: float) -> Finding:
-    """`ahead` is by how many seconds this machine's clock is before that of Redis."""
+    """Compare the clocks; `ahead` is the number of seconds by which this machine's clock is ahead of
+    Redis."""
     if abs(ahead) > CLOCK_APART:
         way = "ahead of" if ahead > 0 else "behind"
         words = f"this machine's clock is {abs(ahead):.1f} s {way} that of Redis, by which timers are due"
@@ -99,7 +100,7 @@ def clock(ahead: float) -> Finding:
 
 
 def latency(trip: float) -> Finding:
-    """`trip` is a round trip, in seconds."""
+    """Judge the latency; `trip` is a round trip in seconds."""
     slow = trip > SLOW
     words = f"a round trip takes {trip * 1000:.1f} ms (median of {ROUND_TRIPS})"
     return Finding(
@@ -108,7 +109,7 @@ def latency(trip: float) -> Finding:
 
 
 def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
-    """What is wrong with them; Relay works without."""
+    """Report problems with wake hints, which Relay works without."""
     for problem in problems:
         words = "a timer that another relay stores may be late by max_polling_interval"
         yield Finding("wake hints", "note", f"{problem}; {words}")
@@ -117,7 +118,7 @@ def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
 
 
 def dispatched(stats: TopicStats) -> Iterator[Finding]:
-    """How a topic stands, where it is worth a word."""
+    """Report what is notable about a topic."""
     if stats.dead:
         words = f"{stats.topic!r} has {stats.dead} dead letters"
         yield Finding(
@@ -137,7 +138,7 @@ def dispatched(stats: TopicStats) -> Iterator[Finding]:
 
 
 def behind(topic: str, state: DispatchState) -> Iterator[Finding]:
-    """How it stands behind the timeline of a topic, where it is worth a word."""
+    """Report what is notable about a topic's stream or list."""
     for group in state.groups:
         work = group.pending + (group.unread or 0)
         if work and not group.consumers:

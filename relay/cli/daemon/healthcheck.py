@@ -12,7 +12,7 @@ from relay.client.errors import InvalidArgument
 
 
 def check(target: str, timeout: float) -> None:
-    """Print the status; fails unless it is SERVING. `timeout` in seconds."""
+    """Print the status, and fail unless it is SERVING. `timeout` is in seconds."""
     try:
         check_target(target)
         status, reason = ask(target, timeout, wait=True)
@@ -28,10 +28,11 @@ def check(target: str, timeout: float) -> None:
 
 
 def ask(target: str, timeout: float, *, wait: bool) -> tuple[str, str]:
-    """What the server's health is, or nothing and why there is no answer; `wait` for one that is away.
+    """Return the server's health, or nothing and why there is no answer. With `wait`, a server that is away
+    gets `timeout` seconds to come.
 
-    UNIMPLEMENTED is a server's that answers and knows no grpc.health.v1. Raises `ValueError` for what is
-    no target.
+    UNIMPLEMENTED comes from a server that answers and does not know grpc.health.v1. Raises `ValueError` for a
+    wrong target.
     """
     with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:

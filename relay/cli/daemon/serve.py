@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 NEEDS_DEV = "`relay dev` needs the embedded Valkey; install it with: pip install 'relay-timers[dev]'"
 
 DEV_PORT = 7451
-"""Where `relay dev` serves gRPC on 127.0.0.1 unless told; probes and metrics have the next port, the API in
-JSON the one after that. Nobody but its user wants them."""
+"""The port of 127.0.0.1 on which `relay dev` serves gRPC by default. Probes and metrics have the next port,
+the API in JSON the one after that. All three are on loopback, since only its user needs them."""
 
 OWN_REDIS = {"redis.username": "", "redis.password": "", "redis.sentinel_password": ""}
-"""The credentials of another server are none of the embedded one's."""
+"""The credentials of another server, which are not for the embedded one."""
 
 IF_TAKEN = ", or give relay dev another --port N: it takes N, N + 1 and N + 2"
 
 
 def serve(config: Path | None) -> None:
-    """Exits with the daemon's code."""
+    """Run the daemon and exit with its code."""
     from relay.settings import load
 
     with settings_errors():
@@ -41,12 +41,12 @@ def serve(config: Path | None) -> None:
 
 
 def dev(config: Path | None, port: int | None, data_dir: Path | None) -> None:
-    """The same on a Valkey of its own, which ends with the daemon."""
+    """Run the daemon on a Valkey of its own, which ends with it."""
     from relay.settings import load
 
     overrides: dict[str, object] = {} if port is None else {"grpc.listen": f"127.0.0.1:{port}"}
     with settings_errors():
-        asked = load(config, overrides=overrides)  # tell of mistakes before anything starts
+        asked = load(config, overrides=overrides)  # mistakes are reported before anything starts
     for number, section in enumerate(("http", "api"), (port or DEV_PORT) + 1):
         if "listen" not in getattr(asked, section).model_fields_set:
             overrides[f"{section}.listen"] = f"127.0.0.1:{number}"
@@ -67,7 +67,7 @@ def dev(config: Path | None, port: int | None, data_dir: Path | None) -> None:
 
             code = app.run(settings, started=started, if_taken=IF_TAKEN)
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)  # what is left takes a moment, and is bounded
+                signal.signal(number, signal.SIG_IGN)  # the rest takes a moment, and is bounded
     except EmbeddedError as error:
         fail(str(error), BAD_INPUT if error.is_bad_input else FAILURE)
     raise typer.Exit(code)
@@ -79,7 +79,7 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 
 def _welcome(listening: Listening, url: str, data_dir: Path | None) -> str:
-    """What another terminal needs: the lines can be copied as they are."""
+    """Return what another terminal needs, as lines that can be copied."""
     kept = f"are kept in {data_dir}" if data_dir else "are gone when this ends"
     api = f", API in JSON on http://{listening.api}" if listening.api else ""
     return (

@@ -1,4 +1,4 @@
-"""`relay audit` and `relay journal export`: a journal from Redis and from files, judged or kept."""
+"""`relay audit` and `relay journal export`: judge a journal from Redis and from files, or keep it in one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from relay.store.keys import KeyNames
 from relay.store.server.connect import Connection, connect
 
 PAGE = 100
-"""Entries that one call to Redis reads; each has at most a thousand records."""
+"""Entries that one call to Redis reads; each has at most 1,000 records."""
 
 CODES = {PromiseVerdict.PROVED: OK, PromiseVerdict.REFUTED: FAILURE, PromiseVerdict.UNSAID: BAD_INPUT}
 
@@ -37,7 +37,7 @@ Work = Callable[[Connection, KeyNames], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What to judge: the files in their order, then the stream in Redis if `redis` says so."""
+    """What to judge: the files in their order, then the stream in Redis if `redis` is set."""
 
     topic: str
     files: Sequence[Path]
@@ -48,7 +48,7 @@ class AuditRequest:
 
 
 def audit(config: Path | None, asked: AuditRequest, as_json: bool) -> None:
-    """Print the report, and exit with what it comes to."""
+    """Print the report, and exit with the code of its verdict."""
     _check_topic(asked.topic)
     judge = Audit(exclusive=asked.exclusive, examples=asked.examples)
     for file in asked.files:
@@ -65,10 +65,11 @@ def audit(config: Path | None, asked: AuditRequest, as_json: bool) -> None:
 
 
 async def replay(redis: Connection, keys: KeyNames, topic: str, judge: Audit) -> None:
-    """Add the stream behind what was added, ask Redis of what lives, and add what was written meanwhile.
+    """Add the stream from where the files end, ask Redis which timers exist, and add what was written
+    meanwhile.
 
-    A timer that ends between the two has a record of that, since both are one step: so one that was gone when
-    it was asked for, and has no further record, is gone without one.
+    The end of a timer and its record are one step. So a timer that did not exist when Redis was asked, and
+    whose end is not in what was written meanwhile, is gone without a record.
     """
     reader = JournalReader(redis, keys)
     await _catch_up(reader, topic, judge)
@@ -78,7 +79,7 @@ async def replay(redis: Connection, keys: KeyNames, topic: str, judge: Audit) ->
 
 
 async def _catch_up(reader: JournalReader, topic: str, judge: Audit) -> None:
-    """To what is the end by now: relays may write faster than we read."""
+    """Read to what is the end at this moment: relays may write faster than we read."""
     ends = {batch.entry for batch in await reader.newest(topic)}
     while batches := await reader.read(topic, judge.last_entry, count=PAGE):
         for batch in batches:
@@ -88,7 +89,7 @@ async def _catch_up(reader: JournalReader, topic: str, judge: Audit) -> None:
 
 
 def export(config: Path | None, topic: str, path: Path) -> None:
-    """Write the stream to a file; go on behind the last entry of one that is there."""
+    """Write the stream to a file. If the file exists, go on behind its last entry."""
     _check_topic(topic)
     after, end = _last_entry(path, topic)
     count = 0
@@ -98,10 +99,10 @@ def export(config: Path | None, topic: str, path: Path) -> None:
         with ExitStack() as stack:
             file: BinaryIO | None = None
             async for raw in journal_file.in_redis(redis, keys, topic, after):
-                if file is None:  # and so nothing is written where Redis has nothing, or is away
+                if file is None:  # late, so that no file is made if Redis has nothing, or is away
                     file = stack.enter_context(path.open("r+b" if end else "wb"))
                     file.seek(end)
-                    file.truncate()  # what a run that was killed has written of an entry
+                    file.truncate()  # a run that was killed may have written a part of an entry
                 file.write(journal_file.delimited(raw if end or count else raw.named(topic)))
                 count += 1
 
@@ -115,7 +116,7 @@ def export(config: Path | None, topic: str, path: Path) -> None:
 
 
 def _last_entry(path: Path, topic: str) -> tuple[str, int]:
-    """The id of a file's last whole entry and where it ends; nothing and 0 where there is none."""
+    """Return the id of a file's last whole entry and where it ends; nothing and 0 if there is none."""
     after, end = "", 0
     try:
         with path.open("rb") as file:
@@ -127,7 +128,7 @@ def _last_entry(path: Path, topic: str) -> tuple[str, int]:
                     )
                 after, end = raw.id, raw.end
     except (FileNotFoundError, journal_file.CutShort):
-        pass  # what is whole stands
+        pass  # the whole entries count
     except InvalidField as error:
         fail(f"{error.problem}; name another file", BAD_INPUT)
     except OSError as failure:
@@ -136,7 +137,7 @@ def _last_entry(path: Path, topic: str) -> tuple[str, int]:
 
 
 def _read(path: Path, topic: str) -> Iterator[JournalBatch]:
-    """A file's batches; what is wrong with it ends the command."""
+    """Yield a file's batches. A mistake in the file ends the command."""
     try:
         yield from journal_file.batches(path, topic)
     except InvalidField as error:
@@ -153,7 +154,7 @@ def _check_topic(topic: str) -> None:
 
 
 def _with_redis(config: Path | None, work: Work) -> None:
-    """Do something with the Redis that the settings name; what goes wrong with that ends the command."""
+    """Do something with the Redis that the settings name. A failure of Redis ends the command."""
     settings = load_settings(config)
     url, timeout = settings.redis.location, settings.redis.start_timeout
 

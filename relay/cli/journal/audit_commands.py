@@ -21,33 +21,34 @@ def audit(
         typer.Option(
             "--file",
             "-f",
-            help="What relay journal export wrote, instead of the stream in Redis. May be repeated.",
+            help="A file that relay journal export wrote, read instead of Redis. May be repeated.",
         ),
     ] = None,
     then_redis: Annotated[
         bool, typer.Option("--then-redis", help="After the files, go on with the stream in Redis.")
     ] = False,
-    at_rest: Annotated[
-        bool, typer.Option("--at-rest", help="Every timer must have ended: none may wait.")
-    ] = False,
+    at_rest: Annotated[bool, typer.Option("--at-rest", help="Require that every timer has ended.")] = False,
     exclusive: Annotated[
         bool,
         typer.Option(
             "--exclusive",
-            help="Nobody but relays with this journal has ever written to the topic: whatever has no record "
-            "is then a break, and not somebody else's doing.",
+            help="Assume that only relays with this journal ever wrote to the topic. A change without a "
+            "record is then a broken promise, and not the work of another writer.",
         ),
     ] = False,
     examples: Annotated[
-        int, typer.Option("--examples", min=0, max=1000, help="Show at most so many for each promise.")
+        int,
+        typer.Option(
+            "--examples", min=0, max=1000, help="Show at most this many broken cases for each promise."
+        ),
     ] = 5,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Replay a topic's journal, and prove or refute promises 1 to 5 by it, timer by timer.
+    """Replay a topic's journal, and prove or refute promises 1 to 5 with it, timer by timer.
 
-    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed. Exit 0 if all are
-    proved, 1 if one is refuted, 2 if something can't be said.
+    The journal is read from Redis itself, which RELAY_REDIS__URL or --config names; no relay is needed. Exit
+    0 if all promises are proved, 1 if one is refuted, 2 if a verdict can't be given.
     """
     from relay.cli.journal import audit as implementation
 
@@ -66,13 +67,16 @@ def audit(
 def export(
     topic: TopicName,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to. One that is there is gone on with.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The file to write. If it exists, the export goes on behind its last entry."
+        ),
     ],
     config: Config = None,
 ) -> None:
-    """Write a topic's journal to a file, before it is trimmed: relay audit reads it.
+    """Write a topic's journal to a file before it is trimmed. relay audit reads that file.
 
-    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed.
+    The journal is read from Redis itself, which RELAY_REDIS__URL or --config names; no relay is needed.
     """
     from relay.cli.journal import audit as implementation
 

@@ -1,4 +1,4 @@
-"""What `relay audit` prints: for people, or as JSON with field names that stay."""
+"""What `relay audit` prints: text for people, or JSON with stable field names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def document(topic: str, report: Report) -> dict[str, Any]:
-    """All of it. Instants in ISO 8601, lengths in seconds, occurrences as the API has them."""
+    """The whole report. Instants are in ISO 8601, lengths in seconds, occurrences as the API has them."""
     return {
         "topic": topic,
         "verdict": report.verdict.value,
@@ -78,7 +78,7 @@ def _promise(judgement: Judgement) -> dict[str, Any]:
 
 
 def show(topic: str, report: Report) -> None:
-    """The same for people."""
+    """The same report for people."""
     span = f", {_moment(report.first_time)} to {_moment(report.last_time)}" if report.batches else ""
     typer.echo(f"{safe(topic)}: {report.records} records in {report.batches} entries{span}")
     rows = [

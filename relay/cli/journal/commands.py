@@ -21,10 +21,10 @@ def root() -> None:
 @app.command()
 def tail(
     topic: TopicName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new records until Ctrl-C.")] = False,
     after: Annotated[
         Optional[str],  # noqa: UP045 (typer reads it at run time)
-        typer.Option("--from", metavar="ENTRY", help="What comes behind this entry; 0-0: from the start."),
+        typer.Option("--from", metavar="ENTRY", help="Start behind this entry; 0-0 starts at the beginning."),
     ] = None,
     limit: Annotated[
         int,
@@ -33,13 +33,15 @@ def tail(
             "-n",
             min=1,
             max=1000,
-            help="At most so many records; with --from on to the end of their entry.",
+            help="Print at most this many records; with --from, the last entry is printed whole.",
         ),
     ] = 100,
     interval: Annotated[
         str,
         typer.Option(
-            "--interval", metavar="LENGTH", help="With --follow: how often to look for more, 500ms or 5s."
+            "--interval",
+            metavar="LENGTH",
+            help="With --follow: the time between two looks for more, such as 500ms or 5s.",
         ),
     ] = "500ms",
     config: Config = None,
@@ -47,7 +49,7 @@ def tail(
 ) -> None:
     """Print the newest records of a topic's journal, or those behind an entry.
 
-    Read from Redis itself, which RELAY_REDIS__URL or --config names; a relay is not needed.
+    The journal is read from Redis itself, which RELAY_REDIS__URL or --config names; no relay is needed.
     """
     from relay.cli.journal import tail as implementation
 

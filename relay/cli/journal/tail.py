@@ -1,4 +1,4 @@
-"""`relay journal tail`: reads a topic's journal from Redis, and prints a line for each record."""
+"""`relay journal tail`: reads a topic's journal from Redis and prints a line for each record."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from relay.store.journal.entries import JournalReader
 from relay.store.server.connect import connect
 
 PAGE = 100
-"""Entries that one call to Redis reads; each has at most a thousand records."""
+"""Entries that one call to Redis reads; each has at most 1,000 records."""
 
 INSTANTS = ("due", "score", "expires", "previous_due")
 NONCES = ("nonce", "occurrence")
 WORDS = {"score": "until", "previous_due": "was_due", "dead_id": "letter"}
-"""How a field is called in a line, if not by its name."""
+"""The names of fields in a line, where they differ from the record's."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,7 +38,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def tail(
     config: Path | None, topic: str, after: str | None, limit: int, interval: str | None, as_json: bool
 ) -> None:
-    """Print; `interval` is how often to look for more, None: not again."""
+    """Print the records. `interval` is the number of seconds between two looks for more; None means one
+    look."""
     pause = parse.length(interval, "--interval").total_seconds() if interval is not None else None
     settings = load_settings(config)
     try:
@@ -82,13 +83,14 @@ async def _tail(
                     lines.end()
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    # By Ctrl-C: redis-py waits by `wait_for`, which in Python 3.11 may swallow that.
+                    # Ctrl-C cancels this task; redis-py waits by `wait_for`, which in Python 3.11 may swallow
+                    # that.
                     raise asyncio.CancelledError
                 await anyio.sleep(pause)
 
 
 async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterator[JournalBatch]:
-    """All batches behind an entry that there are now."""
+    """Yield all batches behind an entry that exist now."""
     while batches := await reader.read(topic, after, count=PAGE):
         for batch in batches:
             yield batch
@@ -96,7 +98,7 @@ async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterato
 
 
 class TailLines:
-    """What is printed: a line for each record, and one wherever records are missing."""
+    """Makes the lines: one for each record, and one wherever records are missing."""
 
     def __init__(self, as_json: bool) -> None:
         self.count = 0
@@ -105,7 +107,7 @@ class TailLines:
         self._waiting: list[dict[str, Any]] = []
 
     def add(self, batch: JournalBatch) -> None:
-        """One batch, behind the one before."""
+        """Add one batch, which follows the one before."""
         if self.last is not None and (missing := batch.lost_since(self.last.last)):
             self._waiting.append({"missing": missing})
         self.last = batch
@@ -115,7 +117,7 @@ class TailLines:
             self._waiting.append({**place, **fields(record)})
 
     def end(self, limit: int = 0) -> None:
-        """Print what was added, or the last so many lines of it."""
+        """Print the lines that were added, or only the last `most` of them."""
         chosen, self._waiting = self._waiting[-limit:], []
         for line in chosen:
             if self._as_json:
@@ -125,7 +127,8 @@ class TailLines:
 
 
 def fields(record: JournalRecord) -> dict[str, Any]:
-    """What a record has, by the names of docs/reference/journal.md; instants in ISO 8601, nonces in hex."""
+    """Return a record's fields under the names of docs/reference/journal.md, instants in ISO 8601 and nonces
+    in hex."""
     found: dict[str, Any] = {"kind": record.kind.name}
     for name in JournalRecord.__slots__[1:]:
         value = getattr(record, name)
@@ -143,7 +146,7 @@ def fields(record: JournalRecord) -> dict[str, Any]:
 def _text(line: dict[str, Any]) -> str:
     if "missing" in line:
         missing = line["missing"]
-        went = f"{missing} records are missing" if missing > 0 else "the journal begins anew"
+        went = f"{missing} records are missing" if missing > 0 else "the journal starts over"
         return f"-- {went} --"
     rest = dict(line)
     head = f"{rest.pop('time')}  {rest.pop('kind'):11}  {output.safe(rest.pop('timer_id', ''))}"

@@ -1,1 +1,1 @@
-"""The commands of the pipeline: a file for each job."""
+"""The commands of the pipeline, one file for each job."""

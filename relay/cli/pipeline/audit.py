@@ -17,32 +17,36 @@ CODES = {"proved": OK, "refuted": FAILURE, "can't be said": BAD_INPUT}
 @group.command()
 def audit(
     lake: Lake,
-    out: Annotated[str, typer.Option("--out", metavar="PATH", help="Where tables and report go.")],
+    out: Annotated[
+        str, typer.Option("--out", metavar="PATH", help="The folder for the tables and the report.")
+    ],
     topics: Annotated[
         Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-        typer.Option("--topic", "-t", help="May be repeated. Default: all of the lake."),
+        typer.Option("--topic", "-t", help="A topic; may be repeated. Default: all topics of the lake."),
     ] = None,
     then_redis: Annotated[
         bool,
-        typer.Option("--then-redis", help="Go on with the streams in Redis, and ask Redis for what lives."),
+        typer.Option(
+            "--then-redis", help="Go on with the streams in Redis, and ask Redis which timers exist."
+        ),
     ] = False,
     snapshot: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--snapshot", metavar="PATH", help="Ask a snapshot for what lives, instead of Redis."),
+        typer.Option(
+            "--snapshot", metavar="PATH", help="Ask a snapshot which timers exist, instead of Redis."
+        ),
     ] = None,
     cold: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--cold", metavar="PATH", help="The cold store: what rests there is not lost."),
+        typer.Option("--cold", metavar="PATH", help="The cold store. Timers that rest there are not lost."),
     ] = None,
-    at_rest: Annotated[
-        bool, typer.Option("--at-rest", help="Every timer must have ended: none may wait.")
-    ] = False,
+    at_rest: Annotated[bool, typer.Option("--at-rest", help="Require that every timer has ended.")] = False,
     exclusive: Annotated[
         bool,
         typer.Option(
             "--exclusive",
-            help="Nobody but relays with this journal has ever written to the topics: whatever has no record "
-            "is then a break, and not somebody else's doing.",
+            help="Assume that only relays with this journal ever wrote to the topics. A change without a "
+            "record is then a broken promise, and not the work of another writer.",
         ),
     ] = False,
     lost: Annotated[
@@ -54,11 +58,17 @@ def audit(
         typer.Option(
             "--payloads",
             metavar="PATH",
-            help="Where lost timers' content is, as Parquet.",
+            help="Parquet files with the content of lost timers.",
         ),
     ] = None,
     examples: Annotated[
-        int, typer.Option("--examples", min=0, max=100, help="In the report, for each promise.")
+        int,
+        typer.Option(
+            "--examples",
+            min=0,
+            max=100,
+            help="Show at most this many broken cases for each promise in the report.",
+        ),
     ] = 5,
     dry_run: DryRun = False,
     master: Master = None,
@@ -66,15 +76,15 @@ def audit(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Judge a lake of journals: promises 1 to 5, lateness and counts by topic and hour, what is lost.
+    """Judge a lake of journals: promises 1 to 5, lateness and counts by topic and hour, lost timers.
 
-    Writes tables (Parquet) and report.html. Exit 0 if all is proved, 1 if a promise is refuted, 2 if
-    something can't be said.
+    This writes tables (Parquet) and report.html. Exit 0 if all promises are proved, 1 if one is refuted, 2 if
+    a verdict can't be given.
     """
     if then_redis and snapshot:
         fail("--snapshot: leave it out with --then-redis, which asks Redis itself", BAD_INPUT)
     if payloads and not lost:
-        fail("--payloads: is of use with --lost only", BAD_INPUT)
+        fail("--payloads: has an effect with --lost only; add --lost or leave it out", BAD_INPUT)
     with spark_installed():
         from relay.pipeline.jobs import audit as audit_job
         from relay.pipeline.spark.redis_target import Target

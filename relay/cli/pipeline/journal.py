@@ -20,7 +20,9 @@ Lake = Annotated[
 ]
 Topics = Annotated[
     Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-    typer.Option("--topic", "-t", help="May be repeated; * stands for all that have a journal."),
+    typer.Option(
+        "--topic", "-t", help="A topic; may be repeated. * stands for all topics that have a journal."
+    ),
 ]
 
 
@@ -30,34 +32,40 @@ def journal(
     topics: Topics = None,
     files: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option("--file", "-f", help="What relay journal export wrote. May be repeated."),
+        typer.Option("--file", "-f", help="A file that relay journal export wrote; may be repeated."),
     ] = None,
     every: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--every", metavar="LENGTH", help="Go on until Ctrl-C or SIGTERM, with a batch every 10s, 1m …"
+            "--every",
+            metavar="LENGTH",
+            help="Go on until Ctrl-C or SIGTERM, with a batch at this interval, such as 10s or 1m.",
         ),
     ] = None,
     go_on: Annotated[
         bool,
-        typer.Option("--go-on", help="Where records are missing, store a row of the kind GAP, and go on."),
+        typer.Option("--go-on", help="If records are missing, store a row of the kind GAP and go on."),
     ] = False,
     trim: Annotated[
         bool,
-        typer.Option("--trim", help="Remove from Redis what is safe in the lake, but for the newest entry."),
+        typer.Option("--trim", help="Remove from Redis what is safe in the lake, except the newest entry."),
     ] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Put small folders together.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Merge small folders.")] = False,
     keep: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--keep", metavar="LENGTH", help="Drop hours of the lake that are older, such as 2160h."
+            "--keep", metavar="LENGTH", help="Drop hours of the lake that are older than this, such as 2160h."
         ),
     ] = None,
-    most: Annotated[int, typer.Option("--max-records", min=1, help="Of one batch at most.")] = 1_000_000,
+    most: Annotated[
+        int, typer.Option("--max-records", min=1, help="The most records of one batch.")
+    ] = 1_000_000,
     checkpoint: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--checkpoint", metavar="PATH", help="How far the streams were read. Default: in the lake."
+            "--checkpoint",
+            metavar="PATH",
+            help="Where to keep how far the streams were read. Default: in the lake.",
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -68,7 +76,8 @@ def journal(
 ) -> None:
     """Store the journals of topics in a lake of Parquet, each record exactly once.
 
-    Takes what there is, and ends; or goes on (--every). Run again after any crash, it goes on where it was.
+    This stores what there is and ends, or goes on with --every. Run it again after a crash: it goes on where
+    it was.
     """
     if not topics and not files and not compact and keep is None:
         fail("--topic or --file: name what to store", BAD_INPUT)
@@ -99,8 +108,8 @@ def journal(
     stop = threading.Event()
 
     def end(*_: object) -> None:
-        """A pod's end, or Ctrl-C, is the stream's, and the summary is told. No exception: it would be raised
-        in the midst of what Spark is asked."""
+        """Let SIGTERM or Ctrl-C end the stream, so that the summary is still printed. An exception would be
+        raised in the middle of a call to Spark."""
         stop.set()
 
     if seconds is not None:
@@ -108,7 +117,7 @@ def journal(
 
     def work(spark: Any, bar: Any) -> Any:
         if seconds is not None:
-            signal.signal(signal.SIGINT, end)  # Spark has taken it meanwhile
+            signal.signal(signal.SIGINT, end)  # Spark has set a handler of its own meanwhile
         return journal_job.run(spark, bar, job, stop)
 
     run_job(

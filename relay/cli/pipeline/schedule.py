@@ -43,14 +43,14 @@ def schedule(
         typer.Option(
             "--read-option",
             metavar="NAME=VALUE",
-            help="Of Spark's reader; may be repeated. CSV: sep, quote, escape, nullValue, encoding.",
+            help="An option of Spark's reader; repeatable. CSV: sep, quote, escape, nullValue, encoding.",
         ),
     ] = None,
     single_line: Annotated[
         bool,
         typer.Option(
             "--single-line",
-            help="No value of the CSV files spans lines, so that several tasks can read one file.",
+            help="State that no value of the CSV files spans lines, so several tasks can read one file.",
         ),
     ] = False,
     columns: Annotated[
@@ -65,18 +65,22 @@ def schedule(
     ] = None,
     content_type: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--content-type", help="Of payloads that have none of their own."),
+        typer.Option("--content-type", help="The content type of payloads without one of their own."),
     ] = None,
     due_unit: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--due-unit", help="Of times that are numbers: s, ms or us since 1970."),
+        typer.Option("--due-unit", help="The unit of times that are numbers: s, ms or us since 1970."),
     ] = None,
     cold: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--cold", metavar="PATH", help="The cold store, where timers rest that are due later."),
+        typer.Option(
+            "--cold",
+            metavar="PATH",
+            help="The cold store, where timers rest that are due beyond the horizon.",
+        ),
     ] = None,
     horizon: Annotated[
-        str, typer.Option("--horizon", help="With --cold: what is due so far ahead goes to Redis.")
+        str, typer.Option("--horizon", help="With --cold: timers that fall due within this time go to Redis.")
     ] = "2h",
     rejects: Rejects = None,
     max_rejects: Annotated[
@@ -84,8 +88,8 @@ def schedule(
         typer.Option(
             "--max-rejects",
             metavar="N|P%",
-            help="Write nothing and exit with 5 if more than N rows, or P percent of them, can't be timers. "
-            "The rows are read twice then: once to count, once to load.",
+            help="Write nothing and exit with 5 if more than N rows, or P percent of the rows, can't be "
+            "timers. The rows are then read twice: once to count, once to load.",
         ),
     ] = None,
     run_id: Annotated[
@@ -93,19 +97,19 @@ def schedule(
         typer.Option(
             "--run-id",
             metavar="ID",
-            help="Name of this run. A timer that a run of this id has inserted is not inserted again for 7 "
-            "days. Default: a digest of the input's files, the mapping and the topic.",
+            help="The name of this run. A timer that a run with this id has inserted is not inserted again "
+            "for 7 days. Default: a digest of the input's files, the mapping and the topic.",
         ),
     ] = None,
     replace_all: Annotated[
         bool,
         typer.Option(
             "--replace",
-            help="Insert every row: in place of what lives, and also if this run has inserted it before.",
+            help="Insert every row, even if its timer exists or this run has inserted it before.",
         ),
     ] = False,
     create_only: Annotated[
-        bool, typer.Option("--create-only", help="Leave timers alone that live in Redis.")
+        bool, typer.Option("--create-only", help="Leave timers alone that exist in Redis.")
     ] = False,
     max_rate: MaxRate = None,
     dry_run: Annotated[
@@ -121,11 +125,11 @@ def schedule(
     """Load timers from a table: Parquet, JSON, CSV, or whatever Spark reads.
 
     A row replaces a timer with its id. A repeated run inserts nothing that it has inserted before: what was
-    delivered, cancelled or moved meanwhile stays so. A row without timer_id gets one made from its content,
-    the same at each run. Rows that can't be timers end the load, or go to --rejects.
+    delivered, cancelled or moved meanwhile stays so. A row without timer_id gets one from its content, the
+    same at each run. Rows that can't be timers end the load, or go to --rejects.
     """
     if create_only and replace_all:
-        fail("--create-only: leave it out with --replace, which replaces what lives", BAD_INPUT)
+        fail("--create-only: leave it out with --replace, which replaces existing timers", BAD_INPUT)
     if max_rejects is not None and rejects is None and not dry_run:
         fail("--max-rejects: name a folder for refused rows with --rejects", BAD_INPUT)
     with spark_installed():

@@ -1,4 +1,4 @@
-"""`relay pipeline …`: what all its commands share. Each job's own file adds its command to `group`."""
+"""`relay pipeline …`: what all its commands share. The file of each job adds its command to `group`."""
 
 from __future__ import annotations
 
@@ -32,22 +32,29 @@ Conf = Annotated[
 ]
 TimeZone = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--time-zone", help="Of times without one, such as Europe/Berlin. Default: the machine's."),
+    typer.Option(
+        "--time-zone",
+        help="The time zone of times without one, such as Europe/Berlin. Default: the machine's.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")]
 MaxRate = Annotated[
     Optional[float],  # noqa: UP045
-    typer.Option("--max-rate", min=0.001, help="Timers a second at most, of all loads that name a rate."),
+    typer.Option(
+        "--max-rate", min=0.001, help="The most timers a second of all loads that name a rate, together."
+    ),
 ]
 Rejects = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--rejects", metavar="PATH", help="Where invalid rows go, with the reason, as Parquet."),
+    typer.Option(
+        "--rejects", metavar="PATH", help="The folder for invalid rows, each with the reason, as Parquet."
+    ),
 ]
 
 
 @contextmanager
 def spark_installed() -> Generator[None, None, None]:
-    """Around the import of `relay.pipeline`: a missing Spark ends the command with a sentence."""
+    """Guards the import of `relay.pipeline`: a missing Spark ends the command with one sentence."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -64,7 +71,7 @@ def settings(config: Path | None) -> Settings:
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """`NAME=VALUE` options by name; anything else ends the command."""
+    """Read `NAME=VALUE` options by name; anything else ends the command."""
     found: dict[str, str] = {}
     for each in given or ():
         name, separator, value = each.partition("=")
@@ -75,7 +82,7 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
 
 
 def micros(text: str, option: str) -> int:
-    """A length of time, such as 2h, in microseconds; anything else ends the command."""
+    """Read a length of time such as 2h, in microseconds; anything else ends the command."""
     return length(text, option) // timedelta(microseconds=1)
 
 
@@ -91,7 +98,7 @@ def run_job(
     written: Mapping[str, str | None] | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Run a job's `work(spark, bar)`, print its summary, and exit with what it comes to.
+    """Run a job's `work(spark, bar)`, print its summary, and exit with the summary's code.
 
     `read` and `written` are paths by the names of their options, which a cluster's workers must see too.
     """
@@ -110,7 +117,7 @@ def run_job(
 
 @contextmanager
 def job_errors() -> Generator[None, None, None]:
-    """What a job raises ends the command with a sentence and a code."""
+    """Within the block an error of a job ends the command, with one sentence and a code."""
     from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 
     with spark_installed():
@@ -133,7 +140,7 @@ def job_errors() -> Generator[None, None, None]:
 
 
 def show(document: dict[str, Any], as_json: bool) -> None:
-    """A job's summary: JSON on one line, or a line for each thing."""
+    """Print a job's summary: JSON on one line, or a line for each figure."""
     from relay.cli.terminal import output
 
     if as_json:

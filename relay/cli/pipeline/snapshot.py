@@ -12,13 +12,14 @@ from relay.cli.terminal.options import Config, Json
 
 @group.command()
 def snapshot(
-    out: Annotated[str, typer.Argument(metavar="OUT", help="A folder that is not there yet, or a URL.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="A folder that does not exist yet, or a URL.")],
     topics: Annotated[
         Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-        typer.Option("--topic", help="A topic; may be repeated. Default: all that Redis knows of."),
+        typer.Option("--topic", help="A topic; may be repeated. Default: all topics that Redis knows."),
     ] = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="Parts that a topic is read in, side by side.")
+        int,
+        typer.Option("--partitions", min=1, help="The number of parts in which a topic is read in parallel."),
     ] = 8,
     dry_run: DryRun = False,
     master: Master = None,
@@ -28,7 +29,7 @@ def snapshot(
 ) -> None:
     """Write whole topics to Parquet: ids, due times, states, records, envelopes, byte for byte.
 
-    What was written is read back and compared. Dead letters and journals are not part of it.
+    The snapshot is read back and compared. It does not contain dead letters and journals.
     """
     with spark_installed():
         from relay.pipeline.jobs import snapshot as snapshot_job

@@ -30,14 +30,14 @@ Cold = Annotated[
 ]
 Topics = Annotated[
     Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-    typer.Option("--topic", help="A topic; may be repeated. Default: all that are there."),
+    typer.Option("--topic", help="A topic; may be repeated. Default: all topics of the cold store."),
 ]
 TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Give up a sweep over another store that nobody will finish: if somebody does, what was "
-        "delivered since may come again.",
+        help="Give up a sweep over another store that nobody will finish. If somebody does finish it, timers "
+        "that were delivered since may come again.",
     ),
 ]
 
@@ -46,14 +46,19 @@ TakeOver = Annotated[
 def sweep(
     cold: Cold,
     horizon: Annotated[
-        str, typer.Option("--horizon", help="How far ahead: 2h, 90m. To the end of that hour.")
+        str,
+        typer.Option(
+            "--horizon", help="How far ahead to look, such as 2h or 90m; the last hour counts whole."
+        ),
     ] = "2h",
     topics: Topics = None,
     wait: Annotated[
-        str, typer.Option("--wait", help="For another sweep of the topic that may have died.")
+        str,
+        typer.Option("--wait", help="How long to wait for another sweep of the topic, which may have died."),
     ] = "20s",
     keep: Annotated[
-        str, typer.Option("--keep", help="Taken rows are removed so long after they were written.")
+        str,
+        typer.Option("--keep", help="Rows that were taken are removed this long after they were written."),
     ] = "7d",
     take_over: TakeOver = False,
     max_rate: MaxRate = None,
@@ -63,10 +68,10 @@ def sweep(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Bring what falls due soon from the cold store to Redis, once.
+    """Bring timers that fall due soon from the cold store to Redis, once.
 
-    May be killed anywhere and run again: it goes on where it was. A timer that lives in Redis, or that was
-    delivered or cancelled since the sweep began, is left alone.
+    A sweep may be killed at any point and run again: it goes on where it was. A timer that exists in Redis,
+    or that was delivered or cancelled since the sweep began, is left alone.
     """
     with spark_installed():
         from relay.pipeline.cold.sweep import SweepOptions
@@ -90,18 +95,20 @@ def cancel(
     cold: Cold,
     topic: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--topic", help="The topic of the ids, where no column `topic` says it."),
+        typer.Option("--topic", help="The topic of the ids, if no column `topic` names it."),
     ] = None,
     timer_ids: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[TIMER_ID]…", help="Ids, if there is no --from; - reads them, one a line."),
+        typer.Argument(
+            metavar="[TIMER_ID]…", help="Ids, without --from; - reads them from standard input, one a line."
+        ),
     ] = None,
     source: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--from", metavar="SOURCE", help="A file, a folder or a URL with a column timer_id."),
     ] = None,
     source_format: Annotated[
-        str, typer.Option("--format", help="Of --from: parquet, json, csv …, or table.")
+        str, typer.Option("--format", help="The format of --from: parquet, json, csv …, or table.")
     ] = "parquet",
     master: Master = None,
     conf: Conf = None,
@@ -142,13 +149,13 @@ def cold_status(
     cold: Cold,
     compact: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--compact", min=2, help="First rewrite each topic that has so many files, or more."),
+        typer.Option("--compact", min=2, help="First rewrite each topic that has at least this many files."),
     ] = None,
     master: Master = None,
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """What rests in the cold store: rows of each topic, with --json of each hour."""
+    """Show what rests in the cold store: the rows of each topic, with --json those of each hour."""
     with spark_installed():
         from relay.pipeline.jobs import sweep as sweep_job
 
@@ -178,7 +185,7 @@ def restore(
     work_folder: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--work", metavar="PATH", help="Where it keeps how far it is. Default: in the snapshot."
+            "--work", metavar="PATH", help="Where to keep how far the restore is. Default: in the snapshot."
         ),
     ] = None,
     take_over: TakeOver = False,
@@ -189,10 +196,10 @@ def restore(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a snapshot's timers back to Redis, once: what lives there is newer, and stays.
+    """Bring a snapshot's timers back to Redis, once. A timer that exists there is newer, and stays.
 
-    May be killed anywhere and run again. Each has the due time, the expiry and the envelope of the snapshot,
-    and begins with no attempts.
+    A restore may be killed at any point and run again. Each timer has the due time, the expiry and the
+    envelope of the snapshot, and begins with no attempts.
     """
     with spark_installed():
         from relay.pipeline.jobs import restore as restore_job

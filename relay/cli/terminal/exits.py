@@ -17,7 +17,7 @@ UNAVAILABLE = 4
 TOO_MANY_REJECTS = 5
 
 TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
-"""How gRPC refuses a message: its size and the limit."""
+"""How gRPC refuses a message, with its size and the limit."""
 
 EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
@@ -47,7 +47,7 @@ def settings_errors() -> Generator[None, None, None]:
 
 @contextmanager
 def client_errors(target: str) -> Generator[None, None, None]:
-    """What the client raises ends the command with a sentence and a code."""
+    """Within the block an error of the client ends the command, with one sentence and a code."""
     from relay.client import errors
 
     try:

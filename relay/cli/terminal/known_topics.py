@@ -1,4 +1,4 @@
-"""Whether there is such a topic, where a command finds nothing in it."""
+"""Tells a topic that is empty from one that does not exist, when a command finds nothing in it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PAGE = 1000
 
 
 async def doubt(topics: Topics, topic: str, info: TopicInfo | None = None) -> str:
-    """Why there is no such topic, with a near name where there is one; empty if there is one.
+    """Say that there is no such topic, with a similar name if there is one. Empty if the topic exists.
 
-    A topic is known if anything stands in it, whoever wrote that; if a relay has served it or stored a timer
-    in it; and if the relay's settings name it. `info` is how it stands, if somebody has asked already.
+    A topic is known if it holds anything, whoever wrote that, if a relay has served it or stored a timer
+    in it, or if the relay's settings name it. `info` is its state, if that was read already.
     """
     if _stands(info or await topics.get(topic)):
         return ""
@@ -30,7 +30,7 @@ async def doubt(topics: Topics, topic: str, info: TopicInfo | None = None) -> st
 
 
 async def require(topics: Topics, topic: str, info: TopicInfo | None = None) -> None:
-    """End the command if there is no such topic; `info` as for `doubt`."""
+    """End the command if there is no such topic; `info` is as for `doubt`."""
     if why := await doubt(topics, topic, info):
         fail(why, NOT_FOUND)
 

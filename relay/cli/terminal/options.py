@@ -25,7 +25,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         min=0.001,
-        help="Seconds to try for. Default: 10, and 1 where an address of this machine takes no connection.",
+        help="Seconds to keep trying. Default: 10, or 1 if an address of this machine takes no connection.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -34,5 +34,8 @@ TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name wit
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
 Interval = Annotated[
-    str, typer.Option("--interval", metavar="LENGTH", help="With --watch: how often, such as 500ms or 5s.")
+    str,
+    typer.Option(
+        "--interval", metavar="LENGTH", help="With --watch: the time between two looks, such as 500ms or 5s."
+    ),
 ]

@@ -1,4 +1,4 @@
-"""What commands print: for people, or as JSON with field names that stay."""
+"""What commands print: text for people, or JSON with stable field names."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from relay.client import ChangeResult, ScheduledTimer, Timer, TimerInfo
 
 
 def document(value: dict[str, Any]) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     typer.echo(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
 
 
 def iso(moment: datetime) -> str:
-    """ISO 8601, UTC, microseconds."""
+    """Format an instant in ISO 8601, in UTC with microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def safe(text: str) -> str:
-    """Text that can't steer a terminal: what is not printable, escaped."""
+    """Escape what is not printable, so that a text can't control the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def block(rows: Sequence[tuple[str, str]]) -> str:
-    """Labels and values, a line each."""
+    """Format labels and values, one pair a line."""
     width = max(len(safe(label)) for label, _ in rows)
     return "\n".join(f"{safe(label):{width}}  {safe(value)}".rstrip() for label, value in rows)
 
 
 def name(topic: str, timer_id: str) -> str:
-    """How a timer is called in sentences."""
+    """The name of a timer in a sentence."""
     return f"{safe(topic)}/{safe(timer_id)}"
 
 
 def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
-    """What `schedule` answers."""
+    """Print what `schedule` answers."""
     if as_json:
         document({**fields(timer), "replaced": timer.replaced, "result": timer.result.value})
         return
     called, due = name(timer.topic, timer.timer_id), iso(timer.due_time)
     if timer.result in (ChangeResult.UNCHANGED, ChangeResult.IN_FLIGHT):
-        typer.echo(f"left {called} as it is: it lives, due {due}")
+        typer.echo(f"left {called} as it is: it exists, due {due}")
     else:
         typer.echo(f"{'rescheduled' if timer.replaced else 'scheduled'} {called} for {due}")
 
 
 def timer(found: Timer, as_json: bool) -> None:
-    """What `get` answers."""
+    """Print what `get` answers."""
     text = _text(found.payload)
     if as_json:
         content = text if text is not None else base64.b64encode(found.payload).decode()
@@ -77,7 +77,7 @@ def timer(found: Timer, as_json: bool) -> None:
 
 
 def fields(found: TimerInfo) -> dict[str, Any]:
-    """The fields that every answer about a timer has."""
+    """Return the fields that every answer about a timer has."""
     return {
         "topic": found.topic,
         "timer_id": found.timer_id,
@@ -96,7 +96,7 @@ def _text(payload: bytes) -> str | None:
 
 
 class Listing:
-    """What `list` answers: JSON lines as they come, or a table at the end."""
+    """Prints what `list` answers: JSON lines as they come, or a table at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self.count = 0
@@ -105,7 +105,7 @@ class Listing:
         self._rows: list[TimerInfo] = []
 
     def add(self, found: TimerInfo) -> None:
-        """One timer."""
+        """Add one timer."""
         self.count += 1
         if self._as_json:
             document(fields(found))
@@ -113,7 +113,7 @@ class Listing:
             self._rows.append(found)
 
     def end(self, topic: str) -> None:
-        """All timers were there, or as many as were asked for."""
+        """Print the table; `more` says whether there are timers beyond the limit."""
         if self._as_json:
             return
         if self._rows:

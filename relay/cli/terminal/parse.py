@@ -1,4 +1,4 @@
-"""What people type, as values. Errors name the option."""
+"""Turns what people type into values. Errors name the option."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)")
 
 
 def length(text: str, option: str) -> timedelta:
-    """`5s`, `1.5` (seconds), `2m`, `1h30m`, `250ms`, `1d`."""
+    """Read a length of time: `5s`, `1.5` (seconds), `2m`, `1h30m`, `250ms`, `1d`."""
     text = text.strip()
     wanted = f"{option}: must be a length of time such as 5s, 1.5, 2m, 1h30m or 250ms, got {text!r}"
     if text.startswith("-"):
@@ -35,7 +35,7 @@ def length(text: str, option: str) -> timedelta:
 
 
 def rate(text: str, option: str) -> float:
-    """How many a second: `100/s`, `100`, `30/m`."""
+    """Read a rate and return it as a number a second: `100/s`, `100`, `30/m`."""
     match = _RATE.fullmatch(text.strip())
     if match is None or not float(match[1]) > 0:
         fail(f"{option}: must be a rate above 0 such as 100/s, 100 or 30/m, got {text!r}", BAD_INPUT)
@@ -43,7 +43,7 @@ def rate(text: str, option: str) -> float:
 
 
 def past(text: str, option: str) -> datetime:
-    """An instant, or a length of time: so long ago, by this machine's clock."""
+    """Read an instant, or a length of time, which is counted back from now by this machine's clock."""
     if not _LENGTH.fullmatch(text.strip()):
         return instant(text, option)
     try:
@@ -53,7 +53,7 @@ def past(text: str, option: str) -> datetime:
 
 
 def instant(text: str, option: str) -> datetime:
-    """ISO 8601 with an offset from UTC."""
+    """Read an instant in ISO 8601 with an offset from UTC."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -64,7 +64,7 @@ def instant(text: str, option: str) -> datetime:
 
 
 def headers(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Each `NAME=VALUE`; a value may be empty and may contain `=`."""
+    """Read `NAME=VALUE` pairs. A value may be empty and may contain `=`."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -77,7 +77,8 @@ def headers(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def payload(text: str | None, file: Path | None) -> bytes:
-    """The bytes of one of both; of neither, none. More than any relay takes is refused before it is read."""
+    """Return the bytes of the option that is given, or none if neither is. A file that is larger than any
+    relay accepts is refused before it is read."""
     if text is not None and file is not None:
         fail("--payload and --payload-file can't both be given", BAD_INPUT)
     if file is None:

@@ -1,4 +1,4 @@
-"""For commands that read Redis directly: which Redis they read, and what to do when it can't be reached."""
+"""For commands that read Redis directly: which Redis they read, and advice when it can't be reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from relay.settings import Settings, doubtful, load
 
 
 def load_settings(config: Path | None) -> Settings:
-    """Load the settings. Doubtful ones are reported on standard error; an invalid one ends the command."""
+    """Load the settings. Doubtful settings are reported on standard error; an invalid one ends the
+    command."""
     with settings_errors():
         settings = load(config)
     for sentence in (*doubtful(os.environ), *unheeded(settings)):
@@ -21,7 +22,7 @@ def load_settings(config: Path | None) -> Settings:
 
 
 def unheeded(settings: Settings) -> list[str]:
-    """A warning that RELAY_TARGET has no effect, if it is set and the Redis URL is not."""
+    """Return a warning that RELAY_TARGET has no effect, if it is set and the Redis URL is not."""
     if not os.environ.get("RELAY_TARGET") or not _is_default(settings):
         return []
     where = f"it reads Redis itself, at {settings.redis.url}, which is the default"
@@ -29,7 +30,7 @@ def unheeded(settings: Settings) -> list[str]:
 
 
 def advice(settings: Settings) -> str:
-    """What to do when Redis can't be reached, as the end of a sentence; empty if its URL was set."""
+    """Return advice for a Redis that can't be reached, as the end of a sentence; empty if its URL was set."""
     if not _is_default(settings):
         return ""
     return (

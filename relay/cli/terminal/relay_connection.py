@@ -1,4 +1,4 @@
-"""One way to call a relay: knock, open, ask, close; errors end the command."""
+"""How commands call a relay: try to connect, open a client, call, close. Errors end the command."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RelayConnection:
-    """Which relay, and for how many seconds each call is tried; None: as `TIMEOUT` and `PATIENCE` say."""
+    """Which relay to call, and for how many seconds each call is tried; None means `TIMEOUT` and
+    `PATIENCE`."""
 
     target: str
     timeout: float | None
 
     def call(self, ask: Callable[[Topics], Coroutine[object, object, T]]) -> T:
-        """Ask about topics."""
+        """Make calls about topics."""
         return self.ask(lambda client: ask(client.topics))
 
     def ask(self, ask: Callable[[RelayClient], Coroutine[object, object, T]]) -> T:
-        """Ask about anything."""
+        """Make any calls."""
         self._knock()
 
         async def run() -> T:
@@ -52,7 +53,8 @@ class RelayConnection:
             return asyncio.run(run())
 
     def _knock(self) -> None:
-        """End the command where nothing listens on this machine: gRPC would go on trying."""
+        """End the command if the address is on this machine and nothing listens there: gRPC would go on
+        trying."""
         try:
             check_target(self.target)
         except InvalidArgument as error:
@@ -68,7 +70,7 @@ class RelayConnection:
 
 
 def _refusal(target: str, timeout: float) -> str:
-    """Why an address of this machine takes no connection; nothing if it does, or is elsewhere."""
+    """Say why an address of this machine takes no connection; empty if it does, or if it is elsewhere."""
     try:
         if target.startswith("unix:"):
             with socket.socket(socket.AF_UNIX) as unix:
@@ -77,14 +79,14 @@ def _refusal(target: str, timeout: float) -> str:
         elif _is_local(target):
             socket.create_connection(addresses.split(target), timeout).close()
     except TimeoutError:
-        return ""  # somebody is there, too busy to take a connection: gRPC waits for it
+        return ""  # a process listens there, and is too busy to take a connection: gRPC waits for it
     except OSError as error:
         return error.strerror or str(error)
     return ""
 
 
 def _is_local(target: str) -> bool:
-    """Whether it is `host:port` on this machine, without asking anybody."""
+    """Whether it is `host:port` on this machine, without a name lookup."""
     try:
         host, _ = addresses.split(target)
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

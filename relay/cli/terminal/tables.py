@@ -1,4 +1,4 @@
-"""Tables for people, and what is shown again and again: on a terminal, and into a pipe."""
+"""Tables for people, and displays that refresh: on a terminal, and in a pipe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Rows: TypeAlias = Sequence[Sequence[str]]
 
 PIPE_WIDTH = 1000
-"""Into a pipe, a row stays a line, however long."""
+"""The width in a pipe, where a row stays one line however long it is."""
 
 
 def console(*, err: bool = False) -> Console:
@@ -29,7 +29,7 @@ def console(*, err: bool = False) -> Console:
 
 
 def table(titles: Sequence[str], rows: Rows) -> RenderableType:
-    """Titles that end with `>` stand above numbers. Cells are escaped; none is ever cut."""
+    """Make a table. Titles that end with `>` stand above numbers. Cells are escaped, and never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -45,7 +45,7 @@ def table(titles: Sequence[str], rows: Rows) -> RenderableType:
 
 
 def show(what: RenderableType) -> None:
-    """Print it once."""
+    """Print something once."""
     if isinstance(what, str):
         typer.echo(what)
     else:
@@ -53,7 +53,7 @@ def show(what: RenderableType) -> None:
 
 
 async def watch(every: float, look: Callable[[], Awaitable[RenderableType]]) -> None:
-    """Show what `look` answers every so many seconds, for ever: on a terminal always in one place."""
+    """Show what `look` answers every `interval` seconds, without end; a terminal shows it in one place."""
     where = console()
     if not where.is_terminal:
         while True:

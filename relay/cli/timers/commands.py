@@ -34,17 +34,23 @@ def schedule(
     topic: TopicName,
     timer_id: Annotated[
         Optional[str],  # noqa: UP045 (typer reads it at run time)
-        typer.Option(
-            "--id", help="The timer's name; one that lives already is replaced. Default: a random one."
-        ),
+        typer.Option("--id", help="The timer's name; an existing timer is replaced. Default: a random name."),
     ] = None,
     delay: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--in", metavar="DELAY", help="Due so long from now: 5s, 1.5, 2m, 1h30m, 250ms, 1d."),
+        typer.Option(
+            "--in",
+            metavar="DELAY",
+            help="How long from now it is due: 5s, 1.5 (seconds), 2m, 1h30m, 250ms, 1d.",
+        ),
     ] = None,
     at: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--at", metavar="TIME", help="Due then: ISO 8601 with offset, 2030-01-31T09:00:00Z."),
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="When it is due: ISO 8601 with an offset, such as 2030-01-31T09:00:00Z.",
+        ),
     ] = None,
     payload: Annotated[
         Optional[str],  # noqa: UP045
@@ -58,18 +64,22 @@ def schedule(
     ] = None,
     header: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="What travels beside it; may be repeated."),
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="What travels beside the payload; may be repeated."
+        ),
     ] = None,
     content_type: Annotated[
         str, typer.Option("--content-type", help="The payload's media type, such as application/json.")
     ] = "",
     create_only: Annotated[
-        bool, typer.Option("--create-only", help="Leave a timer of the id as it is, where one lives.")
+        bool, typer.Option("--create-only", help="Leave an existing timer with this id as it is.")
     ] = False,
     expire_after: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--expire-after", metavar="LENGTH", help="Never deliver it so long after its due time, or later."
+            "--expire-after",
+            metavar="LENGTH",
+            help="How long after its due time it expires; no delivery begins from then on.",
         ),
     ] = None,
     target: Target = DEFAULT_TARGET,
@@ -78,7 +88,7 @@ def schedule(
 ) -> None:
     """Schedule a timer.
 
-    Give --in or --at. With --id, running the command again replaces the timer instead of adding one.
+    Give --in or --at. With --id, the command replaces the timer when it is run again, instead of adding one.
     """
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls

@@ -108,7 +108,7 @@ def run(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -
 
 
 def list_(topic: str, state: str | None, limit: int, connection: RelayConnection, as_json: bool) -> None:
-    """Show up to `limit` timers, JSON lines as they come."""
+    """Show up to `limit` timers; JSON lines are printed as they come."""
 
     async def listed(client: RelayClient) -> None:
         listing = output.Listing(as_json)
@@ -131,7 +131,8 @@ def _fail_missing(topic: str, timer_id: str, connection: RelayConnection) -> Non
 
 
 def _promoted(topic: str, connection: RelayConnection) -> str:
-    """What else may have become of a timer that isn't there: where due timers go, if the relay tells."""
+    """Say what else may have become of a timer that isn't there: due timers may have gone to a list or a
+    stream."""
 
     async def ask(topics: Topics) -> str:
         try:

@@ -30,7 +30,7 @@ def topics(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Show how all topics stand: timers, what is due, dead letters, pauses."""
+    """Show the state of all topics: timers, due timers, dead letters, pauses."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
@@ -46,7 +46,7 @@ def stats(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Show how one topic stands."""
+    """Show the state of one topic."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
@@ -58,17 +58,21 @@ def pause(
     topic: TopicName,
     until: Annotated[
         Optional[str],  # noqa: UP045 (typer reads it at run time)
-        typer.Option("--until", metavar="TIME", help="ISO 8601 with offset. Default: until relay resume."),
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="When the pause ends: ISO 8601 with an offset. Default: at relay resume.",
+        ),
     ] = None,
     length: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--for", metavar="DURATION", help="For so long: 30s, 10m, 1h30m."),
+        typer.Option("--for", metavar="DURATION", help="How long the pause lasts: 30s, 10m, 1h30m."),
     ] = None,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Deliver nothing more of a topic, on any relay; what is in flight goes on. Scheduling goes on, too."""
+    """Stop deliveries of a topic on every relay. Deliveries in flight go on, and so does scheduling."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 

@@ -10,34 +10,38 @@ from relay.cli.terminal.options import DEFAULT_TARGET, TOPICS, Json, Limit, Targ
 
 app = typer.Typer(no_args_is_help=True)
 group = typer.Typer()
-group.add_typer(app, name="dead", help="Look at dead letters, redrive or purge them.", rich_help_panel=TOPICS)
+group.add_typer(app, name="dead", help="Inspect, redrive or purge dead letters.", rich_help_panel=TOPICS)
 
 OfTimer = Annotated[
     Optional[str],  # noqa: UP045 (typer reads it at run time)
-    typer.Option("--timer-id", metavar="ID", help="Only of this timer."),
+    typer.Option("--timer-id", metavar="ID", help="Only dead letters of this timer."),
 ]
 Reason = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        "--reason", help="Only for this: attempts, claims, age, expired, rejected, failed, unreadable."
+        "--reason", help="Only this reason: attempts, claims, age, expired, rejected, failed, unreadable."
     ),
 ]
 Since = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--since", metavar="TIME", help="Died then or later: ISO 8601, or so long ago, as 1h."),
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only deaths at or after this instant: ISO 8601, or a length of time before now, such as 1h.",
+    ),
 ]
 Before = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--before", metavar="TIME", help="Died earlier than that."),
+    typer.Option("--before", metavar="TIME", help="Only deaths before this instant."),
 ]
 DeadIds = Annotated[
     Optional[list[str]],  # noqa: UP045
-    typer.Argument(metavar="DEAD_ID", help="As `relay dead list` shows them."),
+    typer.Argument(metavar="DEAD_ID", help="Ids as `relay dead list` shows them."),
 ]
-Everything = Annotated[bool, typer.Option("--all", help="All that the topic has now.")]
+Everything = Annotated[bool, typer.Option("--all", help="All dead letters that the topic has now.")]
 Rate = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--rate", metavar="N/s", help="At most so many a second. Default: no limit."),
+    typer.Option("--rate", metavar="N/s", help="The most dead letters a second. Default: no limit."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
@@ -52,7 +56,9 @@ def list_(
     limit: Limit = 100,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Look at all of them for what matches, not just at the first 20 pages."),
+        typer.Option(
+            "--all", help="Look through all dead letters for those that match, not just the first 20 pages."
+        ),
     ] = False,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -70,9 +76,9 @@ def list_(
 @app.command()
 def get(
     topic: TopicName,
-    dead_id: Annotated[str, typer.Argument(metavar="DEAD_ID", help="As `relay dead list` shows it.")],
+    dead_id: Annotated[str, typer.Argument(metavar="DEAD_ID", help="The id as `relay dead list` shows it.")],
     most: Annotated[
-        int, typer.Option("--bytes", min=0, help="Show at most so many bytes of the payload.")
+        int, typer.Option("--bytes", min=0, help="Show at most this many bytes of the payload.")
     ] = 1024,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -102,8 +108,8 @@ def redrive(
 ) -> None:
     """Bring dead letters back to life, due now and with attempts from 1.
 
-    One whose timer lives again is left alone, and told: exit 1. The same command again goes on where one
-    was cut off. With --json: a document a line for each.
+    A dead letter whose timer exists again is left alone and reported: exit 1. If the command is cut off, the
+    same command goes on where it was. With --json: one document a line, for each dead letter.
     """
     from relay.cli.terminal import parse
     from relay.cli.terminal.relay_connection import RelayConnection

@@ -1,4 +1,4 @@
-"""Which dead letters a command means: some by name, those that a filter lets through, or all."""
+"""Which dead letters a command works on: some by name, those that match a filter, or all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class LetterOptions:
-    """The options that filter, as they were typed."""
+    """The filter options as they were typed."""
 
     timer_id: str | None
     reason: str | None
@@ -22,7 +22,7 @@ class LetterOptions:
     before: str | None
 
     def filter(self) -> DeadLetterFilter:
-        """The same for the relay."""
+        """Return the same filter for the relay."""
         for option, text in (("--timer-id", self.timer_id), ("--reason", self.reason)):
             if text == "":
                 fail(f"{option}: is empty; leave it out to mean any", BAD_INPUT)
@@ -36,14 +36,14 @@ class LetterOptions:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a bulk command is to work on; `names` or else what `wanted` lets through."""
+    """What a bulk command works on: `names` if there are any, otherwise what `wanted` lets through."""
 
     names: tuple[str, ...]
     wanted: DeadLetterFilter
 
     @classmethod
     def of(cls, names: Sequence[str], asked: LetterOptions, everything: bool) -> Selection:
-        """Exactly one of the three ways must have been used."""
+        """Require that exactly one of the three ways was used."""
         wanted = asked.filter()
         ways = [bool(names), wanted != ALL_DEAD, everything]
         if sum(ways) != 1:
@@ -55,23 +55,23 @@ class Selection:
         return cls(tuple(dict.fromkeys(names)), wanted)
 
     def __str__(self) -> str:
-        """How it is called in sentences."""
+        """The name of the selection in a sentence."""
         if self.names:
             return f"{len(self.names)} dead letters"
         return "all dead letters" if self.wanted == ALL_DEAD else "the dead letters that match"
 
     async def total(self, topics: Topics, topic: str) -> int:
-        """How many have to be looked at."""
+        """The number of dead letters that have to be looked at."""
         return len(self.names) or (await topics.get(topic)).dead
 
     async def batches(
         self, topics: Topics, topic: str, total: int, size: int
     ) -> AsyncIterator[tuple[int, list[str], list[DeadLetterInfo]]]:
-        """How many more were looked at, and at most `size` that are meant: their names, and what is known.
+        """Yield batches: how many more dead letters were looked at, and up to `size` that are selected.
 
-        No more than `total` are looked at. The oldest come first, so what dies meanwhile, a timer
-        that was redriven for instance, is not taken up again. (The filter is applied here, since a
-        page that the relay has filtered does not tell how many it looked at.)
+        At most `total` are looked at. The oldest come first, so a timer that dies meanwhile, after a
+        redrive for instance, is not taken up again. The filter is applied here, since a page that the relay
+        has filtered does not say how many letters it looked at.
         """
         for start in range(0, len(self.names), size):
             names = list(self.names[start : start + size])

@@ -16,10 +16,10 @@ from relay.cli.topics.dead_letter_selection import PAGE, LetterOptions
 from relay.client.calls.topics import ALL_DEAD, DeadLetter, DeadLetterInfo, Topics
 
 MOST_PAGES = 20
-"""Pages that `dead list` looks through with a filter, unless told to look at all."""
+"""Pages that `dead list` looks through with a filter but without --all."""
 
 ERROR_WIDTH = 60
-"""Characters of an error in a table; `dead get` and --json have all."""
+"""Characters of an error in a table; `dead get` and --json show all."""
 
 HEADER_WIDTH = 200
 """Characters of a header's value that are shown to people."""
@@ -30,7 +30,7 @@ TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
 def list_(
     connection: RelayConnection, topic: str, asked: LetterOptions, limit: int, everything: bool, as_json: bool
 ) -> None:
-    """Show up to `limit` that match, JSON lines as they come."""
+    """Show up to `limit` dead letters that match; JSON lines are printed as they come."""
     wanted = asked.filter()
     is_filtered = wanted != ALL_DEAD
     page_size = PAGE if is_filtered else min(limit + 1, PAGE)
@@ -47,7 +47,9 @@ def list_(
                     await known_topics.require(topics, topic)
                 return ""
             if page == MOST_PAGES and is_filtered and not everything:
-                return f"stopped after {page} pages of at most {page_size}; --all looks at all"
+                return (
+                    f"stopped after {page} pages of at most {page_size} dead letters; --all looks through all"
+                )
         raise AssertionError("unreachable")
 
     note = connection.call(listed)
@@ -58,7 +60,7 @@ def list_(
 
 
 class _Found:
-    """As many as are wanted; printed as they come, as JSON."""
+    """Collects as many dead letters as are wanted, or prints them as JSON as they come."""
 
     def __init__(self, limit: int, as_json: bool) -> None:
         self.letters: list[DeadLetterInfo] = []
@@ -66,7 +68,7 @@ class _Found:
         self._as_json = as_json
 
     def add(self, letters: Sequence[DeadLetterInfo]) -> bool:
-        """Take what there is room for; answers whether there were more."""
+        """Take as many as there is room for; return whether there were more."""
         room = self._limit - len(self.letters)
         self.letters.extend(letters[:room])
         for letter in letters[:room] if self._as_json else ():
@@ -83,7 +85,7 @@ def _show(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> 
 
 
 def get(connection: RelayConnection, topic: str, dead_id: str, most: int, as_json: bool) -> None:
-    """Show one, with at most `most` bytes of its payload; all of it with --json."""
+    """Show a dead letter with at most `most` bytes of its payload; --json shows the whole payload."""
     letter = connection.call(lambda topics: topics.dead_letter(topic, dead_id))
     if letter is None:
         fail(f"there is no dead letter {output.name(topic, dead_id)}", NOT_FOUND)
@@ -100,7 +102,7 @@ def get(connection: RelayConnection, topic: str, dead_id: str, most: int, as_jso
 
 
 def document(letter: DeadLetterInfo) -> dict[str, Any]:
-    """What every answer about a dead letter has."""
+    """Return the fields that every answer about a dead letter has."""
     return {
         "topic": letter.topic,
         "dead_id": letter.dead_id,
@@ -115,9 +117,9 @@ def document(letter: DeadLetterInfo) -> dict[str, Any]:
 
 
 def shown(payload: bytes, most: int) -> str:
-    """The beginning of a payload as text, or as hexadecimal digits where it is none; and how much is left."""
+    """Return the beginning of a payload as text, or as hexadecimal digits if it is not text, and its size."""
     part, is_cut = payload[:most], len(payload) > most
-    # The last character of a cut text may have been cut through: it has up to four bytes.
+    # The last character of a cut text may be incomplete: it has up to four bytes.
     texts = (_decoded(part[: len(part) - n]) for n in range(min(4, len(part)) if is_cut and part else 1))
     text = next((text for text in texts if text is not None), None)
     words = part.hex(" ") if text is None else text

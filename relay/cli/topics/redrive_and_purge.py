@@ -1,6 +1,6 @@
-"""`dead redrive` and `dead purge`: many dead letters at a bearable rate, and what became of each.
+"""`dead redrive` and `dead purge`: work on many dead letters at a rate, and report what became of each.
 
-Both may be cut off at any moment: what is done is done, and the same command again goes on.
+Both may be cut off at any moment. What is done stays done, and the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from relay.cli.topics.topic_calls import tell_pause
 from relay.client.calls.topics import DeadLetterInfo, RedriveResult, Topics
 
 BATCH = 500
-"""The most that one call takes."""
+"""The most dead letters that one call takes."""
 
 STEP = 0.2
-"""Seconds between two calls at a rate, where that is more than one letter."""
+"""Seconds between two calls at a rate, if that is time for more than one letter."""
 
 NAMED = 10
-"""Conflicts that are told one by one; --json has all."""
+"""Conflicts that are reported one by one; --json shows all."""
 
 Advance = Callable[[int], None]
-"""Moves the progress bar by so many."""
+"""Moves the progress bar by a number of letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """Options that both have. `rate` is letters a second, 0: as fast as it goes."""
+    """Options that both have. `rate` is in letters a second; 0 means no limit."""
 
     rate: float
     dry_run: bool
@@ -46,25 +46,26 @@ class How:
 
     @property
     def batch(self) -> int:
-        """How many letters go into a call."""
+        """The number of letters of one call."""
         return min(max(int(self.rate * STEP), 1), BATCH) if self.rate else BATCH
 
 
 @dataclass(slots=True)
 class LetterTally:
-    """What became of them so far."""
+    """What became of the letters so far."""
 
     counts: dict[RedriveResult, int] = field(default_factory=dict)
     purged: int = 0
     matched: int = 0
 
     def of(self, result: RedriveResult) -> int:
-        """How many had this result."""
+        """The number of letters with this result."""
         return self.counts.get(result, 0)
 
 
 def redrive(connection: RelayConnection, topic: str, selection: Selection, how: How) -> None:
-    """Bring them back to life; exits with 1 if some are in conflict, 3 if some that were named are gone."""
+    """Bring the letters back to life; exit with 1 if some are in conflict, 3 if some that were named are
+    gone."""
     tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], letters: list[DeadLetterInfo]) -> None:
@@ -98,12 +99,13 @@ def _tell(
     elif result is RedriveResult.CONFLICT and tally.of(result) <= NAMED:
         whose = "its timer" if timer_id is None else f"timer {output.name(topic, timer_id)}"
         typer.echo(
-            f"relay: {dead_id} is left alone: {whose} lives again; cancel that first, or purge this", err=True
+            f"relay: {dead_id} is left alone: {whose} exists again; cancel that first, or purge this",
+            err=True,
         )
 
 
 def purge(connection: RelayConnection, topic: str, selection: Selection, how: How, sure: bool) -> None:
-    """Remove them for good, once somebody has said so."""
+    """Remove the letters for good, after a confirmation."""
     if not sure and not how.dry_run:
         _ask(connection, topic, selection)
     tally = LetterTally()
@@ -124,12 +126,12 @@ def purge(connection: RelayConnection, topic: str, selection: Selection, how: Ho
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal."""
+    """Whether there is a terminal to ask at."""
     return sys.stdin.isatty()
 
 
 def letters_of(topic: str, count: int) -> str:
-    """So many dead letters, in a sentence."""
+    """A number of dead letters, as words of a sentence."""
     return f"{count} dead letter{'' if count == 1 else 's'} of {output.safe(topic)}"
 
 
@@ -140,7 +142,7 @@ def _tell_missing(count: int) -> None:
 
 def _ask(connection: RelayConnection, topic: str, selection: Selection) -> None:
     if not can_ask():
-        fail("--yes: is needed where nobody can be asked; what is purged is gone for good", BAD_INPUT)
+        fail("--yes: is needed without a terminal, since a purge can't be undone", BAD_INPUT)
     total = connection.call(lambda topics: selection.total(topics, topic))
     many = "" if selection.names else f" (it has {total} in all)"
     if not typer.confirm(f"Remove {selection} of {output.safe(topic)}{many} for good?", err=True):
@@ -156,7 +158,7 @@ def _run(
     done: Callable[[], str],
     tally: LetterTally,
 ) -> None:
-    """Take all batches to `work`, at the rate; say what is done, also where it is cut off."""
+    """Hand all batches to `work` at the rate, and report what is done, even if it is cut off."""
 
     async def run(topics: Topics) -> None:
         total = await selection.total(topics, topic)
@@ -186,9 +188,9 @@ def _run(
 
 
 def _tell_cut(done: str, tally: LetterTally, code: int) -> None:
-    """How far it came, and whether it helps to repeat the command: that would end at the same bad input."""
+    """Report how far the command came, and advise a repetition unless bad input was the reason."""
     if code != BAD_INPUT and tally.matched:
-        typer.echo(f"relay: cut off: {done} so far; the same command again goes on", err=True)
+        typer.echo(f"relay: cut off: {done} so far; run the same command again to go on", err=True)
     elif tally.purged or tally.counts:
         typer.echo(f"relay: {done} before that", err=True)
 
@@ -197,7 +199,8 @@ Batch = tuple[int, list[str], list[DeadLetterInfo]]
 
 
 async def _paced(batches: AsyncIterator[Batch], rate: float) -> AsyncIterator[Batch]:
-    """Hold each batch back until those before it have had their time. `rate` is a second's; 0: no limit."""
+    """Hold each batch back until those before it have had their time. `rate` is in letters a second; 0 means
+    no limit."""
     start, taken = time.monotonic(), 0
     async for batch in batches:
         if rate and batch[1]:
@@ -207,7 +210,7 @@ async def _paced(batches: AsyncIterator[Batch], rate: float) -> AsyncIterator[Ba
 
 
 def _list(topic: str, names: list[str], letters: list[DeadLetterInfo], as_json: bool) -> None:
-    """What a dry run shows: the letters that would be taken."""
+    """Show what a dry run would take."""
     known = {letter.dead_id: letter for letter in letters}
     for dead_id in names:
         letter = known.get(dead_id)
@@ -219,7 +222,7 @@ def _list(topic: str, names: list[str], letters: list[DeadLetterInfo], as_json: 
 
 @contextmanager
 def _progress(total: int, *, quiet: bool) -> Iterator[Advance]:
-    """A bar on standard error, if that is a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return

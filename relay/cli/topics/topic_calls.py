@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SHORTEST_INTERVAL = 0.1
-"""Seconds; each look costs a script call for every topic that is shown."""
+"""The shortest interval in seconds: each look costs a script call for every topic that is shown."""
 
 
 def list_(connection: RelayConnection, limit: int, every: str | None, as_json: bool) -> None:
-    """Show how the first `limit` topics stand, once or every so often."""
+    """Show the state of the first `limit` topics, once or at an interval."""
 
     async def look(topics: Topics) -> tuple[list[TopicInfo], bool]:
         found: list[TopicInfo] = []
@@ -50,7 +50,7 @@ def list_(connection: RelayConnection, limit: int, every: str | None, as_json: b
 
 
 def stats(connection: RelayConnection, topic: str, every: str | None, as_json: bool) -> None:
-    """Show how one topic stands, once or every so often."""
+    """Show the state of one topic, once or at an interval."""
 
     is_known = False
 
@@ -74,13 +74,13 @@ def stats(connection: RelayConnection, topic: str, every: str | None, as_json: b
 def pause(
     connection: RelayConnection, topic: str, until: str | None, length: str | None, as_json: bool
 ) -> None:
-    """Let nothing more of a topic be claimed."""
+    """Stop claims of a topic."""
     if until is not None and length is not None:
         fail("--until and --for can't both be given", BAD_INPUT)
     end = parse.instant(until, "--until") if until is not None else None
     duration = parse.length(length, "--for") if length is not None else None
     if duration == timedelta(0):
-        fail("--for: is 0; give a length of time above it, or none: until relay resume", BAD_INPUT)
+        fail("--for: is 0; give a longer time, or leave it out to pause until relay resume", BAD_INPUT)
 
     async def paused(topics: Topics) -> tuple[str, TopicInfo]:
         why = await known_topics.doubt(topics, topic)
@@ -110,7 +110,7 @@ def resume(connection: RelayConnection, topic: str, as_json: bool) -> None:
 
 
 def document(info: TopicInfo) -> dict[str, Any]:
-    """How a topic stands, for scripts."""
+    """Return the state of a topic for scripts."""
     return {
         "topic": info.topic,
         "timers": info.timers,
@@ -156,7 +156,7 @@ def _lines(info: TopicInfo, now: datetime) -> list[tuple[str, str]]:
 
 
 def _behind(info: TopicInfo) -> list[tuple[str, str]]:
-    """What stands behind its timeline."""
+    """Return the state of the topic's list or stream."""
     if info.dispatch == "list":
         return [("ready", str(info.ready)), ("processing", str(info.processing))]
     if info.dispatch != "stream":
@@ -171,18 +171,18 @@ def _group(group: GroupInfo) -> str:
 
 
 def how_long(info: TopicInfo) -> str:
-    """How long a pause lasts, behind "paused"."""
+    """Say how long a pause lasts, as the end of "paused …"."""
     return f"until {output.iso(info.paused_until)}" if info.paused_until else "until it is resumed"
 
 
 def pause_of(info: TopicInfo) -> str:
-    """What a pause does to timers that are due, and how to end it."""
+    """Say what a pause does to due timers, and how to end it."""
     topic = output.safe(info.topic)
     return f"relay: {topic} is paused {how_long(info)}, and delivers nothing; relay resume {topic} ends that"
 
 
 def tell_pause(topic: str, connection: RelayConnection) -> None:
-    """Say on standard error that the topic is paused, if it is and the relay tells."""
+    """Say on standard error that the topic is paused, if it is and the relay answers."""
 
     async def get(topics: Topics) -> TopicInfo | None:
         with suppress(CallError):  # what was done is done, whether or not the relay tells
@@ -199,14 +199,14 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def _when(moment: datetime | None, now: datetime) -> str:
-    """An instant, and how far off it is by this machine's clock."""
+    """Format an instant, and how far off it is by this machine's clock."""
     if moment is None:
         return "none"
     return f"{output.iso(moment)} ({distance(moment - now)})"
 
 
 def distance(span: timedelta) -> str:
-    """`in 3h 12m`, `5m 2s ago`."""
+    """Format a distance in time: `in 3h 12m`, `5m 2s ago`."""
     seconds = abs(span.total_seconds())
     days, rest = divmod(round(seconds), 86_400)
     hours, rest = divmod(rest, 3_600)
@@ -217,7 +217,7 @@ def distance(span: timedelta) -> str:
 
 
 def _show(connection: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
-    """Once, or again and again until Ctrl-C; JSON documents where there is a way to print them."""
+    """Show something once, or at an interval until Ctrl-C; as JSON documents with `print_documents`."""
     seconds = None if every is None else parse.length(every, "--interval").total_seconds()
     if seconds is not None and seconds < SHORTEST_INTERVAL:
         fail(f"--interval: must be at least {SHORTEST_INTERVAL:g}s, got {every!r}", BAD_INPUT)

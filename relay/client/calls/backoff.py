@@ -1,4 +1,4 @@
-"""How long to wait between tries: pure, with the randomness passed in."""
+"""How long to wait between tries. This is pure: the randomness is passed in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class RetryBackoff:
-    """Exponential pauses with jitter: each is drawn from the upper half of a doubling span.
+    """Makes exponential pauses with jitter: each is drawn from the upper half of a span that doubles.
 
     `first` and `longest` are in seconds; `draw` returns a number in [0, 1).
 
@@ -29,5 +29,5 @@ class RetryBackoff:
         return span * (0.5 + self._draw() / 2)
 
     def reset(self) -> None:
-        """Begin anew, after a success."""
+        """Start over with the first pause, after a success."""
         self._span = self._first

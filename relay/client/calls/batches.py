@@ -1,8 +1,8 @@
-"""Many timers in few calls: by columns where they are alike, else one by one.
+"""Stores many timers in few calls: by columns where they are alike, otherwise one by one.
 
-A topic's timers without headers, or all with the same, and with no expiry, are sent by `ScheduleColumns`,
-which takes less of both sides; all others by `ScheduleBatch`. A relay that doesn't know columns says so once
-in a batch, and gets the rest one by one.
+A topic's timers go by `ScheduleColumns` if they have the same headers, or none, and no expiry: that costs
+both sides less. All others go by `ScheduleBatch`. A relay that doesn't know columns says so once in a batch,
+and gets the rest by `ScheduleBatch`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relay.client.calls.timer_values import NewTimer, ScheduleResult
 from relay.v1 import timer_service_pb2 as pb
 
 AT_ONCE = 4
-"""So many calls of one `schedule_batch` are under way together, where the event loop allows."""
+"""The number of calls of one `schedule_batch` that are under way at once, where an event loop allows it."""
 
 MAX_TIMERS = 1_000
 MAX_BYTES = 2 * 1024 * 1024
@@ -26,7 +26,7 @@ MAX_BYTES = 2 * 1024 * 1024
 messages (gRPC's default is 4 MiB)."""
 
 BESIDE = 2 * arguments.MAX_NAME_BYTES + 128
-"""So much at most a bare timer takes beside its payload: two names, two times, and what tells them apart."""
+"""The most bytes that a bare timer takes beside its payload: two names, two times, and their tags."""
 
 
 def schedule_batch(
@@ -34,8 +34,8 @@ def schedule_batch(
 ) -> Steps[list[ScheduleResult]]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
     timers = list(timers)
-    # Of two timers of one name the later one stands, and those must not overtake each other. The same name in
-    # two topics is rare, and only slower.
+    # If two timers have one name, the later one stands, so the two must not overtake each other. The same
+    # name in two topics is rare, and costs only time.
     distinct = len({new.timer_id for new in timers}) == len(timers)
     batch = _Batch(mode_of(create_only), timeout)
     parts: list[list[ScheduleResult]] = yield Together(
@@ -45,7 +45,8 @@ def schedule_batch(
 
 
 class _Batch:
-    """The calls of one `schedule_batch`. The answer to one is read while the relay is at the next one."""
+    """Make the calls of one `schedule_batch`. The answer to one is read while the relay works on the next
+    one."""
 
     def __init__(self, mode: pb.ScheduleMode, timeout: float) -> None:
         self._mode = mode
@@ -53,8 +54,8 @@ class _Batch:
         self._knows_columns = True
 
     def store(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
-        """One call; or two, where the relay doesn't know the first, or refuses what the timers share: then
-        each of them has an answer of its own all the same, and hinders no other chunk."""
+        """Make one call. A second one follows if the relay doesn't know the first, or refuses what the timers
+        share: so each timer has an answer of its own, and a refusal does not affect other chunks."""
         if self._knows_columns and _alike(timers):
             try:
                 return (yield from self._by_columns(timers))
@@ -112,10 +113,10 @@ def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
 
 
 def weight(new: NewTimer) -> int:
-    """At most so many bytes it takes in a call, by columns or as a message."""
+    """An upper bound of the bytes that it takes in a call, by columns or as a message."""
     if new.headers or new.content_type:
         return new.to_proto().ByteSize() + 8
-    return len(new.payload) + BESIDE  # to ask the message takes five times as long
+    return len(new.payload) + BESIDE  # asking the message takes five times as long
 
 
 def _alike(timers: Sequence[NewTimer]) -> bool:

@@ -1,4 +1,4 @@
-"""What is asked for of a timer that may be there, and what became of it."""
+"""The condition under which a timer is changed, and what became of the change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.v1 import timer_pb2
 
 
 class ChangeResult(enum.Enum):
-    """What became of a change that was asked for; true if the change was made.
+    """What became of a change. It is true if the change was made.
 
     >>> if await client.cancel("invoices", "invoice-42"):      # doctest: +SKIP
     ...     print("it was there")
@@ -19,13 +19,13 @@ class ChangeResult(enum.Enum):
     CREATED = "created"
     """A new timer was stored."""
     REPLACED = "replaced"
-    """A timer of that id lived, and was replaced."""
+    """A timer with that id existed, and was replaced."""
     CANCELLED = "cancelled"
     """The timer was removed."""
     RUN = "run"
     """The timer is due now."""
     UNCHANGED = "unchanged"
-    """The timer that lives was left as it is: `create_only`, or another due time."""
+    """The timer was left as it is: because of `create_only`, or because it has another due time."""
     IN_FLIGHT = "in_flight"
     """The timer is being delivered right now, and was left as it is."""
     NOT_FOUND = "not_found"

@@ -45,14 +45,14 @@ DEFAULT_TARGET = "127.0.0.1:7451"
 def target_or_default(target: str | None) -> str:
     """Where the relay is: as given, or the environment's `RELAY_TARGET`, or `127.0.0.1:7451`.
 
-    Raises `InvalidArgument` for what is no address of gRPC.
+    Raises `InvalidArgument` if gRPC can't dial it.
     """
     return arguments.check_target(target or os.environ.get("RELAY_TARGET") or DEFAULT_TARGET)
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """A unary call: one request, one answer. `traced`: the caller's trace context goes along."""
+    """A unary call: one request, one answer. If it is `traced`, the caller's trace context goes with it."""
 
     name: str
     request: type[Request]
@@ -62,12 +62,12 @@ class Method(Generic[Request, Response]):
 
     @property
     def path(self) -> str:
-        """What gRPC calls it."""
+        """The name by which gRPC knows it."""
         return f"/relay.v1.{self.service}/{self.name}"
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes beside a request now."""
+        """The metadata of a request that is made now."""
         return trace_context.inject() if self.traced else ()
 
 
@@ -137,26 +137,26 @@ METHODS = TIMER_METHODS + TOPIC_METHODS
 
 
 class Wire(Protocol):
-    """What an asyncio client's calls go over."""
+    """The connection of an asyncio client."""
 
     async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
-        """Make one call of at most `timeout` seconds. Raises `CallError`."""
+        """Make one call that takes at most `timeout` seconds. Raises `CallError`."""
         ...
 
     async def close(self) -> None:
-        """End it, and cancel what is still under way."""
+        """Close it, and cancel the calls that are still under way."""
         ...
 
 
 class SyncWire(Protocol):
-    """What a blocking client's calls go over; for any number of threads at once."""
+    """The connection of a blocking client. Any number of threads may use it at once."""
 
     def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
-        """Make one call of at most `timeout` seconds. Raises `CallError`."""
+        """Make one call that takes at most `timeout` seconds. Raises `CallError`."""
         ...
 
     def close(self) -> None:
-        """End it, and cancel what is still under way."""
+        """Close it, and cancel the calls that are still under way."""
         ...
 
 
@@ -191,7 +191,7 @@ class GrpcWire:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # gRPC says it in this way when the channel closes; nobody cancelled this task.
+            # gRPC reports a closed channel in this way; nobody cancelled this task.
             raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from None
         return cast("Message", readable(answer, method.response))
 
@@ -206,7 +206,7 @@ class GrpcWire:
 
 _IMPORTED_IN = os.getpid()
 _FORK_GRACE = 0.5
-"""Seconds that gRPC may take to end a call in time by itself."""
+"""Seconds beyond a call's deadline that gRPC has to end the call by itself."""
 
 
 class SyncGrpcWire:
@@ -237,10 +237,10 @@ class SyncGrpcWire:
         except grpc.RpcError as error:
             failure = errors.from_rpc(cast("grpc.Call", error))
             if isinstance(failure, errors.Unavailable) and failure.retry_after is None:
-                # With a pause to wait it is the relay that answers: its Redis is away.
+                # An error with a pause comes from the relay itself, whose Redis is away.
                 self._lines.lost(failure, "calls try again until their timeout")
             raise failure from None
-        except ValueError as error:  # so gRPC says it once the channel is closed
+        except ValueError as error:  # gRPC raises this once the channel is closed
             raise errors.make(grpc.StatusCode.CANCELLED, errors.CLOSED) from error
         self._lines.opened()
         return cast("Message", readable(answer, method.response))
@@ -256,11 +256,11 @@ class SyncGrpcWire:
         timeout: float,
         metadata: tuple[tuple[str, str], ...],
     ) -> Message:
-        """Call with a second deadline, of Python's.
+        """Call with a second deadline, which Python keeps.
 
-        gRPC's own threads, and with them its timers, may not have survived the fork: if another
-        thread of the parent was in a call, or with GRPC_ENABLE_FORK_SUPPORT=0. It costs twice
-        the CPU of a plain call, so only processes that were forked pay for it.
+        gRPC's own threads, and with them its timers, may not have survived the fork: that happens if another
+        thread of the parent was in a call, or with GRPC_ENABLE_FORK_SUPPORT=0. This costs twice the CPU of a
+        plain call, so only processes that were forked pay for it. Raises `DeadlineExceeded`.
         """
         running = call.future(request, timeout=timeout, metadata=metadata)
         try:

@@ -1,7 +1,7 @@
 """The calls of TimerService: what is asked, what the answer means, and when to try again.
 
-Each is a generator of steps, and knows neither event loop nor thread: `run` takes the steps on
-asyncio, `run_blocking` in a thread. So both clients do the same by construction.
+Each is a generator of steps that knows neither an event loop nor a thread: `run` takes the steps on
+asyncio, `run_blocking` takes them in a thread. So both clients do the same by construction.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Make this call; answered with the response, or by raising the `CallError`."""
+    """Make this call. Its answer is the response, or the `CallError` that is raised."""
 
     method: Method[Any, Any]
     request: Message
@@ -59,15 +59,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait so many seconds."""
+    """Wait this number of seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Take these, begun in this order, `at_once` at a time where that is possible; answered with the list
-    of their results, or by raising the first `CallError`."""
+    """Take these, which begin in this order, `at_once` at a time where that is possible. The answer is the
+    list of their results, or the first `CallError`, which is raised."""
 
     steps: Iterable[Steps[Any]]
     at_once: int
@@ -99,7 +99,7 @@ async def run(wire: Wire, steps: Steps[_T]) -> _T:
 
 
 async def _together(wire: Wire, step: Together) -> list[Any]:
-    """The results of all; the first error ends the others."""
+    """Return the results of all. The first error ends the others."""
     numbered = enumerate(step.steps)
     results: dict[int, Any] = {}
 
@@ -159,7 +159,7 @@ def schedule(
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
     if required is not None and create_only:
         raise errors.InvalidArgument(
-            "create_only leaves no timer for only_if_pending or only_if_due_at to be about",
+            "create_only can't be combined with only_if_pending or only_if_due_at",
             field="create_only",
         )
     if required is not None and timer_id is None:
@@ -221,7 +221,7 @@ def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:
 def page(
     topic: str, state: TimerState | None, page_size: int, token: str, timeout: float
 ) -> Steps[tuple[list[TimerInfo], str]]:
-    """Read one page of a topic, and the token of the next one (empty: there is none)."""
+    """Read one page of a topic, and the token of the next page. An empty token means that there is none."""
     request = pb.ListTimersRequest(
         topic=topic,
         state=timer_pb2.TIMER_STATE_UNSPECIFIED if state is None else STATES_ON_THE_WIRE[state],
@@ -233,7 +233,7 @@ def page(
 
 
 def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
-    """Refuse what is plainly wrong before the first page is asked for."""
+    """Refuse what is plainly wrong before the first page is requested. Raises `InvalidArgument`."""
     arguments.check_name(topic, "topic")
     arguments.check_count(page_size, "page_size", 1, 500)
     if state is not None and state not in STATES_ON_THE_WIRE:
@@ -241,7 +241,7 @@ def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
 
 
 def call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
-    """Call, and again while the relay is UNAVAILABLE, for `timeout` seconds in all.
+    """Call, and call again while the relay is UNAVAILABLE, for `timeout` seconds in all.
 
     All our calls may be repeated: they name the timer. Raises `CallError`.
     """
@@ -260,7 +260,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
 
 
 def mode_of(create_only: bool) -> pb.ScheduleMode:
-    """What happens where a timer of the id lives."""
+    """What happens if a timer with the id exists."""
     return pb.SCHEDULE_MODE_CREATE if create_only else pb.SCHEDULE_MODE_REPLACE
 
 

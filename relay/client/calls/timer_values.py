@@ -1,4 +1,4 @@
-"""Timers as an application sees them: what it asks for, and what stands in Redis."""
+"""Timers as an application sees them: what it schedules, and what stands in Redis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TimerState(enum.Enum):
     LEASED = "leased"
     """Held by a relay that delivers it right now."""
     UNKNOWN = "unknown"
-    """A state that a newer relay knows and this client doesn't; not for asking."""
+    """A state that a newer relay knows and this client doesn't. It can't be asked for."""
 
 
 _STATES = {
@@ -40,10 +40,10 @@ STATES_ON_THE_WIRE = {state: number for number, state in _STATES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTimer:
-    """A timer to be scheduled; checked when it is made (`InvalidArgument` names the field).
+    """A timer to be scheduled. It is checked when it is made; `InvalidArgument` names the field.
 
-    Exactly one of `delay` and `due_time` is given. A `timer_id` is made here and not at the
-    call, so scheduling the same `NewTimer` again replaces the timer instead of adding one.
+    Give either `delay` or `due_time`. A missing `timer_id` is made here and not at the call, so scheduling
+    the same `NewTimer` again replaces the timer instead of adding one.
 
     >>> reminder = NewTimer(topic="invoices", payload=b"42", delay=5.0)
     """
@@ -59,24 +59,25 @@ class NewTimer:
     timer_id: str = field(default_factory=make_timer_id)
     """The timer's name within its topic, under the rules of `topic`."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What travels beside the payload; names and values together at most 64 KiB."""
+    """What travels beside the payload. Names and values have at most 64 KiB together."""
     content_type: str = ""
     """The media type of the payload, such as `application/json`."""
     expire_time: datetime | None = None
-    """When the timer is of no use any more: no delivery begins from then on. An aware datetime."""
+    """When the timer becomes useless: no delivery begins from then on. An aware datetime."""
     expire_after: Seconds | None = None
-    """The same as a distance from the due time; at most one of the two is given."""
+    """The same as a distance from the due time. Give at most one of the two."""
     _spec: timer_pb2.TimerSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is plainly wrong."""
-        # Their own: nobody changes them behind what was checked.
+        """Refuse what is plainly wrong. Raises `InvalidArgument`."""
+        # These are copies of its own, so that nobody changes them after the check.
         object.__setattr__(self, "payload", arguments.check_payload(self.payload))
         object.__setattr__(self, "headers", arguments.check_headers(self.headers))
         object.__setattr__(self, "_spec", self._checked())
 
     def to_proto(self) -> timer_pb2.TimerSpec:
-        """Return the message for the wire, which was made as the timer was checked; to be left as it is."""
+        """Return the message for the wire, which was made when the timer was checked. Callers must not change
+        it."""
         return self._spec
 
     def _checked(self) -> timer_pb2.TimerSpec:
@@ -142,12 +143,12 @@ class TimerInfo:
     topic: str
     timer_id: str
     due_time: datetime
-    """Aware, UTC; claims, retries and releases keep it."""
+    """An aware datetime in UTC. Claims, retries and releases keep it."""
     state: TimerState
     attempts: int
     """How many attempts have counted so far."""
     next_claim_time: datetime
-    """When it can be claimed next: the due time, the lease's end or a back-off's end. UTC."""
+    """When it can be claimed next: the due time, the end of the lease or of the back-off. Aware, in UTC."""
 
     @classmethod
     def from_proto(cls, timer: timer_pb2.Timer) -> Self:
@@ -175,8 +176,8 @@ class Timer(TimerInfo):
 
 
 _Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult]
-"""What columns said of one timer, as it came over the wire: its topic, due time in microseconds, and result.
-A plain tuple, since one is made for each of a batch."""
+"""One timer of an answer by columns, as it came over the wire: its topic, its due time in microseconds, its
+result. It is a plain tuple, since one is made for each timer of a batch."""
 
 
 _STATE_AFTER = {
@@ -188,15 +189,15 @@ _STATE_AFTER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTimer(TimerInfo):
-    """A timer that was just stored; or, if `result` says so, the one that was left as it is.
+    """A timer that was just stored. If `result` says so, it is the one that was left as it is.
 
-    Of the latter only the `due_time` is known; `get` reads the rest.
+    Only the `due_time` of a timer that was left is known; `get` reads the rest.
     """
 
     result: ChangeResult
     """CREATED, REPLACED, UNCHANGED or IN_FLIGHT; true if the timer was stored."""
     replaced: bool = False
-    """Whether a timer of that id lived before; after a retried call it may be this one."""
+    """Whether a timer with that id existed before. After a retried call that may be this one."""
 
     @classmethod
     def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
@@ -206,7 +207,7 @@ class ScheduledTimer(TimerInfo):
 
     @classmethod
     def from_columns(cls, timer_id: str, told: _Told) -> Self:
-        """Read what columns said of it."""
+        """Read it from an answer by columns."""
         topic, due_us, number = told
         result, due = read_result(number), arguments.from_micros(due_us)
         return cls(
@@ -222,26 +223,26 @@ class ScheduledTimer(TimerInfo):
 
 
 class ScheduleResult(NamedTuple):
-    """The fate of one timer of a batch: `timer` is set if there is one now, else `error` is.
+    """The fate of one timer of a batch: `timer` is set if it exists now, otherwise `error` is.
 
     >>> for result in await client.schedule_batch(timers):      # doctest: +SKIP
     ...     if result.error is not None:
     ...         print(result.timer_id, result.error)
 
-    It is a tuple because that is quick to make. Read it by its names: what it has beside them may change.
+    It is a tuple because tuples are quick to make. Read it by its names: the rest of it may change.
     """
 
     timer_id: str
     error: errors.CallError | None = None
     told: timer_service_pb2.ScheduleResponse | _Told | None = None
-    """What `timer` is read from; not for others."""
+    """What `timer` is read from. It is private to this class."""
 
     def __repr__(self) -> str:
         return f"ScheduleResult(timer_id={self.timer_id!r}, error={self.error!r})"
 
     @property
     def timer(self) -> ScheduledTimer | None:
-        """What was stored, or was there; read when it is asked for, which for most results nobody does."""
+        """What was stored, or was there. It is read on demand, since nobody looks at most results."""
         told = self.told
         if isinstance(told, tuple):
             return ScheduledTimer.from_columns(self.timer_id, told)
@@ -249,7 +250,7 @@ class ScheduleResult(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether there is such a timer: it was stored or, with `create_only`, was there before."""
+        """Whether the timer exists: it was stored, or with `create_only` was there before."""
         return self.error is None
 
     @classmethod

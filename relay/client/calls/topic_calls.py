@@ -30,25 +30,26 @@ from relay.v1 import topic_service_pb2 as pb
 
 MAX_TOPICS_PAGE = 1_000
 MAX_DEAD_PAGE = 500
-"""Also how many dead letters one call redrives or purges at most."""
+"""The largest page. One call redrives or purges at most this many dead letters, too."""
 
 
 def page(page_size: int, token: str, timeout: float) -> Steps[tuple[list[TopicInfo], str]]:
-    """Read one page of all topics, and the token of the next one (empty: there is none)."""
+    """Read one page of all topics, and the token of the next page. An empty token means that there is
+    none."""
     request = pb.ListTopicsRequest(page_size=page_size, page_token=token)
     response = yield from call(LIST_TOPICS, request, timeout)
     return [TopicInfo.from_proto(topic) for topic in response.topics], response.next_page_token
 
 
 def stats(topic: str, timeout: float) -> Steps[TopicInfo]:
-    """Tell how a topic stands."""
+    """Read how a topic stands."""
     arguments.check_name(topic, "topic")
     response = yield from call(GET_TOPIC, pb.GetTopicRequest(topic=topic), timeout)
     return TopicInfo.from_proto(response.topic)
 
 
 def pause(topic: str, until: datetime | None, duration: Seconds | None, timeout: float) -> Steps[TopicInfo]:
-    """Let nothing more of a topic be claimed."""
+    """Stop claims of a topic. Raises `InvalidArgument`."""
     arguments.check_name(topic, "topic")
     request = pb.PauseTopicRequest(topic=topic)
     if until is not None and duration is not None:
@@ -71,7 +72,7 @@ def resume(topic: str, timeout: float) -> Steps[TopicInfo]:
 def dead_page(
     topic: str, wanted: DeadLetterFilter, page_size: int, token: str, timeout: float
 ) -> Steps[tuple[list[DeadLetterInfo], str]]:
-    """Look at `page_size` dead letters: those that are wanted, and the token of the next page."""
+    """Look at `page_size` dead letters: return those that are wanted, and the token of the next page."""
     request = pb.ListDeadLettersRequest(
         topic=topic, filter=wanted.to_proto(), page_size=page_size, page_token=token
     )
@@ -91,7 +92,8 @@ def dead_letter(topic: str, dead_id: str, timeout: float) -> Steps[DeadLetter | 
 
 
 def redrive(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[list[RedriveResult]]:
-    """Bring dead letters back to life; one result each. `timeout` is for each call of 500."""
+    """Bring dead letters back to life; return one result each. `timeout` (seconds) bounds each call of
+    500."""
     arguments.check_name(topic, "topic")
     results: list[RedriveResult] = []
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
@@ -103,7 +105,8 @@ def redrive(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[list[R
 
 
 def purge(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[int]:
-    """Remove dead letters for good; how many were there. `timeout` is for each call of 500."""
+    """Remove dead letters for good; return how many were there. `timeout` (seconds) bounds each call of
+    500."""
     arguments.check_name(topic, "topic")
     purged = 0
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):

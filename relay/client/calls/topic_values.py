@@ -16,15 +16,15 @@ from relay.v1 import topic_service_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """How one group of a stream's consumers stands."""
+    """The state of one consumer group of a stream."""
 
     group: str
     pending: int
-    """How many entries it was given and has not acknowledged."""
+    """The entries that it was given and has not acknowledged."""
     unread: int | None
-    """How many entries it was not given yet; None where Redis can't tell."""
+    """The entries that it was not given yet; None if Redis can't tell."""
     waiting: int
-    """How many of its timers wait for another try."""
+    """The timers that wait for another attempt in this group."""
     consumers: int
 
     @classmethod
@@ -41,33 +41,34 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """How a topic stands. All instants are aware, UTC, or None where there is none."""
+    """The state of a topic. All instants are aware and in UTC; None means that there is none."""
 
     topic: str
     timers: int
-    """How many timers it holds, in whatever state."""
+    """The timers that it holds, in whatever state."""
     due: int
-    """How many of them could be claimed now."""
+    """The timers that could be claimed now."""
     next_claim_time: datetime | None
-    """When the first of them can be claimed, or could have been."""
+    """When the first timer can be claimed, or could have been."""
     dead: int
-    """How many dead letters it holds."""
+    """The dead letters that it holds."""
     oldest_death_time: datetime | None
     paused: bool
     paused_until: datetime | None
-    """None while it is paused: until somebody resumes it."""
+    """When the pause ends. None while it is paused means that the pause lasts until somebody resumes the
+    topic."""
     error: str = ""
-    """In a listing, why nothing can be told of this one; the rest is empty then."""
+    """In a listing, why the state of this topic can't be read. The rest is empty then."""
     dispatch: str = "lease"
-    """Where its due timers go, as the relay is set: `lease`, `list` or `stream`."""
+    """Where its due timers go, by the relay's settings: `lease`, `list` or `stream`."""
     ready: int = 0
-    """With a list: how many entries wait in it."""
+    """With a list: the entries that wait in it."""
     processing: int = 0
-    """With a list: how many entries workers keep in the processing list."""
+    """With a list: the entries that workers keep in the processing list."""
     entries: int = 0
-    """With a stream: how many entries it holds."""
+    """With a stream: the entries that it holds."""
     groups: tuple[GroupInfo, ...] = ()
-    """With a stream: how each group of its consumers stands."""
+    """With a stream: the state of each of its consumer groups."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -125,18 +126,18 @@ class DeadLetterInfo:
     topic: str
     timer_id: str
     dead_id: str
-    """Tells this death from others of the timer."""
+    """Distinguishes this death from others of the same timer."""
     reason: str
-    """Why: `attempts`, `claims`, `age`, `expired`, `rejected`, `failed` or `unreadable`."""
+    """Why it died: `attempts`, `claims`, `age`, `expired`, `rejected`, `failed` or `unreadable`."""
     attempts: int
     """How many attempts had counted."""
     last_error: str
-    """What went wrong last, as the application said it."""
+    """What went wrong last, in the application's words."""
     due_time: datetime
     death_time: datetime
     occurrence_id: str
     group: str = ""
-    """The group of a stream's consumers in which it died; empty elsewhere."""
+    """The consumer group in which it died, if the topic has a stream; otherwise empty."""
 
     @classmethod
     def from_proto(cls, letter: pb.DeadLetter) -> Self:
@@ -165,7 +166,7 @@ class DeadLetter(DeadLetterInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Which dead letters are meant: all that is given must hold."""
+    """Selects dead letters: all conditions that are given must hold."""
 
     timer_id: str = ""
     reason: str = ""
@@ -175,7 +176,7 @@ class DeadLetterFilter:
     """Died before this instant; aware."""
 
     def __call__(self, letter: DeadLetterInfo) -> bool:
-        """Whether the letter is one of them; the relay decides in the same way."""
+        """Whether the letter is selected. The relay decides in the same way."""
         return (
             self.timer_id in ("", letter.timer_id)
             and self.reason in ("", letter.reason)
@@ -204,9 +205,10 @@ class RedriveResult(enum.Enum):
     REDRIVEN = "redriven"
     """It lives again and is due now."""
     NOT_FOUND = "not_found"
-    """There is no such dead letter (any more). So says a call, too, that was repeated after a lost answer."""
+    """There is no such dead letter, or not any more. A call that was repeated after a lost answer says this,
+    too."""
     CONFLICT = "conflict"
-    """A timer of its id lives, and is left alone, and so is the dead letter."""
+    """A timer with its id exists. Both the timer and the dead letter are left alone."""
     UNKNOWN = "unknown"
     """A result that a newer relay knows and this client doesn't."""
 

@@ -1,4 +1,4 @@
-"""Looking after topics: how they stand, pausing them, and bringing back the dead."""
+"""What operators do: read the state of topics, pause them, and bring dead letters back to life."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = [
 
 
 class Topics:
-    """What operators do, on asyncio. `timeout` (seconds) bounds each call with its retries.
+    """The calls of an operator, on asyncio. `timeout` (seconds) bounds each call with its retries.
 
-    Everything raises `CallError`: `InvalidArgument` names the field.
+    Every method raises `CallError`; an `InvalidArgument` names the field.
 
     >>> async for letter in topics.dead_letters("invoices", DeadLetterFilter(reason="attempts")):
     ...     await topics.redrive("invoices", [letter.dead_id])
@@ -47,7 +47,8 @@ class Topics:
         self._timeout = arguments.to_timeout(timeout)
 
     async def list(self, *, page_size: int = 100) -> AsyncIterator[TopicInfo]:
-        """Go through all topics in the order of their names; pages (1 to 1,000) are fetched as needed."""
+        """Go through all topics in the order of their names. Pages of `page_size` topics (1 to 1,000) are
+        fetched as they are needed."""
         arguments.check_count(page_size, "page_size", 1, topic_calls.MAX_TOPICS_PAGE)
         token = ""
         while True:
@@ -58,16 +59,16 @@ class Topics:
                 return
 
     async def get(self, topic: str) -> TopicInfo:
-        """How a topic stands, also one that nobody has heard of."""
+        """Read the state of a topic. A topic that nobody has heard of is empty."""
         return await run(self._wire(), topic_calls.stats(topic, self._timeout))
 
     async def pause(
         self, topic: str, *, until: datetime | None = None, duration: Seconds | None = None
     ) -> TopicInfo:
-        """Let nothing more of it be claimed, by any relay; what is in flight goes on.
+        """Stop claims of the topic by every relay. Deliveries that are in flight go on.
 
-        Give `until` (an aware datetime) or `duration` (by the clock of Redis), or neither: then until
-        somebody resumes it.
+        Give `until` (an aware datetime) or `duration` (by the clock of Redis). With neither, the pause lasts
+        until somebody resumes the topic.
         """
         return await run(self._wire(), topic_calls.pause(topic, until, duration, self._timeout))
 
@@ -78,9 +79,9 @@ class Topics:
     async def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
     ) -> AsyncIterator[DeadLetterInfo]:
-        """Go through the dead letters that are wanted, the oldest death first, without payloads.
+        """Go through the dead letters that are `wanted`, the oldest death first, without payloads.
 
-        Pages of `page_size` (1 to 500) are looked at as they are needed.
+        Pages of `page_size` dead letters (1 to 500) are read as they are needed.
         """
         topic_calls.check_dead_list(topic, wanted, page_size)
         token = ""
@@ -94,26 +95,27 @@ class Topics:
     async def dead_page(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100, token: str = ""
     ) -> tuple[Sequence[DeadLetterInfo], str]:
-        """Look at `page_size` dead letters: those that are wanted, and the next page's token (empty at the
-        end)."""
+        """Look at `page_size` dead letters: return those that are wanted, and the token of the next page,
+        which is empty at the end."""
         topic_calls.check_dead_list(topic, wanted, page_size)
         return await run(self._wire(), topic_calls.dead_page(topic, wanted, page_size, token, self._timeout))
 
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
-        """Read one with its payload; None if there is none."""
+        """Read a dead letter with its payload; None if there is none."""
         return await run(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> Sequence[RedriveResult]:
-        """Bring some back to life, due now with attempts from 1; one result each, in the same order."""
+        """Bring dead letters back to life, due now and with attempts from 1. Returns one result each, in the
+        same order."""
         return await run(self._wire(), topic_calls.redrive(topic, dead_ids, self._timeout))
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
-        """Remove some for good; tells how many were there."""
+        """Remove dead letters for good. Returns how many were there."""
         return await run(self._wire(), topic_calls.purge(topic, dead_ids, self._timeout))
 
 
 class SyncTopics:
-    """The same in the calling thread; see `Topics`."""
+    """The same calls, made in the calling thread; see `Topics`."""
 
     def __init__(self, wire: Callable[[], SyncWire], timeout: float) -> None:
         self._wire = wire

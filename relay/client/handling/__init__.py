@@ -1,1 +1,1 @@
-"""From a delivery to its outcome: handlers, leases and what is said of them."""
+"""From a delivery to its outcome: handlers, leases, receipts and settlements."""

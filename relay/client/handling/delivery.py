@@ -17,16 +17,16 @@ from relay.client.handling.lease import DeliveryLease, Sent
 class AckPolicy(enum.Enum):
     """What a handler's end means for its timer.
 
-    In every policy a handler may also settle by itself (`ack`, `nack`, `reject`, `reschedule`, or
-    raising `Nack`, `Reject` or `Reschedule`), and then that stands.
+    In every policy a handler may also settle by itself (`ack`, `nack`, `reject`, `reschedule`, or by
+    raising `Nack`, `Reject` or `Reschedule`), and then that counts.
     """
 
     NACK_ON_ERROR = "nack_on_error"
-    """Returning is ACK; an exception is NACK: delivered again, counted as an attempt."""
+    """Returning is ACK. An exception is NACK: the timer is delivered again, and the attempt counts."""
     REJECT_ON_ERROR = "reject_on_error"
-    """Returning is ACK; an exception is REJECT: never delivered again."""
+    """Returning is ACK. An exception is REJECT: the timer is never delivered again."""
     MANUAL = "manual"
-    """Neither means anything. What is not settled stays held until `delivery_timeout`, and
+    """Neither means anything. A delivery that is not settled stays held until `delivery_timeout`, and
     takes up one of the stream's `concurrency + prefetch` places until then."""
 
 
@@ -34,9 +34,9 @@ class Nack(Exception):
     """Raise it in a handler: deliver the timer again.
 
     `retry_after` (seconds or a timedelta) is the pause; without it the topic's retry policy says
-    how long. The attempt counts, and the last one that the policy allows is the timer's death. With
-    `retryable=False` this one is: another attempt is of no use. `reason` goes to the relay's log and
-    into the dead letter.
+    how long to wait. The attempt counts. After the last attempt that the policy allows, the timer is dead;
+    with `retryable=False` it is dead after this one, because another attempt would be useless. `reason`
+    goes to the relay's log and into the dead letter.
 
     >>> raise Nack(retry_after=5, reason="mail server is busy")    # doctest: +SKIP
     """
@@ -52,7 +52,7 @@ class Nack(Exception):
 
 
 class Reject(Exception):
-    """Raise it in a handler: never deliver the timer again; it is dead.
+    """Raise it in a handler: the timer is dead, and never delivered again.
 
     `reason` goes to the relay's log and into the dead letter.
 
@@ -66,11 +66,11 @@ class Reject(Exception):
 
 
 class Reschedule(Exception):
-    """Raise it in a handler: done for now, and due again at another time.
+    """Raise it in a handler: the timer is done for now, and due again at another time.
 
     Give `delay` (seconds or a timedelta, by the clock of Redis) or `due_time` (an aware datetime),
     and a new `payload` if the old one is not to stay. The end of this delivery and the new due
-    time are one step in Redis, so that a timer that repeats can't be lost. It is a new occurrence,
+    time are one step in Redis, so that a timer that repeats can't be lost. This is a new occurrence,
     with attempts from 1 and without an expiry.
 
     >>> raise Reschedule(delay=3600)    # doctest: +SKIP
@@ -90,8 +90,8 @@ class Reschedule(Exception):
 class Delivery:
     """One attempt at handing a timer to this application.
 
-    Delivery is at least once, so a handler must bear being called twice for one timer;
-    `occurrence_id` is the key to notice it by.
+    Delivery is at least once, so a handler must tolerate a second call for one timer;
+    it can recognise one by the `occurrence_id`.
 
     >>> async def remind(delivery: Delivery) -> None:
     ...     invoice = delivery.json()
@@ -131,7 +131,7 @@ class Delivery:
 
     @property
     def due_time(self) -> datetime:
-        """When the timer fell due: aware, UTC."""
+        """When the timer fell due, as an aware datetime in UTC."""
         return arguments.to_datetime(self._message.due_time)
 
     @property
@@ -141,27 +141,28 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1. The same number may come twice: after a delivery that no handler was
-        given, and after a relay that died before it had written down that one was."""
+        """Which attempt this is, from 1. The same number may come twice: after a delivery that reached no
+        handler, and after the death of a relay that had not yet recorded that one did."""
         return self._message.attempt
 
     @property
     def lease_deadline(self) -> datetime:
-        """The lease's end as it was when the delivery was sent: aware, UTC.
+        """The lease's end as it was when the delivery was sent, as an aware datetime in UTC.
 
-        The relay renews it by itself, up to `delivery_timeout` after the delivery or the last
+        The relay renews the lease by itself, up to `delivery_timeout` after the delivery or the last
         `extend`.
         """
         return arguments.to_datetime(self._message.lease_deadline)
 
     @property
     def occurrence_id(self) -> str:
-        """The same on every redelivery of this timer, new once it is scheduled anew."""
+        """An id that is the same on every redelivery of this timer, and new once the timer is scheduled
+        again."""
         return self._message.occurrence_id
 
     @property
     def lost(self) -> bool:
-        """Whether the outcome is void by now: somebody may be handling the timer anew."""
+        """Whether an outcome would be void by now: somebody else may be handling the timer already."""
         return self._lease.lost
 
     @property
@@ -170,24 +171,24 @@ class Delivery:
         return self._lease.settled
 
     def json(self) -> Any:
-        """Parse the payload as JSON. Raises `ValueError` if it is none."""
+        """Parse the payload as JSON. Raises `ValueError` if it is not JSON."""
         return json.loads(self._message.payload)
 
     async def ack(self) -> None:
-        """Done: the timer leaves Redis. Returns when the outcome is on its way.
+        """Say that the timer is done: it leaves Redis. Returns when the outcome is on its way.
 
-        Raises `AlreadySettled` or `DeliveryLost`, as the next four do.
+        Raises `AlreadySettled` or `DeliveryLost`, as the next four methods do.
         """
         await _sent(self._lease.settle(outcomes.ACK))
 
     async def nack(
         self, *, retry_after: Seconds | None = None, reason: str = "", retryable: bool = True
     ) -> None:
-        """Failed: deliver it again; see `Nack`."""
+        """Say that this attempt failed, and that the timer is to be delivered again; see `Nack`."""
         await _sent(self._lease.settle(outcomes.nack(retry_after, reason, retryable=retryable)))
 
     async def reject(self, reason: str = "") -> None:
-        """Never deliver it again: the timer is dead; see `Reject`."""
+        """Say that the timer is dead, and never to be delivered again; see `Reject`."""
         await _sent(self._lease.settle(outcomes.reject(reason)))
 
     async def reschedule(
@@ -197,13 +198,14 @@ class Delivery:
         due_time: datetime | None = None,
         payload: bytes | None = None,
     ) -> None:
-        """Done for now, and due again at another time; see `Reschedule`."""
+        """Say that the timer is done for now, and due again at another time; see `Reschedule`."""
         await _sent(self._lease.settle(outcomes.reschedule(delay, due_time, payload)))
 
     async def extend(self) -> None:
-        """Still at work: renew the lease now and let `delivery_timeout` begin anew.
+        """Say that the handler is still at work: the lease is renewed now, and `delivery_timeout` starts
+        over.
 
-        May come any number of times before the outcome. Raises `UsageError` in a `PushHandlers`
+        This may be called any number of times before the outcome. Raises `UsageError` in a `PushHandlers`
         handler, whose call has all of `delivery_timeout`.
         """
         await _sent(self._lease.settle(outcomes.EXTEND))

@@ -1,4 +1,4 @@
-"""Deliveries that came by columns."""
+"""Deliveries that came as columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     occurrence_id: str
     token: bytes
 
-    def __repr__(self) -> str:  # a tuple's own would tell the payload
+    def __repr__(self) -> str:  # a tuple's own would show the payload
         return f"<Row topic={self.topic} timer_id={self.timer_id} attempt={self.attempt}>"
 
     @property

@@ -1,4 +1,4 @@
-"""What an application registers: one handler a topic, and how it is to be called."""
+"""What an application registers: one handler for each topic, and how it is to be called."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _H = TypeVar("_H", bound=Handler)
 
 
 PREFETCH = 9
-"""Deliveries at hand for each handler that may run, while they are quickly done."""
+"""Deliveries that wait in the application for each handler that may run, while each is quickly done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What `Handlers.on` was told."""
+    """The arguments of `Handlers.on`."""
 
     topic: str
     handler: Handler
@@ -30,7 +30,7 @@ class Registration:
     ack_policy: AckPolicy
 
     def __post_init__(self) -> None:
-        """Refuse what can't work."""
+        """Refuse what can't work. Raises `InvalidArgument`."""
         arguments.check_name(self.topic, "topic")
         arguments.check_count(self.concurrency, "concurrency", 1, MAX_OUTSTANDING)
         if self.prefetch is not None:
@@ -59,16 +59,16 @@ class Registration:
 
     @property
     def slow_outstanding(self) -> int:
-        """How many of them while deliveries take long; 0: as many as ever."""
+        """How many it may hold while deliveries take long; 0 means that `max_outstanding` holds then, too."""
         return 0 if self.prefetch is not None else min(2 * self.concurrency, MAX_OUTSTANDING)
 
 
 class Handlers:
-    """The handlers of one application; the same whether it dials the relay or is dialled by it."""
+    """The handlers of one application. They are the same whether it dials the relay or is dialled by it."""
 
     def __init__(self) -> None:
         self.registrations: dict[str, Registration] = {}
-        """By topic; `on` adds to them."""
+        """The registrations by topic; `on` adds to them."""
 
     def on(
         self,
@@ -78,14 +78,14 @@ class Handlers:
         prefetch: int | None = None,
         ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
     ) -> Callable[[_H], _H]:
-        """Register a handler for a topic; a decorator that returns the handler unchanged.
+        """Register a handler for a topic. This is a decorator, which returns the handler unchanged.
 
-        An async handler runs on the event loop, a plain one in a thread. `concurrency` is how
-        many run at a time, `prefetch` how many more deliveries wait at hand (if not given, nine times
-        as many while deliveries take less than 0.2 s and have at most 16 MiB together, else as many
-        again; the sum is capped at 100,000; without effect where the relay dials). Raises
-        `UsageError` if the topic has a handler already or deliveries have begun,
-        `InvalidArgument` for a wrong argument.
+        An async handler runs on the event loop, a plain one in a thread. `concurrency` is the number of
+        handlers that run at a time, `prefetch` the number of further deliveries that wait in the application.
+        Without `prefetch`, nine times `concurrency` wait while deliveries take less than 0.2 s and have at
+        most 16 MiB together, and otherwise as many as `concurrency`. The sum of the two is at most 100,000.
+        `prefetch` has no effect where the relay dials. Raises `UsageError` if the topic has a handler already
+        or deliveries have begun, and `InvalidArgument` for a wrong argument.
 
         >>> @client.on("reports", concurrency=4, ack_policy=AckPolicy.REJECT_ON_ERROR)
         ... def build(delivery):    # in a thread

@@ -23,13 +23,13 @@ _log = logging.getLogger("relay.client")
 
 
 CallPlain: TypeAlias = Callable[[Handler, Delivery], Awaitable[Any]]
-"""Calls a handler that is no coroutine function."""
+"""Calls a handler that is not a coroutine function."""
 
 
 class Invocation:
     """Runs one registration's handler and turns each end into an outcome.
 
-    `call_plain` is there for handlers that are not async; without it they run in threads.
+    `call_plain` calls handlers that are not async; without it they run in threads.
     """
 
     def __init__(self, registration: Registration, call_plain: CallPlain | None = None) -> None:
@@ -47,7 +47,7 @@ class Invocation:
         trace_context.prepare()
 
     async def handle(self, lease: DeliveryLease) -> None:
-        """Call the handler and settle; never raises, unless the client cancels it."""
+        """Call the handler and settle. This never raises, unless the client cancels it."""
         try:
             context = trace_context.current(lease.message.headers)
             if context is None:
@@ -74,7 +74,7 @@ class Invocation:
                 _settle(lease, outcomes.ACK)
 
     def close(self) -> None:
-        """Let the threads end; one that still runs is not waited for."""
+        """Let the threads end, without waiting for one that still runs."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -98,7 +98,8 @@ class Invocation:
 
 
 def called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
-    """The handler's answer. No future can carry a StopIteration: it would never be done."""
+    """Return the handler's answer. Raises `RuntimeError` in the place of a StopIteration, which no future can
+    carry: the future would never be done."""
     try:
         return handler(delivery)
     except StopIteration as stop:
@@ -106,7 +107,7 @@ def called(handler: Callable[[Delivery], Any], delivery: Delivery) -> Any:
 
 
 def _settle(lease: DeliveryLease, settlement: pb.Settlement) -> None:
-    """Queue the outcome of a handler that has ended, if there is still anyone to tell."""
+    """Queue the outcome of a handler that has ended, if the stream is still there."""
     try:
         lease.settle(settlement)
     except (AlreadySettled, DeliveryLost):

@@ -1,4 +1,4 @@
-"""The right to deliver one timer, as the client's own parts see it."""
+"""The exclusive right to deliver one timer, as the client's own parts see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sent(Protocol):
 
 
 class Stream(Protocol):
-    """What a lease needs of the stream, or of the call, that it came by."""
+    """What a lease needs of the stream or call by which it came."""
 
     def settle(self, token: bytes, settlement: pb.Settlement) -> Sent | None:
         """Queue a settlement and return what carries it; None if the stream is gone."""
@@ -53,7 +53,7 @@ class DeliveryLease:
         return self._lost or (not self.settled and self.stream.closed)
 
     def lose(self) -> None:
-        """Note that the relay said so."""
+        """Note that the relay reported the loss."""
         self._lost = True
 
     def settle(self, settlement: pb.Settlement) -> Sent:

@@ -1,8 +1,8 @@
-"""What the application says on a stream, or in answer to a batch, gathered into few messages and written by
-one task.
+"""Receipts and outcomes, gathered into few messages and written by one task: on a stream, or in answer to a
+batch.
 
 gRPC allows one write at a time. While one is under way, receipts and outcomes gather in the
-next frame; so batches grow by themselves as the load does, and an idle stream adds no delay.
+next frame. So batches grow with the load by themselves, and an idle stream adds no delay.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_FRAME = 500
 
 
 class Far(Protocol):
-    """What frames are written to."""
+    """Where frames are written."""
 
     async def write(self, message: Any) -> Any:
-        """Write one; returns when it has left."""
+        """Write one frame; return when it has left."""
         ...
 
     async def done_writing(self) -> Any:
@@ -35,10 +35,11 @@ class Far(Protocol):
 
 
 class Frame:
-    """One message in the making, and who waits for its being written.
+    """One message that is being filled, and those who wait until it is written.
 
-    `said` is the part of it that takes receipts and outcomes, as `received` and `settlements`; without one
-    it takes none. `acknowledged` is the list of what is acknowledged, where the relay reads one.
+    `said` is the part of the message that takes receipts and outcomes, as `received` and `settlements`;
+    without it the frame takes none. `acknowledged` is the list of acknowledged tokens, if the relay reads
+    one.
     """
 
     __slots__ = (
@@ -57,14 +58,14 @@ class Frame:
         self.full = said is None
         self.starts: list[DeliveryLease] = []
         self._waiters: list[asyncio.Future[bool]] = []
-        # Reading an attribute of a protobuf message costs more than all else that is done here.
+        # Reading an attribute of a protobuf message costs more than everything else that is done here.
         self._received = None if said is None else said.received
         self._settlements = None if said is None else said.settlements
         self._acknowledged = acknowledged
         self._outcomes = 0
 
     def add_receipt(self, lease: DeliveryLease) -> None:
-        """Say that a handler starts; it does start once the frame is written."""
+        """Add the receipt of a handler, which starts once the frame is written."""
         if self._received is None:
             raise AssertionError("a frame of its own takes no receipts")
         self._received.append(lease.token)
@@ -72,7 +73,7 @@ class Frame:
         self.full = len(self.starts) >= MAX_FRAME or self.full
 
     def add_settlement(self, token: bytes, settlement: pb.Settlement) -> None:
-        """Say what became of a delivery."""
+        """Add the outcome of a delivery, or an EXTEND."""
         if self._settlements is None:
             raise AssertionError("a frame of its own takes no outcomes")
         if settlement is not outcomes.ACK:
@@ -91,14 +92,15 @@ class Frame:
         return await waiter
 
     def release(self, *, written: bool) -> None:
-        """Tell those who wait."""
+        """Wake those who wait."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(written)
 
 
 def of_a_stream(*, acknowledged: bool) -> Frame:
-    """An empty frame of a stream; `acknowledged` says whether its relay reads the list of that name."""
+    """Return an empty frame of a stream; `acknowledged` says whether its relay reads the list of that
+    name."""
     request = pb.DeliverRequest()
     said = request.settle
     return Frame(request, said, said.acknowledged if acknowledged else None)
@@ -107,8 +109,8 @@ def of_a_stream(*, acknowledged: bool) -> Frame:
 class Outbox:
     """The frames that wait to be written; `blank` makes an empty one.
 
-    `before_write` is called whenever a frame may leave, and adds to it what can go along: so what the
-    handlers of a whole batch leave behind is looked at once. `on_started` is called with the leases whose
+    `before_write` is called whenever a frame may leave, and adds what can go with it. So the places that the
+    handlers of a whole batch leave are filled in one step. `on_started` is called with the leases whose
     receipts were just written, and `on_unstarted` with those whose receipts never will be, so that their
     handlers must not run.
     """
@@ -140,16 +142,16 @@ class Outbox:
         return self._append(self._blank())
 
     def wake(self) -> None:
-        """There may be something for `before_write` to add."""
+        """Wake the writer: there may be something for `before_write` to add."""
         self._wake.set()
 
     def finish(self) -> None:
-        """Take nothing more in; after the last frame the application's side ends."""
+        """Take in nothing more. After the last frame the application's side ends."""
         self.closed = True
         self._wake.set()
 
     async def run(self, call: Far) -> None:
-        """Write frames until `finish`, or until the stream breaks; its reader learns why."""
+        """Write frames until `finish`, or until the stream breaks; the stream's reader learns why."""
         try:
             while frame := await self._next():
                 try:

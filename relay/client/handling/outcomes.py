@@ -1,6 +1,6 @@
-"""What an application may say of a delivery, as the wire has it: settlements that lack their token.
+"""The outcomes of a delivery as the wire has them: settlements that lack only their token.
 
-The exceptions that a handler raises and the methods of a delivery are both made of these. Wrong
+Both the exceptions that a handler raises and the methods of a delivery use these. Wrong
 arguments raise `InvalidArgument`.
 """
 
@@ -20,11 +20,16 @@ EXTEND = pb.Settlement(outcome=pb.OUTCOME_EXTEND)
 
 
 def nack(retry_after: Seconds | None, reason: str, *, retryable: bool) -> pb.Settlement:
-    """Failed: again `retry_after` from now, or as the topic's retry policy says, or never."""
+    """NACK: the next attempt comes `retry_after` from now, or as the topic's retry policy says, or never.
+
+    Raises `InvalidArgument`.
+    """
     settlement = pb.Settlement(outcome=pb.OUTCOME_NACK, reason=_shortened(reason))
     if retry_after is not None:
         if not retryable:
-            raise InvalidArgument("retry_after is of no use with retryable=False", field="retry_after")
+            raise InvalidArgument(
+                "retry_after has no effect with retryable=False: leave one out", field="retry_after"
+            )
         settlement.retry_after.CopyFrom(arguments.to_duration(retry_after, "retry_after"))
     if not retryable:
         settlement.retryable = False
@@ -32,12 +37,15 @@ def nack(retry_after: Seconds | None, reason: str, *, retryable: bool) -> pb.Set
 
 
 def reject(reason: str) -> pb.Settlement:
-    """Never again."""
+    """REJECT: the timer is never delivered again."""
     return pb.Settlement(outcome=pb.OUTCOME_REJECT, reason=_shortened(reason))
 
 
 def reschedule(delay: Seconds | None, due_time: datetime | None, payload: bytes | None) -> pb.Settlement:
-    """Done for now, and due again; `payload` None: the old one."""
+    """RESCHEDULE: the timer is done for now, and due again. Without a `payload` the old one stays.
+
+    Raises `InvalidArgument`.
+    """
     again = pb.Reschedule()
     if (due_time is None) == (delay is None):
         raise InvalidArgument("due_time or delay must be given, and not both", field="due_time")
@@ -51,7 +59,7 @@ def reschedule(delay: Seconds | None, due_time: datetime | None, payload: bytes 
 
 
 def _shortened(reason: str) -> str:
-    """Cut to the 1,024 bytes that the relay keeps, never through a character."""
+    """Cut a text to the 1,024 bytes that the relay keeps, never through a character."""
     if arguments.check_text(reason, "reason") <= MAX_REASON_BYTES:
         return reason
     return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

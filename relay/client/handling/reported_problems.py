@@ -1,4 +1,5 @@
-"""Which token was whose, so that a problem that the relay reports can be told in words."""
+"""Remembers which timer a token belonged to, so that a problem that the relay reports can be put into
+words."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ _VOID = frozenset(
 
 
 class TokenBook:
-    """Running deliveries by token, and the timer_ids of the last 10,000 to 20,000 ended ones.
+    """Running deliveries by token, and the timer_ids of the last 10,000 to 20,000 that ended.
 
-    The relay answers only what went wrong, so there is no moment from which on a token could
-    not come back; two generations bound the memory at no cost per entry.
+    The relay answers only what went wrong, so there is no moment after which a token can't come
+    back. Two generations bound the memory at no cost per entry.
     """
 
     def __init__(self, topic: str) -> None:
@@ -64,7 +65,7 @@ class TokenBook:
             )
 
     def _note(self, problem: pb.Problem) -> str | None:
-        """Return the timer_id if the token is known and no problem was reported of it before."""
+        """Return the timer_id if the token is known and no problem of it was reported before."""
         lease = self._running.get(problem.token)
         if lease is not None:
             known = lease.lost

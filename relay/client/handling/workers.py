@@ -1,6 +1,6 @@
 """Runs handlers, at most `concurrency` at a time, with as few tasks as they allow.
 
-A worker takes lease after lease for as long as there are any, so handlers that end without
+A worker takes one lease after another while there are any, so handlers that end without
 waiting share one task. Handlers that wait get a task each: every new worker starts two more
 while there is work, so a batch of a hundred is under way after seven turns of the loop.
 """
@@ -16,7 +16,7 @@ from relay.client.handling.lease import DeliveryLease
 
 
 class Workers:
-    """The places in which handlers run. They outlive streams: a handler keeps its place."""
+    """The places in which handlers run. They outlive streams, so a handler keeps its place."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class Workers:
         self._handle = handle
         self._concurrency = concurrency
         self._on_free = on_free
-        # Every worker starts from what was set when the client was opened.
+        # Every worker starts from the context variables that were set when the client was opened.
         self._context = contextvars.copy_context()
         self._taken = 0
         self._ready: deque[DeliveryLease] = deque()
         self._tasks: dict[asyncio.Task[None], DeliveryLease | None] = {}
-        """What each worker has in hand, or had last."""
+        """The lease that each worker holds, or held last."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -42,7 +42,7 @@ class Workers:
         return self._taken
 
     def reserve(self, wanted: int) -> int:
-        """Take up to `wanted` places and return how many there were."""
+        """Take up to `wanted` places; return how many were free."""
         got = min(wanted, self._concurrency - self._taken)
         if got:
             self._taken += got
@@ -66,7 +66,8 @@ class Workers:
         await self._idle.wait()
 
     async def cancel(self, patience: float) -> int:
-        """Cancel what runs, wait up to `patience` seconds for its end, return how many there were."""
+        """Cancel the handlers that run, wait up to `patience` seconds for their end, and return how many
+        there were."""
         cut_off = self._taken
         tasks = list(self._tasks)
         for task in tasks:
@@ -112,7 +113,7 @@ class Workers:
             finally:
                 self._finish(lease)
             if contextvars.copy_context() != self._context:
-                # The handler set a context variable: the next one shall not see it.
+                # The handler set a context variable, which the next one must not see.
                 if ready:
                     self._spawn(1)
                 return

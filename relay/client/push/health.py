@@ -1,7 +1,7 @@
 """`grpc.health.v1` for an application that serves handlers, without the package of that name.
 
-grpcio-health-checking wants a newer protobuf than the client does. The two messages are as plain
-as messages get: on the wire a request is a string in field 1, an answer an enum in field 1. That
+grpcio-health-checking needs a newer protobuf than the client does. The two messages are very
+plain: on the wire a request is a string in field 1, and an answer is an enum in field 1. That
 is what protobuf's own StringValue and Int32Value are.
 """
 
@@ -28,7 +28,7 @@ def _ignore(_: str) -> None: ...
 class HealthService:
     """Answers Check and Watch for the server as a whole ("") and for `services`.
 
-    A relay watches for as long as it is connected. `watched` is called with the peer that begins to watch,
+    A relay watches for as long as it is connected. `watched` is called with a peer that begins to watch,
     `left` with one that went away before `stop`.
     """
 
@@ -42,16 +42,16 @@ class HealthService:
         self._ended = asyncio.Event()
 
     def stop(self) -> None:
-        """Say NOT_SERVING from now on, to those who watch at once."""
+        """Answer NOT_SERVING from now on. Those who watch learn it at once."""
         self._stopped.set()
 
     def end(self) -> None:
-        """End the calls of those who watch. Call it only when the server stops: gRPC's clients repeat at once
-        a Watch that ended."""
+        """End the calls of those who watch. Call it only when the server stops, since gRPC's clients repeat a
+        Watch that ended at once."""
         self._ended.set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve it there."""
+        """Add the service to a server."""
         codecs: dict[str, Any] = {
             "request_deserializer": reader(StringValue),
             "response_serializer": Int32Value.SerializeToString,

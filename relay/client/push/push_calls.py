@@ -1,7 +1,8 @@
 """The calls by which a relay pushes.
 
-A call of `Deliver` has one answer; one of `DeliverBatch` is answered like a stream: receipts as its
-handlers start, outcomes as they come, each message with all that gathered while the one before was written.
+A call of `Deliver` has one answer. A call of `DeliverBatch` is answered like a stream: with receipts as its
+handlers start, and with outcomes as they come. Each message holds all that gathered while the one before was
+written.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from relay.v1 import timer_handler_pb2 as pb
 
 CUT_OFF = "the application stopped before its handler ended"
 RECEIPT = (("relay-receipt", "1"),)
-"""Initial metadata of `Deliver`, sent as a handler starts: from here on the attempt counts."""
+"""The initial metadata of `Deliver`. It is sent as a handler starts: from there on the attempt counts."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class SingleCall(PushCall):
-    """A call of `Deliver`: the outcome is its answer."""
+    """A call of `Deliver`, whose answer is the outcome."""
 
     def __init__(self, place: PushPlace, message: delivery_pb.Delivery) -> None:
         super().__init__(place, [message])
@@ -56,7 +57,7 @@ class SingleCall(PushCall):
             if not started and self._lease in self._begun:
                 self._begun.discard(self._lease)
                 self._place.give_back()
-            self._answer.cancel()  # does nothing to one that was given
+            self._answer.cancel()  # has no effect on an answer that was given
             self._end()
         if not started:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the application stops")
@@ -86,7 +87,7 @@ class SingleCall(PushCall):
             self._answer.set_result(None)
 
     async def wait(self) -> bool:
-        """The answer leaves as soon as the loop turns."""
+        """Return at once: the answer leaves as soon as the loop turns."""
         return True
 
     def _say(self, token: bytes, settlement: delivery_pb.Settlement) -> SingleCall:
@@ -146,7 +147,7 @@ class BatchCall(PushCall):
             self._outbox.finish()
 
     def _unstarted(self, leases: list[DeliveryLease]) -> None:
-        """Their receipts were not written: the call is broken."""
+        """Give up these leases, whose receipts were not written: the call is broken."""
         self._place.dismiss(self)
         for lease in leases:
             self._begun.discard(lease)
@@ -154,13 +155,13 @@ class BatchCall(PushCall):
 
 
 class _RelayCaller:
-    """The relay, as an outbox sees it."""
+    """The relay as an outbox sees it."""
 
     def __init__(self, context: Context) -> None:
         self.write = context.write
 
     async def done_writing(self) -> None:
-        """Nothing: the call ends as its method returns."""
+        """Do nothing: the call ends when its method returns."""
 
 
 def _blank() -> Frame:

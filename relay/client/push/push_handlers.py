@@ -1,4 +1,4 @@
-"""The application's side of push: it listens, and the relay dials it (`TimerHandler`)."""
+"""The application's side of push: it listens, and the relay dials it and calls `TimerHandler`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _WRONG = grpc.StatusCode.INVALID_ARGUMENT
 _ONE, _MANY = pb.TimerHandlerDeliverRequest, pb.TimerHandlerDeliverBatchRequest
 _C = TypeVar("_C", bound=PushCall)
 _END_PATIENCE = 5.0
-"""Seconds for handlers that were cancelled to end."""
+"""Seconds that cancelled handlers have to end."""
 _LAST_WORDS = 1.0
-"""Seconds for their calls to end, then."""
+"""Seconds that their calls have to end after that."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),  # the relay bounds payloads, not gRPC's 4 MiB
     ("grpc.so_reuseport", 0),  # two applications on one port would share the calls by chance
@@ -51,9 +51,9 @@ class PushHandlers(Handlers):
     >>> async def main():
     ...     await push.run("127.0.0.1:7460")    # until SIGTERM or SIGINT
 
-    The deadline of a call is the relay's `delivery_timeout`. When it passes, or the connection
-    breaks, an async handler is cancelled; a plain one runs on in its thread and finds
-    `delivery.lost`. `delivery.extend()` raises `UsageError`: a call has all of `delivery_timeout`.
+    The deadline of a call is the relay's `delivery_timeout`. When it passes, or when the connection
+    breaks, an async handler is cancelled; a plain one runs on in its thread, where `delivery.lost` is
+    true. `delivery.extend()` raises `UsageError`, since a call has all of `delivery_timeout`.
     """
 
     def __init__(self, *, shutdown_timeout: float = 30.0) -> None:
@@ -65,7 +65,7 @@ class PushHandlers(Handlers):
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the handlers on a server of your own, beside your own services and health.
 
-        At the end call `aclose`, then `server.stop`. Raises `UsageError` if they are served.
+        At the end call `aclose`, then `server.stop`. Raises `UsageError` if they are served already.
         """
         if self._servicer is not None:
             raise UsageError("the handlers are served already")
@@ -74,9 +74,9 @@ class PushHandlers(Handlers):
         self._servicer.add_to(server)
 
     async def aclose(self) -> None:
-        """Take no more calls; running handlers have `shutdown_timeout` to end, then are cancelled.
+        """Take no more calls. Running handlers have `shutdown_timeout` to end, and are then cancelled.
 
-        Closing twice is harmless. Not for use in a handler: call `stop` there.
+        Closing twice is harmless. A handler must not call this: call `stop` there.
         """
         servicer = self._servicer
         if servicer is not None:
@@ -85,11 +85,11 @@ class PushHandlers(Handlers):
 
     @contextlib.asynccontextmanager
     async def serve(self, listen: str, *, socket_mode: int = 0o660) -> AsyncIterator[int]:
-        """Serve on `host:port` or `unix:/path` inside the block; gives the port (port 0: a free one).
+        """Serve on `host:port` or `unix:/path` inside the block. Yields the port; port 0 takes a free one.
 
         `grpc.health.v1` is served, too. Leaving the block closes in order: health says
-        NOT_SERVING, no new calls, running handlers end and answer. Raises `OSError` if it can't
-        listen there. `socket_mode` is for a Unix socket.
+        NOT_SERVING, new calls are refused, running handlers end and answer. `socket_mode` is the mode of a
+        Unix socket. Raises `OSError` if it can't listen there.
         """
         server = grpc.aio.server(options=_OPTIONS)
         health = HealthService(_SERVICE, watched=_tell_relay, left=_tell_lost)
@@ -102,8 +102,8 @@ class PushHandlers(Handlers):
             _log.info("handlers are served at %s: topics %s; a relay dials them", listen, topics)
             yield port
         finally:
-            # The server stops last: what it cuts off reads CANCELLED, and nobody could tell whether
-            # a handler had it. Until then calls are refused in words.
+            # The server stops last. A call that it cuts off ends as CANCELLED, and the relay can't tell
+            # whether a handler had it; until then calls are refused with a reason.
             health.stop()
             await self.aclose()
             health.end()
@@ -149,7 +149,7 @@ class _Servicer(base.TimerHandlerServicer):
         self._calls: set[PushCall] = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """As generated code does it, but for what can't be read."""
+        """Register the methods as generated code does, but with parsers that don't raise."""
         methods = {
             "Deliver": grpc.unary_unary_rpc_method_handler(
                 self.Deliver,
@@ -167,7 +167,7 @@ class _Servicer(base.TimerHandlerServicer):
     async def Deliver(  # noqa: N802 (gRPC methods carry their names from the proto)
         self, request: pb.TimerHandlerDeliverRequest, context: Context
     ) -> pb.TimerHandlerDeliverResponse:
-        """Call the handler; its outcome is the answer."""
+        """Call the handler and answer with its outcome."""
         await refuse_unreadable(request, context, _ONE.DESCRIPTOR.full_name)
         message = request.delivery
         place = self._place(message)
@@ -180,7 +180,7 @@ class _Servicer(base.TimerHandlerServicer):
     async def DeliverBatch(  # noqa: N802
         self, request: pb.TimerHandlerDeliverBatchRequest, context: Context
     ) -> None:
-        """Call the handler with each; receipts and outcomes are the answers."""
+        """Call the handler with each delivery, and answer with receipts and outcomes."""
         await refuse_unreadable(request, context, _MANY.DESCRIPTOR.full_name)
         messages = request.deliveries
         tokens = {message.token for message in messages}
@@ -197,7 +197,7 @@ class _Servicer(base.TimerHandlerServicer):
             await self._kept(BatchCall(place, messages)).run(context)
 
     async def close(self, timeout: float) -> None:
-        """Refuse what is not running, wait for what is, cancel what takes too long."""
+        """Refuse deliveries that wait, let running handlers end, and cancel those that take too long."""
         for place in self._places.values():
             place.close()
         if self._calls:
@@ -224,7 +224,7 @@ class _Servicer(base.TimerHandlerServicer):
         return place
 
     def _kept(self, call: _C) -> _C:
-        """`close` waits for it."""
+        """Make `close` wait for the call."""
         self._calls.add(call)
         call.over.add_done_callback(lambda _: self._calls.discard(call))
         return call

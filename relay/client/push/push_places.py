@@ -1,4 +1,4 @@
-"""What pushed deliveries wait for, and what they need of the call that they came by."""
+"""The places that pushed deliveries wait for, and what a delivery needs of its call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("relay.client")
 
 
 class PushPlace:
-    """One topic's handler, and what waits for it: as many run at a time as it may have."""
+    """One topic's handler, the deliveries that run, and those that wait for a place."""
 
     def __init__(self, registration: Registration) -> None:
         self.topic = registration.topic
@@ -32,7 +32,7 @@ class PushPlace:
         self._closed = False
 
     def admit(self, call: PushCall, leases: Sequence[DeliveryLease]) -> None:
-        """Begin each as soon as there is room, in their order."""
+        """Begin each lease as soon as there is room, in order."""
         if self._closed:
             call.refuse(leases)
             return
@@ -40,17 +40,17 @@ class PushPlace:
         self._begin_waiting()
 
     def dismiss(self, call: PushCall) -> None:
-        """Begin no more of a call."""
+        """Begin no more leases of a call."""
         if any(entry[0] is call for entry in self._waiting):
             self._waiting = deque(entry for entry in self._waiting if entry[0] is not call)
 
     def give_back(self) -> None:
-        """A place that was kept for a delivery won't be used."""
+        """Take back a place that was kept for a delivery and won't be used."""
         self.workers.give_back(1)
         self._begin_waiting()
 
     def close(self) -> None:
-        """Refuse what waits, and all that comes."""
+        """Refuse the deliveries that wait, and all that come."""
         self._closed = True
         while self._waiting:
             call, lease = self._waiting.popleft()
@@ -59,7 +59,7 @@ class PushPlace:
     def _begin_waiting(self) -> None:
         while self._waiting and self.workers.reserve(1):
             call, lease = self._waiting.popleft()
-            if not call.begin(lease):  # here, not by `give_back`: any number may have been cut off at once
+            if not call.begin(lease):  # a loop, and not `give_back`: any number may have been cut off at once
                 self.workers.give_back(1)
 
 
@@ -71,16 +71,16 @@ class PushCall:
 
     def __init__(self, place: PushPlace, messages: Iterable[delivery_pb.Delivery]) -> None:
         self.open = {message.token: DeliveryLease(message, self) for message in messages}
-        """Those without an outcome yet."""
+        """The leases without an outcome yet."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._place = place
         self._begun: set[DeliveryLease] = set()
-        """Those that have a place: their handlers run, or are about to."""
+        """The leases that have a place: their handlers run, or are about to."""
         self._ended = False
 
     @property
     def pending(self) -> int:
-        """How many handlers it waits for."""
+        """The number of handlers that it waits for."""
         return len(self._begun | set(self.open.values()))
 
     @property
@@ -89,20 +89,21 @@ class PushCall:
         raise NotImplementedError
 
     def begin(self, lease: DeliveryLease) -> bool:
-        """There is a place for it: send the receipt, and only then start its handler. False if the call was
-        cut off, and the place is of no use."""
+        """Use a place: send the receipt, and only then start the handler. Returns False if the call was cut
+        off, so that the place is not used."""
         raise NotImplementedError
 
     def refuse(self, leases: Sequence[DeliveryLease]) -> None:
-        """The application stops: their handlers will not start."""
+        """Refuse these leases, whose handlers will not start because the application stops."""
         raise NotImplementedError
 
     def cut_off(self, lease: DeliveryLease) -> None:
-        """Its handler has no time left for an outcome: it comes again, and an attempt counts."""
+        """Give up a lease whose handler has no time left for an outcome. The timer comes again, and the
+        attempt counts."""
         raise NotImplementedError
 
     def settle(self, token: bytes, settlement: delivery_pb.Settlement) -> Sent | None:
-        """Answer; None if nobody waits for it any more."""
+        """Answer; return None if nobody waits for the answer any more."""
         if settlement is outcomes.EXTEND:
             raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout, all of it")
         if self.closed:
@@ -111,8 +112,8 @@ class PushCall:
         return self._say(token, settlement)
 
     def finished(self, lease: DeliveryLease) -> None:
-        """A handler has ended. If it gave no outcome it was cut off, or died of a BaseException; under
-        MANUAL somebody else may settle the delivery yet."""
+        """Note that a handler has ended. Without an outcome it was cut off, or died of a BaseException; under
+        MANUAL somebody else may still settle the delivery."""
         self._begun.discard(lease)
         if lease.token in self.open and not self._place.is_manual:
             self.cut_off(lease)
@@ -122,9 +123,9 @@ class PushCall:
         raise NotImplementedError
 
     def _end(self) -> None:
-        """The call has ended. If that was by its deadline, or the connection broke, outcomes are void. A
-        thread can't be cancelled: it keeps its place, so that no receipt is sent for a handler that would
-        only queue for it."""
+        """Note that the call has ended. If its deadline passed, or the connection broke, outcomes are void. A
+        thread can't be cancelled and keeps its place, so that no receipt is sent for a handler that would
+        only wait for the thread."""
         self._ended = True
         if self.open:
             first = next(iter(self.open.values()))

@@ -27,11 +27,11 @@ _log = logging.getLogger("relay.client")
 
 
 class DeliveryStream:
-    """A stream that deliveries come by and outcomes leave by.
+    """A stream that brings deliveries and takes outcomes.
 
     A delivery waits here until a worker is free; then its receipt is written, and only then does
-    its handler start. What still waits at the end was never received as far as the relay knows,
-    so it is delivered again without a lost attempt.
+    its handler start. A delivery that still waits when the stream ends was never received as far as the relay
+    knows, so it comes again and no attempt counts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class DeliveryStream:
         return self._outbox.closed
 
     async def run(self) -> None:
-        """Live until the relay ends the stream; raises `CallError` unless it ended it with OK."""
+        """Serve until the relay ends the stream. Raises `CallError` unless the relay ended it with OK."""
         writer = asyncio.create_task(self._outbox.run(self._call))
         try:
             await self._read()
@@ -86,9 +86,9 @@ class DeliveryStream:
             await self._end(writer)
 
     def drain(self, *, tell: bool) -> None:
-        """Start no more handlers; when the last one has settled, end the application's side.
+        """Start no more handlers. When the last one has settled, end the application's side.
 
-        With `tell`, the relay learns of it first.
+        With `tell`, the relay is sent a Drain first.
         """
         self._waiting.clear()
         if tell and not self._outbox.closed:
@@ -101,12 +101,13 @@ class DeliveryStream:
         self._call.cancel()
 
     def wake(self) -> None:
-        """More may start than before: their receipts go with the next message."""
+        """Note that more handlers may start than before: their receipts go with the next message."""
         if self._waiting:
             self._outbox.wake()
 
     def _start_waiting(self) -> None:
-        """Start as many waiting deliveries as there are free workers, with one message."""
+        """Start as many waiting deliveries as there are free workers, and write their receipts in one
+        message."""
         if not self._waiting or self._outbox.closed:
             return
         count = self._workers.reserve(len(self._waiting))
@@ -155,7 +156,7 @@ class DeliveryStream:
                 case "drain":
                     _log.info("relay drains: topic=%s", self._topic)
                     self.drain(tell=False)
-            del response  # while nothing more comes, its payloads would be here twice
+            del response  # its payloads would be in memory twice while nothing more comes
 
     def _take(self, deliveries: Iterable[pb.Delivery | Row]) -> None:
         if self._draining is None:
@@ -175,10 +176,10 @@ class DeliveryStream:
         self._outbox.finish()
 
     async def _end(self, writer: asyncio.Task[None]) -> None:
-        """Void what is left, and leave neither call nor task behind."""
+        """Void the leases that are left, and end the call and its tasks."""
         self._outbox.fail()
         self._waiting.clear()
-        self._call.cancel()  # does nothing to a call that has ended
+        self._call.cancel()  # has no effect on a call that has ended
         leftover = [writer] if self._draining is None else [writer, self._draining]
         for task in leftover:
             task.cancel()

@@ -1,4 +1,4 @@
-"""One period of a client being open: the channel and the streams, from dialling to the close."""
+"""One period in which a client is open: the channel and the streams, from dialling to the close."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("relay.client")
 
 
 class Runtime:
-    """Starts a stream for each registration; `on_refused` is called once if one can't open."""
+    """Starts a stream for each registration; `on_refused` is called once if one can't be opened."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class Runtime:
         return all(each.opened.is_set() for each in self._streams.values())
 
     async def wait_ready(self, timeout: float | None) -> None:
-        """Wait until all streams are open; raises the refusal, or `DeadlineExceeded`."""
+        """Wait until all streams are open. Raises the `CallError` of a refusal, or `DeadlineExceeded` after
+        `timeout` seconds, or `UsageError` if the client was closed meanwhile."""
         opened = asyncio.ensure_future(self._all_opened())
         waits: list[asyncio.Task[None]] = [opened, *self._streams]
         try:
@@ -77,7 +78,7 @@ class Runtime:
             await subscription.opened.wait()
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        """Keep a stream's refusal and pass it on to where the application can see it."""
+        """Keep a stream's refusal and pass it on to the application."""
         if task.cancelled() or (error := task.exception()) is None or self.refusal is not None:
             return
         error.add_note(f"({task.get_name()}: the stream could not be opened)")

@@ -32,7 +32,7 @@ _END_PATIENCE = 5.0
 
 
 class Subscription:
-    """Opens a stream, reads it to its end, opens the next one."""
+    """Opens a stream, reads it to its end, and opens the next one."""
 
     def __init__(self, registration: Registration, wire: GrpcWire, lines: ConnectionLog) -> None:
         self._registration = registration
@@ -52,7 +52,7 @@ class Subscription:
         return self._registration.topic
 
     async def run(self) -> None:
-        """Reconnect until `stop`; raises `CallError` if the relay refuses to open the stream."""
+        """Reconnect until `stop`. Raises `CallError` if the relay refuses to open the stream."""
         while not self._stopping.is_set():
             session = DeliveryStream(self._registration, self._wire.deliver(), self._workers, self._on_opened)
             self._session = session
@@ -72,9 +72,9 @@ class Subscription:
                 await self._pause(pause)
 
     async def stop(self, timeout: float) -> None:
-        """Drain: let running handlers end within `timeout` seconds, settle, end the stream.
+        """Drain: let running handlers end within `timeout` seconds, settle, then end the stream.
 
-        To be called while `run` runs in another task, which then returns.
+        Call it while `run` runs in another task; `run` then returns.
         """
         self._stopping.set()
         if self._session is not None:
