@@ -23,10 +23,11 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local entry = 'b' .. ARGV[3] .. ':' .. ARGV[4]
+local entry = 'b' .. ARGV[3] .. ':' .. ARGV[4] -- @rule ledger-by-plan
 local epoch, plan, done, any = unpack(redis.call('HMGET', MARKS, 'epoch', 'plan', entry, 'any'))
+-- @rule marks-are-the-plans
 if epoch ~= ARGV[2] or plan ~= ARGV[3] or are_abandoned() then return answer({ 'STALE_PLAN' }) end
-if done then
+if done then -- @rule ledger-read
   local loaded, live, marked = struct.unpack('<I4I4I4', done)
   return answer({ 'DONE', loaded, live, marked })
 end
@@ -45,15 +46,15 @@ local one = #ARGV[5] == 19
 
 -- Whether the row's intent is over: something happened to the timer since, or a newer row came.
 local function is_over(n)
-  local version = one and ARGV[5] or string.sub(ARGV[5], 19 * n - 18, 19 * n)
-  return marks[2 * n - 1] or marks[2 * n] and version < marks[2 * n]
+  local version = one and ARGV[5] or string.sub(ARGV[5], 19 * n - 18, 19 * n) -- @rule version-by-row
+  return marks[2 * n - 1] or marks[2 * n] and version < marks[2 * n] -- @rule touches-and-versions-compared
 end
 
 local live, marked = 0, 0
 for n = 1, size do
-  if found[n] then
+  if found[n] then -- @rule living-left-alone
     live = live + 1
-  elseif marks and is_over(n) then
+  elseif marks and is_over(n) then -- @rule marks-read
     marked = marked + 1
   else
     chosen[n - live - marked] = n
@@ -63,10 +64,10 @@ end
 local function note_loaded(expires)
   for _, n in ipairs(chosen) do
     note_taken(ids[n], records[n])
-    note(SCHEDULED, ids[n], due_is(tonumber(scores[n])) .. expires_is(expires[n] or 0))
+    note(SCHEDULED, ids[n], due_is(tonumber(scores[n])) .. expires_is(expires[n] or 0)) -- @rule load-noted
   end
 end
 
 add_chosen(ARGV[1], ARGV[6], note_loaded)
-redis.call('HSET', MARKS, entry, struct.pack('<I4I4I4', #chosen, live, marked))
+redis.call('HSET', MARKS, entry, struct.pack('<I4I4I4', #chosen, live, marked)) -- @rule ledger-written
 return answer({ 'LOADED', #chosen, live, marked })

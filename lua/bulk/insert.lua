@@ -28,13 +28,13 @@ if bad then return bad end
 scores, ids, envelopes = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 local names = ids
 for n, id in ipairs(ids) do
-  if #id > LONGEST then
+  if #id > LONGEST then -- @rule long-ids-hashed
     if names == ids then names = { unpack(ids) } end
     names[n] = '\0' .. redis.sha1hex(id)
   end
 end
 local known = redis.call('SMISMEMBER', KEYS[4], unpack(names))
-local spare = ARGV[3] == 'spare'
+local spare = ARGV[3] == 'spare' -- @rule spare-asked-for
 local found = (spare or JOURNAL) and redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 
@@ -42,9 +42,9 @@ local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 -- when that one has ended, it does not bring it back.
 local decided, live = {}, 0
 for n, name in ipairs(names) do
-  if known[n] == 0 then
-    decided[#decided + 1] = name
-    if spare and found[n] then
+  if known[n] == 0 then -- @rule run-ledger-read
+    decided[#decided + 1] = name -- @rule spared-is-decided
+    if spare and found[n] then -- @rule living-spared
       live = live + 1
     else
       chosen[#chosen + 1] = n
@@ -56,16 +56,16 @@ local function note_inserted(expires)
   for _, n in ipairs(chosen) do
     local old = found[n] and understand(tonumber(found[n]), records[n])
     local fields = due_is(math.max(tonumber(scores[n]), 0)) .. expires_is(expires[n] or 0)
-    if old then
+    if old then -- @rule replacement-noted
       note(REPLACED, ids[n], nonce_is(old.nonce) .. fields .. previous_due_is(old.due) .. adopted_is(old.adopted))
     else
       note_taken(ids[n], records[n])
-      note(SCHEDULED, ids[n], fields)
+      note(SCHEDULED, ids[n], fields) -- @rule insertion-noted
     end
   end
 end
 
-add_chosen(ARGV[1], ARGV[4], note_inserted)
-if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end
-redis.call('EXPIRE', KEYS[4], ARGV[2])
+add_chosen(ARGV[1], ARGV[4], note_inserted) -- @rule timers-before-ledger
+if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end -- @rule run-ledger-written
+redis.call('EXPIRE', KEYS[4], ARGV[2]) -- @rule run-ledger-expires
 return answer({ #chosen, #ids - #decided, live })

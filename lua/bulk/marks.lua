@@ -27,29 +27,30 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
-if marking and are_abandoned() then redis.call('UNLINK', MARKS) end
+if marking and are_abandoned() then redis.call('UNLINK', MARKS) end -- @rule abandoned-marks-go
 local verb, plan, driver = ARGV[1], ARGV[2], ARGV[3]
 local held, by, till, store, place = unpack(redis.call('HMGET', MARKS, 'plan', 'driver', 'until', 'store', 'place'))
 local mine = held == plan and by == driver
 if verb == 'close' then
-  if not mine then return answer({ 'LOST' }) end
+  if not mine then return answer({ 'LOST' }) end -- @rule close-by-owner
   redis.call('UNLINK', MARKS)
   return answer({ 'OK' })
 end
-if verb == 'keep' and not mine then return answer({ 'LOST' }) end
-if by and by ~= driver and now_us < tonumber(till) then
+if verb == 'keep' and not mine then return answer({ 'LOST' }) end -- @rule keep-by-owner
+if by and by ~= driver and now_us < tonumber(till) then -- @rule driver-held-until
   return answer({ 'BUSY', tonumber(till) - now_us, held, place or '' })
 end
-if verb == 'open' and store and store ~= ARGV[7] then
-  if ARGV[9] == '' then return answer({ 'TAKEN', held, place }) end
+if verb == 'open' and store and store ~= ARGV[7] then -- @rule one-store-at-a-time
+  if ARGV[9] == '' then return answer({ 'TAKEN', held, place }) end -- @rule takeover-asked-for
+  -- @rule takeover-drops-marks
   redis.call('UNLINK', MARKS) -- with its epoch: what that plan has read is old from now on
 end
 
-local epoch = redis.call('HGET', MARKS, 'epoch') or ARGV[6]
+local epoch = redis.call('HGET', MARKS, 'epoch') or ARGV[6] -- @rule epoch-kept
 -- stylua: ignore
 redis.call('HSET', MARKS, 'epoch', epoch, 'plan', plan, 'driver', driver,
   'until', string.format('%.0f', now_us + tonumber(ARGV[4])),
-  'kept', string.format('%.0f', now_us + tonumber(ARGV[5]) * 1000))
+  'kept', string.format('%.0f', now_us + tonumber(ARGV[5]) * 1000)) -- @rule marks-kept-until
 if verb == 'keep' then return answer({ 'OK' }) end
-redis.call('HSET', MARKS, 'store', ARGV[7], 'place', ARGV[8])
+redis.call('HSET', MARKS, 'store', ARGV[7], 'place', ARGV[8]) -- @rule store-written
 return answer({ 'OPEN', epoch })

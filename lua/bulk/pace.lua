@@ -12,7 +12,8 @@ local LONGEST = 60000000
 
 local now_us = time_us()
 local till = tonumber(redis.call('GET', KEYS[1]) or '') or 0
-if till < now_us or till > now_us + LONGEST then till = now_us end
-local ends = till + tonumber(ARGV[1])
+if till < now_us or till > now_us + LONGEST then till = now_us end -- @rule turns-from-now
+local ends = till + tonumber(ARGV[1]) -- @rule turns-behind-others
+-- @rule turn-kept
 redis.call('SET', KEYS[1], string.format('%.0f', ends), 'PX', string.format('%.0f', math.ceil((ends - now_us) / 1000)))
 return string.format('%.0f', till - now_us)

@@ -15,7 +15,7 @@
 
 local bad = wrong_type()
 if bad then return bad end
-if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return answer({ 'FENCED' }) end
+if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return answer({ 'FENCED' }) end -- @rule retirement-fenced
 
 local ids, seen = {}, {}
 for i = 3, #ARGV do
@@ -29,7 +29,7 @@ if JOURNAL then
   local records = redis.call('HMGET', KEYS[3], unpack(ids))
   for n, id in ipairs(ids) do
     local r = scores[n] and understand(tonumber(scores[n]), records[n])
-    if r then
+    if r then -- @rule retirement-noted
       note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted))
     else
       note_remains(id)
@@ -37,23 +37,23 @@ if JOURNAL then
   end
   append_always(time_us())
 end
-redis.call('HDEL', KEYS[3], unpack(ids))
-redis.call('HDEL', KEYS[2], unpack(ids))
+redis.call('HDEL', KEYS[3], unpack(ids)) -- @rule retirement-clears-record
+redis.call('HDEL', KEYS[2], unpack(ids)) -- @rule retirement-clears-payload
 local lived = redis.call('ZREM', KEYS[1], unpack(ids))
 
-if marking and not are_abandoned() then
+if marking and not are_abandoned() then -- @rule retirement-marks-unless-abandoned
   local names, newest, forgotten = {}, { 'any', '1' }, {}
   for n, id in ipairs(ids) do
     names[n] = 'f' .. id
   end
   local floors = redis.call('HMGET', MARKS, unpack(names))
   for n, id in ipairs(ids) do
-    if not floors[n] or floors[n] <= ARGV[1] then
-      newest[#newest + 1], newest[#newest + 2] = names[n], ARGV[1]
+    if not floors[n] or floors[n] <= ARGV[1] then -- @rule newest-version-wins
+      newest[#newest + 1], newest[#newest + 2] = names[n], ARGV[1] -- @rule version-written
       forgotten[#forgotten + 1] = 't' .. id
     end
   end
   redis.call('HSET', MARKS, unpack(newest))
-  if #forgotten > 0 then redis.call('HDEL', MARKS, unpack(forgotten)) end
+  if #forgotten > 0 then redis.call('HDEL', MARKS, unpack(forgotten)) end -- @rule touches-forgotten
 end
 return answer({ 'OK', lived })

@@ -17,9 +17,9 @@ end
 local function records_of(expires)
   local kept = {}
   for _, n in ipairs(chosen) do
-    if (expires[n] or 0) > 0 then
-      local r = expiring(tonumber(scores[n]), expires[n])
-      scores[n] = number(r.score)
+    if (expires[n] or 0) > 0 then -- @rule expiring-get-records
+      local r = expiring(tonumber(scores[n]), expires[n]) -- @rule expiry-by-row
+      scores[n] = number(r.score) -- @rule expiring-score-by-row
       kept[#kept + 1], kept[#kept + 2] = ids[n], pack(r)
     end
   end
@@ -29,13 +29,13 @@ end
 local function add(kept)
   local timers, added, stored = {}, {}, {}
   for m, n in ipairs(chosen) do
-    timers[2 * m - 1], timers[2 * m], added[m] = scores[n], ids[n], ids[n]
-    stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n]
+    timers[2 * m - 1], timers[2 * m], added[m] = scores[n], ids[n], ids[n] -- @rule score-by-row
+    stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n] -- @rule envelope-by-row
   end
   local held = redis.call('HLEN', KEYS[3]) > 0 -- of leases, or left behind by what was taken away
   if JOURNAL then append(time_us()) end
-  redis.call('ZADD', KEYS[1], unpack(timers))
-  if held then redis.call('HDEL', KEYS[3], unpack(added)) end
+  redis.call('ZADD', KEYS[1], unpack(timers)) -- @rule bulk-begins-with-zadd
+  if held then redis.call('HDEL', KEYS[3], unpack(added)) end -- @rule bulk-clears-records
   redis.call('HSET', KEYS[2], unpack(stored))
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
 end
@@ -46,5 +46,5 @@ local function add_chosen(channel, expiring_at, note_them)
   local before, expires = head(), expiries(expiring_at)
   if JOURNAL then note_them(expires) end
   add(#expires > 0 and records_of(expires) or {})
-  hint(channel, before, head())
+  hint(channel, before, head()) -- @rule bulk-hints
 end

@@ -64,13 +64,14 @@ end
 
 -- Note a token that was worth nothing; `r` is nil where there is no timer.
 local function note_refusal(id, nonce, kind, r)
+  -- @rule refusal-names-lease
   note(r and STALE or GONE, id, nonce_is(nonce) .. refused_is(kind) .. (r and adopted_is(r.adopted) or ''))
 end
 
 -- Note that a foreign writer has removed a timer, if a record of ours is left; answers whether one is.
 local function note_taken(id, raw)
   local r = unpack_record(raw)
-  if r then note(TAKEN, id, nonce_is(r.nonce) .. standing_is(r)) end
+  if r then note(TAKEN, id, nonce_is(r.nonce) .. standing_is(r)) end -- @rule taken-noted
   return r
 end
 
@@ -100,7 +101,7 @@ end
 -- The same as before, but no letter is kept of a death that can't be recorded: each claim would keep one more.
 local write_letters = bury
 local function bury(dead, now_us)
-  if #dead > 0 then may_append() end
+  if #dead > 0 then may_append() end -- @rule append-asked-before-burial
   return write_letters(dead, now_us)
 end
 
@@ -110,7 +111,7 @@ local function note_deaths(dead, names)
     local id, r, _, reason, _, nonce = unpack(each)
     local why = reason == 'expired' and expires_is(r.expires) or bytes('\114', reason)
     note(
-      reason == 'expired' and EXPIRED or DEAD,
+      reason == 'expired' and EXPIRED or DEAD, -- @rule expired-noted-as-expired
       id,
       nonce_is(nonce)
         .. occurrence_is(r.occurrence)
@@ -118,7 +119,7 @@ local function note_deaths(dead, names)
         .. received_is(r.received)
         .. why
         .. adopted_is(r.adopted)
-        .. dead_id_is(names[n])
+        .. dead_id_is(names[n]) -- @rule letter-noted
     )
   end
 end
@@ -134,11 +135,11 @@ end
 -- this call appends, so that a limit that was lowered blocks nobody.
 local function too_many(last)
   local names, after, most = {}, '-', 2 * #changes + 8
-  while trimmed < most do
+  while trimmed < most do -- @rule trim-bounded
     local entry = redis.call('XRANGE', JOURNAL, after, '+', 'COUNT', 1)[1]
     local first, newest = numbers_in(entry)
-    if not entry or newest > last - KEEP then break end
-    trimmed = trimmed + newest - first + 1
+    if not entry or newest > last - KEEP then break end -- @rule trim-spares-kept
+    trimmed = trimmed + newest - first + 1 -- @rule trimmed-counts-changes
     names[#names + 1], after = entry[1], '(' .. entry[1]
   end
   return names
@@ -146,10 +147,10 @@ end
 
 -- Append what was noted. `nonce` and `score` are those of a claim.
 local function append(now_us, nonce, score)
-  if #changes == 0 then return end
+  if #changes == 0 then return end -- @rule no-empty-entry
   local _, before = numbers_in(redis.call('XREVRANGE', JOURNAL, '+', '-', 'COUNT', 1)[1])
-  local last = before + #changes
-  local names = last > KEEP and too_many(last) or {}
+  local last = before + #changes -- @rule changes-numbered-on
+  local names = last > KEEP and too_many(last) or {} -- @rule journal-trimmed
   redis.call(
     'XADD',
     JOURNAL,
@@ -165,10 +166,10 @@ end
 
 -- The same, and a delete comes first, so that a Redis at its maxmemory takes the rest.
 local function append_always(now_us, nonce, score)
-  if #changes > 0 then redis.call('XDEL', JOURNAL, '0-0') end
+  if #changes > 0 then redis.call('XDEL', JOURNAL, '0-0') end -- @rule entry-behind-a-delete
   append(now_us, nonce, score)
 end
 
 -- What the script returns, and how many changes the journal has lost.
 local reply_of = answer
-local function answer(reply) return { reply_of(reply), trimmed } end
+local function answer(reply) return { reply_of(reply), trimmed } end -- @rule journal-passes-refused-hint

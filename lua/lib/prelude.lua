@@ -23,7 +23,7 @@ local PENDING, LEASED, PARKED = 0, 1, 2
 local LEASED_RECORD = string.char(VERSION, LEASED) -- how one begins
 local INTENT, LEASE = 1, 2 -- what a foreign writer meant
 local NO_NONCE = string.rep('\0', 16)
-local OFF_GRID = 2 ^ -21
+local OFF_GRID = 2 ^ -21 -- @rule own-scores-off-grid
 local LATEST = 253402300799 -- the last second of the year 9999
 
 local JOURNAL -- its key, if the topic has one: see lib/journal.lua
@@ -33,7 +33,7 @@ local unheard -- why Redis refused the script's wake hint, if it did
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
 -- 17 digits bring every double back; `tostring` keeps 14 and loses 0.1 ms.
-local function number(x) return string.format('%.17g', x) end
+local function number(x) return string.format('%.17g', x) end -- @rule numbers-have-17-digits
 
 local function time_us()
   local t = redis.call('TIME')
@@ -43,20 +43,21 @@ end
 -- The score of an instant as callers say it: a score, or '+' and microseconds from now.
 local function instant(when, now_us)
   local value = tonumber(when)
-  return string.byte(when) == 43 and (now_us + value) / 1e6 or value
+  return string.byte(when) == 43 and (now_us + value) / 1e6 or value -- @rule delays-from-now
 end
 
 local function whole_us(score) return math.floor(score * 1e6 + 0.5) / 1e6 == score end
 
 -- The score of an instant that we choose, never before the due time.
+-- @rule never-before-due
 local function own_score(us, due) return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID end
 
 -- An error reply if a key holds another type than ours.
 local function wrong_type()
   for i = 1, #KEYS do
     local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
-    if KEYS[i] == MARKS then marking = found == 'hash' end
-    if found ~= kind and found ~= 'none' then
+    if KEYS[i] == MARKS then marking = found == 'hash' end -- @rule marks-are-a-hash
+    if found ~= kind and found ~= 'none' then -- @rule types-probed
       return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end
   end
@@ -120,7 +121,7 @@ end
 -- That of one that expires. Its score is no publisher's, whose the record must not explain.
 local function expiring(score, expires)
   local r = fresh(score, expires)
-  r.score = own_score(0, r.due)
+  r.score = own_score(0, r.due) -- @rule expiring-score-off-grid
   return r
 end
 
@@ -131,16 +132,16 @@ end
 --   otherwise                       a foreign worker leased it: due and attempts stay, as far as we know
 local function understand(score, raw)
   local r = unpack_record(raw)
-  if r and r.score == score then return r end
-  if not r or whole_us(score) or score < r.due then
-    local new = fresh(score, 0)
-    new.approximate = whole_us(score) and 0 or 1
-    new.adopted = r and INTENT
+  if r and r.score == score then return r end -- @rule record-explains-score
+  if not r or whole_us(score) or score < r.due then -- @rule publishers-give-new-intents
+    local new = fresh(score, 0) -- @rule intent-starts-afresh
+    new.approximate = whole_us(score) and 0 or 1 -- @rule intent-counts-from-none
+    new.adopted = r and INTENT -- @rule adoption-told
     return new
   end
-  if r.state == LEASED then r.attempts = r.attempts + r.received end
-  r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE
-  r.adopted = LEASE
+  if r.state == LEASED then r.attempts = r.attempts + r.received end -- @rule foreign-lease-counts-receipt
+  r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE -- @rule foreign-lease-ends-ours
+  r.adopted = LEASE -- @rule foreign-lease-told
   return r
 end
 
@@ -149,9 +150,9 @@ end
 local function holds(score, raw, nonce)
   return raw
     and #raw == RECORD_SIZE
-    and string.sub(raw, 1, 2) == LEASED_RECORD
-    and string.sub(raw, 38, 53) == nonce
-    and struct.unpack('<d', raw, 14) == score
+    and string.sub(raw, 1, 2) == LEASED_RECORD -- @rule state-compared
+    and string.sub(raw, 38, 53) == nonce -- @rule nonce-compared
+    and struct.unpack('<d', raw, 14) == score -- @rule score-compared
 end
 
 -- A text up to the first semicolon, and what follows it.
@@ -165,16 +166,17 @@ end
 -- Foreign writers' due times lie in between.
 local function told_as(told, due)
   due = math.min(due, LATEST)
-  return told == due or (told <= due and due < (math.floor(told * 1e6 + 0.5) + 1) / 1e6)
+  return told == due or (told <= due and due < (math.floor(told * 1e6 + 0.5) + 1) / 1e6) -- @rule due-time-as-told
 end
 
 -- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
 -- why not. `condition`: any of 'p' (not while it is leased), 'd' and a score (that is its due time).
 local function refuses(condition, r)
   if string.sub(condition, 1, 1) == 'p' then
-    if r.state == LEASED then return 'IN_FLIGHT' end
+    if r.state == LEASED then return 'IN_FLIGHT' end -- @rule lease-asked-for
     condition = string.sub(condition, 2)
   end
+  -- @rule due-time-asked-for
   if string.sub(condition, 1, 1) == 'd' and not told_as(tonumber(string.sub(condition, 2)), r.due) then
     return 'UNCHANGED'
   end
@@ -195,8 +197,9 @@ end
 
 -- Why a timer is not to be delivered (again) at a whole microsecond; nil if it is.
 local function fate(r, us, limits)
-  if r.attempts >= limits.attempts then return 'attempts' end
-  if r.claims >= limits.claims then return 'claims' end
+  if r.attempts >= limits.attempts then return 'attempts' end -- @rule attempts-limited
+  if r.claims >= limits.claims then return 'claims' end -- @rule claims-limited
+  -- @rule age-limited
   if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
 end
 
@@ -206,15 +209,16 @@ end
 -- maxmemory takes the rest. Returns the entries' ids, '' for one that is not kept.
 local function bury(dead, now_us)
   local names = {}
-  if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end
+  if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end -- @rule burial-behind-a-delete
   for n, each in ipairs(dead) do
     local id, r, envelope, reason, text, _, keep = unpack(each)
     names[n] = ''
     if keep then
       -- stylua: ignore
       names[n] = redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts,
+        -- @rule letter-keeps-occurrence
         'claims', r.claims, 'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence,
-        'error', text, 'envelope', envelope or '')
+        'error', text, 'envelope', envelope or '') -- @rule letter-keeps-error-and-content
     end
   end
   return names
@@ -230,7 +234,7 @@ end
 -- Tell the sweep that is under way, if one is, that these timers' lives have ended, or never are to begin: what the
 -- cold store holds of them is over. To be called after the removal, so that a delete is the first write.
 local function mark(ids)
-  if not marking or #ids == 0 or are_abandoned() then return end
+  if not marking or #ids == 0 or are_abandoned() then return end -- @rule marks-only-under-a-plan
   local fields = { 'any', '1' }
   for n, id in ipairs(ids) do
     fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, ''
@@ -248,8 +252,8 @@ local function answer(reply) return unheard and { 'UNHEARD', unheard, reply } or
 -- Tell sleeping relays that the first timer has become an earlier one. What was written stands whatever becomes of that:
 -- some servers and users may not publish.
 local function hint(channel, before, after)
-  if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
-    local sent = redis.pcall('PUBLISH', channel, after)
-    unheard = type(sent) == 'table' and sent.err or nil
+  if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then -- @rule hint-if-earlier
+    local sent = redis.pcall('PUBLISH', channel, after) -- @rule refused-hint-stands
+    unheard = type(sent) == 'table' and sent.err or nil -- @rule refused-hint-told
   end
 end

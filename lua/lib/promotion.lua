@@ -34,6 +34,7 @@ end
 -- `may()`, if need be, has Redis refuse at once whatever it would refuse of that.
 -- Returns { promoted, parked, orphans, deaths }, the last two as timeline/claim.lua does.
 local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, readable, push, may)
+  -- @rule promotion-never-early
   local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
   local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
   if #found == 0 then return done end
@@ -49,19 +50,20 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
       ids[n], scores[n], envelopes[n] = all[n], tonumber(found[2 * n]), envelope
       size, largest = size + (envelope and #envelope or 0), math.max(largest, envelope and #envelope or 0)
     end
-    some = math.max(1, math.min(at_once, math.floor((max_bytes - size) / largest)))
+    some = math.max(1, math.min(at_once, math.floor((max_bytes - size) / largest))) -- @rule promotion-reads-by-room
   end
   local records = redis.call('HMGET', KEYS[3], unpack(ids))
   local batch, gone, moved, kept, dead = {}, {}, {}, {}, {}
-  local own = hex(nonce)
+  local own = hex(nonce) -- @rule occurrence-from-nonce
   for n, id in ipairs(ids) do
     local r = understand(scores[n], records[n])
     local lapsed, ended = r.nonce, r.received -- of a lease, where the topic was dispatched otherwise before
     if r.state == LEASED then r.attempts = r.attempts + r.received end
     r.received = 0
     local expired = r.expires > 0 and now_us / 1e6 >= r.expires
+    -- @rule promotion-asks-for-ends
     local reason = expired and 'expired' or not readable(id) and 'unreadable' or fate(r, now_us, limits)
-    if not envelopes[n] and r.state ~= PARKED then
+    if not envelopes[n] and r.state ~= PARKED then -- @rule promotion-parks-once
       done.parked = done.parked + 1
       r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + grace, r.due)
       moved[#moved + 1], moved[#moved + 2] = r.score, id
@@ -86,9 +88,10 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
           { id, r, envelopes[n], reason, text, lapsed, limits.keep and (not expired or limits.keep_expired) }
       else
         batch[#batch + 1] =
+          -- @rule promotion-keeps-occurrence
           { id, r, envelopes[n], id .. '/' .. (r.occurrence == NO_NONCE and own or hex(r.occurrence)) }
         if JOURNAL then
-          note(
+          note( -- @rule promotion-noted
             PROMOTED,
             id,
             nonce_is(lapsed) .. standing_is(r) .. received_is(ended) .. expires_is(r.expires) .. adopted_is(r.adopted)
@@ -98,13 +101,14 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
     end
   end
   -- What could not be removed must not be pushed either: it would be pushed again and again.
-  redis.call('HDEL', KEYS[3], NO_NONCE)
+  redis.call('HDEL', KEYS[3], NO_NONCE) -- @rule promotion-begins-with-deletes
   redis.call('HDEL', KEYS[2], NO_NONCE)
-  redis.call('ZREM', KEYS[1], NO_NONCE)
+  redis.call('ZREM', KEYS[1], NO_NONCE) -- @rule removal-tried-before-push
   if JOURNAL then may_append() end
+  -- @rule push-asked-before-burial
   if may and #dead > 0 and #batch > 0 then may() end -- else the dead would be buried again and again
   local names = bury(dead, now_us)
-  if #batch > 0 then push(batch) end
+  if #batch > 0 then push(batch) end -- @rule push-before-removal
   if JOURNAL then
     note_deaths(dead, names)
     append_always(now_us)
@@ -112,8 +116,8 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
   if #gone > 0 then
     redis.call('HDEL', KEYS[3], unpack(gone))
     redis.call('HDEL', KEYS[2], unpack(gone))
-    redis.call('ZREM', KEYS[1], unpack(gone))
-    mark(gone)
+    redis.call('ZREM', KEYS[1], unpack(gone)) -- @rule promoted-removed
+    mark(gone) -- @rule promotion-marked
   end
   if #moved > 0 then
     redis.call('ZADD', KEYS[1], unpack(moved))

@@ -87,6 +87,7 @@ local function bury_here(group, dead, now_us)
       -- stylua: ignore
       redis.call('XADD', KEYS[4], '*', 'timer_id', it.timer_id, 'reason', reason, 'attempts', k.attempts, 'claims',
         deliveries, 'due', number(it.due), 'died', string.format('%.0f', now_us), 'occurrence',
+        -- @rule letter-names-group
         #occurrence == 16 and occurrence or NO_NONCE, 'error', text, 'envelope', it.envelope, 'group', group)
     end
   end

@@ -24,18 +24,18 @@ local dues = {}
 local function push(batch)
   local entries = {}
   for n, each in ipairs(batch) do
-    entries[n] = entry_of(unpack(each))
-    if each[2].claims == 0 then dues[#dues + 1] = each[2].due end
+    entries[n] = entry_of(unpack(each)) -- @rule earliest-first
+    if each[2].claims == 0 then dues[#dues + 1] = each[2].due end -- @rule lateness-of-first-deliveries
   end
   -- What can't be recorded must not be pushed: see lib/promotion.lua.
-  if JOURNAL then may_add() end
+  if JOURNAL then may_add() end -- @rule record-asked-before-push
   redis.call('LPUSH', KEYS[6], unpack(entries))
 end
 
 local now_us = time_us()
 local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
-if now_us >= (tonumber(till or 0) or 0) then
+if now_us >= (tonumber(till or 0) or 0) then -- @rule list-pause-holds
   till = ''
   done = promote(
     now_us,

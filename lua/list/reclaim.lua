@@ -27,7 +27,7 @@ local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
 local step, passed = tonumber(ARGV[8]), tonumber(ARGV[9])
 local limits = read_limits(3)
 local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
-while #entries < most and size < BYTES do
+while #entries < most and size < BYTES do -- @rule bytes-bounded
   local at = passed + #entries
   local part = redis.call('LRANGE', KEYS[7], -at - math.min(step, most - #entries), -at - 1)
   if #part == 0 then break end
@@ -44,6 +44,7 @@ local function unhex(two) return string.char(tonumber(two, 16)) end
 local function known(entry)
   local at = string.find(entry, '\n', 1, true)
   local fine, head = pcall(cjson.decode, at and string.sub(entry, 1, at - 1) or '')
+  -- @rule only-ours-taken
   if not fine or type(head) ~= 'table' or type(head.occurrence_id) ~= 'string' or type(head.timer_id) ~= 'string' then
     return nil
   end
@@ -51,6 +52,7 @@ local function known(entry)
   local headers, given = {}, type(head.headers) == 'table' and head.headers or {}
   given['content-type'] = head.content_type ~= '' and head.content_type or nil
   for name, text in pairs(given) do
+    -- @rule only-our-headers-taken
     if type(name) == 'string' and type(text) == 'string' and #name < 65536 and #text < 65536 then
       headers[name] = text
     end
@@ -69,6 +71,7 @@ local function known(entry)
   }
 end
 
+-- @rule oldest-returned-last
 for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken first
   local entry = entries[n]
   local it = known(entry)
@@ -76,9 +79,9 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
     seen[it.name] = true
     if not it.since or it.since < 0 then
       marks[#marks + 1], marks[#marks + 2] = it.name, string.format('%.0f;%d', now_us, it.times)
-    elseif now_us - it.since >= patience then
+    elseif now_us - it.since >= patience then -- @rule patience-kept
       gone[#gone + 1] = entry
-      it.times = it.times + 1
+      it.times = it.times + 1 -- @rule returns-counted
       if it.times >= limits.attempts then
         local r = fresh(it.due, 0)
         r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence
@@ -94,6 +97,7 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
         deaths[#deaths + 1], deaths[#deaths + 2] = it.head.timer_id, 'attempts'
         seen[it.name] = nil
       else
+        -- @rule returns-start-anew
         marks[#marks + 1], marks[#marks + 2] = it.name, string.format('-%.0f;%d', now_us, it.times)
         back[#back + 1] = entry
       end
@@ -104,12 +108,13 @@ end
 redis.call('LREM', KEYS[7], 1, NO_NONCE)
 if #gone > 0 then -- what can't be removed and noted must be neither pushed nor buried: it would be again and again
   redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('HSET', KEYS[8], NO_NONCE, '')
+  redis.call('HSET', KEYS[8], NO_NONCE, '') -- @rule note-asked-before-return
   redis.call('HDEL', KEYS[8], NO_NONCE)
-  if #back > 0 then may_push('RPUSH') end
+  if #back > 0 then may_push('RPUSH') end -- @rule push-asked-before-return
 end
 bury(dead, now_us)
 if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
+-- @rule returned-as-next
 if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
 for _, entry in ipairs(gone) do
   redis.call('LREM', KEYS[7], -1, entry)
@@ -119,7 +124,7 @@ end
 -- remembered for a day.
 local scan = '0'
 if passed == 0 and redis.call('HLEN', KEYS[8]) > 0 then
-  local patient, finished, page = at_end and 0 or patience + ROUND, {}, nil
+  local patient, finished, page = at_end and 0 or patience + ROUND, {}, nil -- @rule finished-waits-for-whole-look
   scan, page = unpack(redis.call('HSCAN', KEYS[8], ARGV[10], 'COUNT', 2 * most))
   for i = 1, #page, 2 do
     local since = tonumber((cut(page[i + 1]))) or 0
@@ -127,6 +132,6 @@ if passed == 0 and redis.call('HLEN', KEYS[8]) > 0 then
       finished[#finished + 1] = page[i]
     end
   end
-  if #finished > 0 then redis.call('HDEL', KEYS[8], unpack(finished)) end
+  if #finished > 0 then redis.call('HDEL', KEYS[8], unpack(finished)) end -- @rule finished-forgotten
 end
-return answer({ #back, deaths, at_end and '' or passed + #entries - #gone, scan, size })
+return answer({ #back, deaths, at_end and '' or passed + #entries - #gone, scan, size }) -- @rule look-goes-on-behind

@@ -14,18 +14,18 @@ local bad = wrong_type()
 if bad then return bad end
 
 local limit, room, step = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local after = ARGV[2] == '' and '-' or '(' .. ARGV[2]
+local after = ARGV[2] == '' and '-' or '(' .. ARGV[2] -- @rule page-starts-behind-last
 local reply, count, bytes = { '' }, 0, 0
 
 local function read()
   while true do
     local entries = redis.call('XRANGE', KEYS[4], after, '+', 'COUNT', step)
     for _, entry in ipairs(entries) do
-      if count == limit or bytes > room then return '1' end
+      if count == limit or bytes > room then return '1' end -- @rule page-bounded-by-bytes
       local fields = {}
       for i = 1, #entry[2], 2 do
         local name, value = entry[2][i], entry[2][i + 1]
-        if name ~= 'envelope' then
+        if name ~= 'envelope' then -- @rule page-without-content
           fields[#fields + 1], fields[#fields + 2] = name, value
         else
           bytes = bytes + #value
@@ -35,7 +35,7 @@ local function read()
       reply[2 * count], reply[2 * count + 1] = entry[1], fields
       after = '(' .. entry[1]
     end
-    if #entries < step then return '' end
+    if #entries < step then return '' end -- @rule page-ends-at-the-end
   end
 end
 

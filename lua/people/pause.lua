@@ -14,24 +14,26 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
-local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0)
-if ARGV[2] == 'end' then
-  if JOURNAL then may_append() end
+local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0) -- @rule pause-from-now
+if ARGV[2] == 'end' then -- @rule end-only-by-end
+  if JOURNAL then may_append() end -- @rule append-asked-before-resume
   local ended = redis.call('DEL', KEYS[5])
   if JOURNAL and ended > 0 then
     note(RESUMED, '', '')
     append(now_us)
   end
+  -- @rule resume-wakes-if-timers
   if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once
   return answer('')
 end
+-- @rule past-pause-refused
 if till <= now_us then return answer('') end -- refused: a pause that stands goes on
-till = math.min(till, LATEST * 1e6)
+till = math.min(till, LATEST * 1e6) -- @rule pause-before-9999
 local text = string.format('%.0f', till)
 if JOURNAL then
   note(PAUSED, '', score_is(till / 1e6))
-  append_always(now_us)
+  append_always(now_us) -- @rule pause-noted
 end
-redis.call('DEL', KEYS[5])
+redis.call('DEL', KEYS[5]) -- @rule pause-begins-with-a-delete
 redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
 return answer(text)

@@ -16,8 +16,9 @@ if JOURNAL then
     if entry then note(PURGED, entry[2][1] == 'timer_id' and entry[2][2] or '', dead_id_is(name)) end
     seen[name] = true
   end
-  append_always(time_us())
+  append_always(time_us()) -- @rule purge-noted
 end
 local removed = redis.call('XDEL', KEYS[4], unpack(ARGV))
+-- @rule purge-leaves-no-empty-stream
 if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
 return answer(removed)

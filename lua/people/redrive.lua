@@ -32,7 +32,7 @@ for i = 2, #ARGV do
     reply[n], reply[n + 1] = 'ELSEWHERE', letter.group
   else
     reply[n + 1] = id
-    if taken[id] or redis.call('ZSCORE', KEYS[1], id) then
+    if taken[id] or redis.call('ZSCORE', KEYS[1], id) then -- @rule redrive-spares-living
       reply[n] = 'CONFLICT'
     else
       reply[n] = 'OK'
@@ -40,7 +40,7 @@ for i = 2, #ARGV do
       -- A new life by its attempts and its age, and the same occurrence: whoever keeps what has been done
       -- by occurrence must not do it twice.
       local r = fresh(now_us / 1e6, 0)
-      r.score, r.occurrence = own_score(now_us, r.due), letter.occurrence
+      r.score, r.occurrence = own_score(now_us, r.due), letter.occurrence -- @rule redrive-keeps-occurrence-off-grid
       gone[#gone + 1] = ARGV[i]
       if JOURNAL then
         note_taken(id, redis.call('HGET', KEYS[3], id))
@@ -53,12 +53,12 @@ for i = 2, #ARGV do
   end
 end
 if #gone > 0 then
-  if JOURNAL then append_always(now_us) end
-  redis.call('XDEL', KEYS[4], unpack(gone))
+  if JOURNAL then append_always(now_us) end -- @rule redrive-noted
+  redis.call('XDEL', KEYS[4], unpack(gone)) -- @rule redrive-begins-with-a-delete
   redis.call('ZADD', KEYS[1], unpack(moved))
   redis.call('HSET', KEYS[2], unpack(stored))
-  redis.call('HSET', KEYS[3], unpack(kept))
-  if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
-  hint(ARGV[1], before, head())
+  redis.call('HSET', KEYS[3], unpack(kept)) -- @rule redrive-writes-record
+  if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end -- @rule redrive-leaves-no-empty-stream
+  hint(ARGV[1], before, head()) -- @rule redrive-hints
 end
 return answer(reply)

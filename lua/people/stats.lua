@@ -17,7 +17,7 @@ local till = redis.call('GET', KEYS[5])
 return {
   string.format('%.0f', now_us),
   redis.call('ZCARD', KEYS[1]),
-  redis.call('ZCOUNT', KEYS[1], '-inf', number(now_us / 1e6)),
+  redis.call('ZCOUNT', KEYS[1], '-inf', number(now_us / 1e6)), -- @rule due-counted-by-now
   head(),
   redis.call('HLEN', KEYS[3]),
   redis.call('XLEN', KEYS[4]),

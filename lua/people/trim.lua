@@ -10,17 +10,18 @@
 local bad = wrong_type()
 if bad then return bad end
 
-if JOURNAL then may_append() end
+if JOURNAL then may_append() end -- @rule append-asked-before-trim
 local count, age, removed = tonumber(ARGV[1]), tonumber(ARGV[2]), 0
-if age > 0 then
+if age > 0 then -- @rule trim-by-age
   local oldest = string.format('%.0f', math.max(math.floor((time_us() - age) / 1000), 0))
   removed = redis.call('XTRIM', KEYS[4], 'MINID', oldest)
 end
-if count > 0 then removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', count) end
+if count > 0 then removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', count) end -- @rule trim-counted
 if JOURNAL and removed > 0 then
   local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', 1)[1]
   note(TRIMMED, '', dead_id_is(oldest and oldest[1]) .. count_is(removed))
-  append(time_us())
+  append(time_us()) -- @rule trim-noted
 end
+-- @rule trim-leaves-no-empty-stream
 if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
 return answer(removed)

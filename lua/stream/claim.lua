@@ -41,14 +41,15 @@ local deadline = number((now_us + lease) / 1e6)
 local summary = redis.pcall('XPENDING', KEYS[6], group)
 if summary.err then
   redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('XGROUP', 'CREATE', KEYS[6], group, ARGV[16], 'MKSTREAM')
+  redis.call('XGROUP', 'CREATE', KEYS[6], group, ARGV[16], 'MKSTREAM') -- @rule group-begins-where-told
   summary = { 0 }
 end
 local till = redis.call('GET', KEYS[5])
-if now_us < (tonumber(till or 0) or 0) then
+if now_us < (tonumber(till or 0) or 0) then -- @rule stream-pause-holds
   return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
 end
 
+-- @rule group-keeps-its-place
 local done = promote(now_us, limit, room, at_once, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
 local timers, deaths, dead, acked, forgotten, kept, missing = {}, done.deaths, {}, {}, {}, {}, 0
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
@@ -57,17 +58,19 @@ local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, an
 local function claim_one(entry, deliveries, raw)
   local it, k = read_entry(entry), known(raw)
   looked, bytes = looked + 1, bytes + #it.envelope
+  -- @rule retries-are-their-groups
   if it.only_group and it.only_group ~= group then -- somebody else's second try
     acked[#acked + 1] = entry[1]
     return
   end
+  -- @rule stream-lapse-counts
   if k.received == 1 then -- its relay is gone or was cut off
-    k.attempts, k.suspect, k.received = k.attempts + 1, 1, 0
+    k.attempts, k.suspect, k.received = k.attempts + 1, 1, 0 -- @rule stream-lapse-counts-once
     kept[#kept + 1], kept[#kept + 2] = entry[1], known_as(k)
   end
   local expired = it.expires > 0 and now_us / 1e6 >= it.expires
   local before = { attempts = k.attempts, claims = deliveries - 1 - k.unsent, due = it.due }
-  local reason = expired and 'expired' or fate(before, now_us, limits)
+  local reason = expired and 'expired' or fate(before, now_us, limits) -- @rule stream-claim-asks-for-ends
   if reason then
     deaths[#deaths + 1], deaths[#deaths + 2] = it.timer_id, reason
     dead[#dead + 1] = { it, k, before.claims, reason, '', limits.keep and (not expired or limits.keep_expired) }
@@ -105,11 +108,12 @@ local function take_again(ids)
     local entry = there[id]
     if entry then
       claim_one(entry, before[n] + 1, known_of[n])
+    -- @rule acknowledged-elsewhere-told-apart
     elseif before[n] > 0 then -- trimmed by somebody; what Redis 6 still calls pending is so no longer
       missing = missing + 1
       acked[#acked + 1] = id
     else -- acknowledged by a plain consumer; or of a group that was lost, and new to the one that took its place
-      forgotten[#forgotten + 1] = id
+      forgotten[#forgotten + 1] = id -- @rule unknown-entries-forgotten
     end
   end
 end
@@ -119,6 +123,7 @@ end
 local function may_read(at_first)
   if looked == 0 then return math.min(limit, at_first, at_once) end
   if bytes >= room then return 0 end
+  -- @rule claim-bounded
   return math.min(limit - count, LOOK - looked, at_once, math.ceil((room - bytes) / (bytes / looked + 1)))
 end
 
@@ -126,6 +131,7 @@ end
 -- when it has been idle for a lease. nil if nobody did, or long ago.
 local function elsewhere(id, k)
   local _, idle, deliveries = pending(group, id)
+  -- @rule plain-consumer-has-a-lease
   if deliveries and k.deliveries > 0 and deliveries > k.deliveries and idle * 1000 < lease then
     return now_us + lease - idle * 1000
   end
@@ -143,6 +149,7 @@ while tried < #due do
   for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
     if raw and string.sub(raw, 1, 1) == 'D' then
       local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
+      -- @rule no-two-occurrences-alike
       if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32) end -- no two alike
       -- stylua: ignore
       redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
@@ -150,7 +157,7 @@ while tried < #due do
       detached[#detached + 1] = part[n]
     else
       local at = elsewhere(part[n], known(raw))
-      if at then
+      if at then -- @rule plain-consumer-left-at-work
         later[#later + 1], later[#later + 2] = number(at / 1e6), part[n]
       else
         again[#again + 1] = part[n]
@@ -168,19 +175,21 @@ end
 -- found is ours from then on, and so it has to be taken.
 local next_cursor, most = '0-0', may_read(32)
 if cursor ~= '' and most <= 0 then
+  -- @rule round-goes-on-without-room
   next_cursor = cursor -- no room: the round goes on there, or its end might never be reached
-elseif cursor ~= '' and summary[1] > 0 then
+elseif cursor ~= '' and summary[1] > 0 then -- @rule idle-taken
   local found =
     redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most, 'JUSTID')
   next_cursor = found[1]
   local left = {}
   if #found[2] > 0 then
     for n, at in ipairs(redis.call('ZMSCORE', KEYS[7], unpack(found[2]))) do
+      -- @rule waiting-not-taken
       if not at then left[#left + 1] = found[2][n] end -- else it waits for its time
     end
   end
   for _, id in ipairs(found[3] or {}) do -- trimmed by somebody, and pending no more
-    missing = missing + 1
+    missing = missing + 1 -- @rule trimmed-acknowledged
     acked[#acked + 1] = id
   end
   take_again(left)
@@ -188,7 +197,7 @@ end
 
 -- Then what is new. `last` is the last entry that was read, '-' for none, nil once there is none behind it.
 local last = '-'
-while ARGV[9] ~= '' do
+while ARGV[9] ~= '' do -- @rule dedicated-takes-nothing-new
   most = may_read(8)
   if most <= 0 then break end
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
@@ -201,13 +210,13 @@ while ARGV[9] ~= '' do
 end
 local more = ARGV[9] ~= ''
   and last
-  and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0)
+  and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0) -- @rule more-looked-for
 
 bury_here(group, dead, now_us)
 if #forgotten > 0 then redis.call('HDEL', KEYS[8], unpack(forgotten)) end
 if #acked > 0 then
   redis.call('HDEL', KEYS[8], unpack(acked))
-  redis.call('XACK', KEYS[6], group, unpack(acked))
+  redis.call('XACK', KEYS[6], group, unpack(acked)) -- @rule stream-dead-acknowledged
 end
 if #kept > 0 then
   redis.call('HDEL', KEYS[8], NO_NONCE)
@@ -216,7 +225,7 @@ if #kept > 0 then
 end
 return answer({
   string.format('%.0f', now_us),
-  more and number(now_us / 1e6) or next_for_us(),
+  more and number(now_us / 1e6) or next_for_us(), -- @rule more-told
   deadline,
   done.parked,
   done.orphans,

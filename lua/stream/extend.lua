@@ -34,14 +34,14 @@ for n, id in ipairs(ids) do
   end
   if not owner then
     reply[n + 1] = 'GONE'
-  elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then
+  elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then -- @rule group-fence-on-renewal
     reply[n + 1] = 'STALE'
   else
     reply[n + 1] = 'OK'
     held[#held + 1] = id
     local k = known(raws[n])
     if ARGV[at + 2] ~= '' and k.received == 0 then
-      k.received = 1
+      k.received = 1 -- @rule stream-receipt-recorded
       kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
     end
   end
@@ -52,7 +52,7 @@ if #kept > 0 then
   redis.call('HSET', KEYS[8], unpack(kept))
 end
 if #held > 0 and tonumber(ARGV[1]) > 0 then
-  table.insert(held, 'JUSTID')
-  redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(held))
+  table.insert(held, 'JUSTID') -- @rule renewal-counts-no-delivery
+  redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(held)) -- @rule renewal-renews
 end
 return answer(reply)

@@ -21,7 +21,7 @@ if bad then return bad end
 local now_us = time_us()
 if redis.pcall('XPENDING', KEYS[6], ARGV[5]).err then -- also while the topic is paused
   redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('XGROUP', 'CREATE', KEYS[6], ARGV[5], ARGV[12], 'MKSTREAM')
+  redis.call('XGROUP', 'CREATE', KEYS[6], ARGV[5], ARGV[12], 'MKSTREAM') -- @rule promoter-group-begins-where-told
 end
 local till = redis.call('GET', KEYS[5])
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }

@@ -64,13 +64,13 @@ local function die(id, k, deliveries, reason, text)
 end
 
 local function again(id, k, deliveries, score, text)
-  k.received, k.deliveries = 0, deliveries
+  k.received, k.deliveries = 0, deliveries -- @rule last-delivery-known
   if text then
     local it = entry_at(id)
     if not it then return lost(id) end
     local reason =
       fate({ attempts = k.attempts, claims = deliveries - k.unsent, due = it.due }, math.floor(score * 1e6), limits)
-    if reason then return die(id, k, deliveries, reason, text) end
+    if reason then return die(id, k, deliveries, reason, text) end -- @rule stream-return-asks-for-ends
   end
   move(id, score)
   kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
@@ -83,16 +83,17 @@ function verbs.ack(id) return forget(id) end
 
 function verbs.nack(id, k, deliveries, idle, detail)
   local delay, text = cut(detail)
-  k.attempts, k.suspect = k.attempts + 1, 0
+  k.attempts, k.suspect = k.attempts + 1, 0 -- @rule stream-nack-counts
+  -- @rule lease-end-reckoned
   local wait = delay ~= '' and tonumber(delay) or math.max(tonumber(ARGV[2]) - idle * 1000, 0)
-  return again(id, k, deliveries, (now_us + wait) / 1e6, text)
+  return again(id, k, deliveries, (now_us + wait) / 1e6, text) -- @rule stream-nack-waits
 end
 
 function verbs.release(id, k, deliveries, _, detail)
   local flags, delay = cut(detail)
   local received = k.received == 1 or string.find(flags, 'r', 1, true)
-  if received then k.attempts = k.attempts + 1 end
-  if string.find(flags, 'u', 1, true) then k.unsent = k.unsent + 1 end
+  if received then k.attempts = k.attempts + 1 end -- @rule stream-release-counts-receipt
+  if string.find(flags, 'u', 1, true) then k.unsent = k.unsent + 1 end -- @rule unsent-counted
   k.suspect = string.find(flags, 's', 1, true) and 1 or 0
   local score = (now_us + (received and tonumber(delay) or 0)) / 1e6
   return again(id, k, deliveries, score, received and 'the delivery ended without an outcome')
@@ -110,12 +111,13 @@ function verbs.reschedule(id, _, _, _, detail)
   local when, envelope = cut(detail)
   local score = math.min(instant(when, now_us), LATEST)
   local it = entry_at(id)
-  if not it then return lost(id) end
+  if not it then return lost(id) end -- @rule dropped-is-lost
   move(id, score)
-  kept[#kept + 1], kept[#kept + 2] =
-    id, 'D' .. cmsgpack.pack({ it.timer_id, score, '', envelope ~= '' and envelope or it.envelope })
+  -- @rule stream-reschedule-takes-payload
+  local stored = cmsgpack.pack({ it.timer_id, score, '', envelope ~= '' and envelope or it.envelope })
+  kept[#kept + 1], kept[#kept + 2] = id, 'D' .. stored
   seen[id] = 'again'
-  return forget(id)
+  return forget(id) -- @rule stream-reschedule-acknowledges
 end
 
 for n, id in ipairs(ids) do
@@ -128,14 +130,14 @@ for n, id in ipairs(ids) do
   end
   if not owner then
     reply[n + 1] = 'GONE'
-  elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then
+  elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then -- @rule group-fence
     reply[n + 1] = 'STALE'
   else
     reply[n + 1] = verbs[verb](id, known(raws[n]), deliveries, idle, ARGV[at + 3])
   end
 end
 
-redis.call('HDEL', KEYS[8], NO_NONCE)
+redis.call('HDEL', KEYS[8], NO_NONCE) -- @rule stream-settle-begins-with-a-delete
 bury_here(group, dead, now_us)
 local gone = {}
 for _, id in ipairs(acked) do
@@ -146,7 +148,7 @@ if #moved > 0 then
   redis.call('HSET', KEYS[8], unpack(kept))
   redis.call('ZADD', KEYS[7], unpack(moved))
 end
-if #acked > 0 then redis.call('XACK', KEYS[6], group, unpack(acked)) end
+if #acked > 0 then redis.call('XACK', KEYS[6], group, unpack(acked)) end -- @rule ends-acknowledged
 
 reply[1] = next_for_us()
 if soonest then hint(ARGV[1], '', soonest) end

@@ -42,14 +42,14 @@ for _, raw in ipairs(redis.call('XINFO', 'GROUPS', KEYS[6])) do
   local group = by_name(raw)
   local ms, seq = parts(group['last-delivered-id'])
   local needs = string.format('%.0f-%.0f', ms, seq + 1)
-  if group.pending > 0 then
+  if group.pending > 0 then -- @rule pending-kept
     local oldest = redis.call('XPENDING', KEYS[6], group.name)[2]
     if oldest and before(oldest, needs) then needs = oldest end
   end
-  if not floor or before(needs, floor) then floor = needs end
+  if not floor or before(needs, floor) then floor = needs end -- @rule all-groups-asked
   for _, each in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[6], group.name)) do
     local consumer = by_name(each)
-    if consumer.pending == 0 and consumer.idle > patience then
+    if consumer.pending == 0 and consumer.idle > patience then -- @rule consumers-with-work-kept
       redis.call('XGROUP', 'DELCONSUMER', KEYS[6], group.name, consumer.name)
       consumers = consumers + 1
     end
@@ -60,10 +60,11 @@ end
 local trimmed, dropped = 0, 0
 if floor then
   trimmed = redis.call('XTRIM', KEYS[6], 'MINID', '~', floor, 'LIMIT', step)
+  -- @rule last-node-trimmed
   if trimmed < step / 2 then trimmed = trimmed + redis.call('XTRIM', KEYS[6], 'MINID', floor) end
 end
 -- Only once nothing is left that all have acknowledged: what goes then is missing somewhere.
-if most > 0 and trimmed < step / 2 and redis.call('XLEN', KEYS[6]) > most then
+if most > 0 and trimmed < step / 2 and redis.call('XLEN', KEYS[6]) > most then -- @rule dropped-only-behind-trim
   dropped = redis.call('XTRIM', KEYS[6], 'MAXLEN', '~', most, 'LIMIT', step)
   if dropped < step / 2 then dropped = dropped + redis.call('XTRIM', KEYS[6], 'MAXLEN', most) end
 end

@@ -19,27 +19,29 @@ local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
   local condition = ARGV[2 * n]
   local word = nil
-  local there, r = scores[n] and not seen[id], nil
-  if there and (condition ~= '' or JOURNAL) then
+  local there, r = scores[n] and not seen[id], nil -- @rule cancelled-once
+  if there and (condition ~= '' or JOURNAL) then -- @rule cancel-asks
     r = understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id))
     word = refuses(condition, r)
   end
   reply[n] = word or (there and 'CANCELLED' or 'GONE')
   if not word then
     if JOURNAL and there then
-      note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted))
+      note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted)) -- @rule cancel-names-lease
     elseif JOURNAL and not seen[id] then
       note_remains(id)
     end
     seen[id] = true
+    -- @rule cancel-marks-absent-too
     gone[#gone + 1] = id -- also what is not there: a payload alone is an orphan
   end
 end
-if #gone > 0 then
-  if JOURNAL then append_always(time_us()) end
-  redis.call('HDEL', KEYS[3], unpack(gone))
-  redis.call('HDEL', KEYS[2], unpack(gone))
+if #gone > 0 then -- @rule refused-cancels-unmarked
+  if JOURNAL then append_always(time_us()) end -- @rule cancel-noted
+  redis.call('HDEL', KEYS[3], unpack(gone)) -- @rule cancel-clears-record
+  redis.call('HDEL', KEYS[2], unpack(gone)) -- @rule cancel-clears-payload
   redis.call('ZREM', KEYS[1], unpack(gone))
+  -- @rule cancel-marked
   mark(gone) -- also what is not there: it may rest in the cold store
 end
 return answer(reply)

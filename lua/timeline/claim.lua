@@ -24,13 +24,14 @@
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
 local now_us, most = time_us(), tonumber(ARGV[11])
+-- @rule claim-of-due-by-limit
 local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local paused = ''
 if due.err or #due > 0 then -- an idle poll stays at three commands
   local bad = wrong_type()
   if bad or due.err then return bad or due end
   local till = redis.call('GET', KEYS[5])
-  if now_us < (tonumber(till or 0) or 0) then
+  if now_us < (tonumber(till or 0) or 0) then -- @rule pause-holds
     due, paused = {}, till
   end
 end
@@ -43,16 +44,16 @@ end
 -- at a time as there is room for if none is larger than those before: so one command serves many timers, and fewer than
 -- `most` are read in vain.
 local function read_payloads(enough)
-  local taken, bytes, largest, some = 0, 0, 1, 1
+  local taken, bytes, largest, some = 0, 0, 1, 1 -- @rule first-payload-alone
   while taken < #ids do
     for _, envelope in ipairs(redis.call('HMGET', KEYS[2], unpack(ids, taken + 1, math.min(taken + some, #ids)))) do
       local size = envelope and #envelope or 0
       bytes, largest = bytes + size, math.max(largest, size)
-      if taken > 0 and bytes > enough then return taken end
+      if taken > 0 and bytes > enough then return taken end -- @rule claim-bounded-by-bytes
       taken = taken + 1
       envelopes[taken] = envelope
     end
-    some = math.max(1, math.min(most, math.floor((enough - bytes) / largest)))
+    some = math.max(1, math.min(most, math.floor((enough - bytes) / largest))) -- @rule payloads-read-by-room
   end
   return taken
 end
@@ -71,7 +72,8 @@ local function note_moved(id, r, received, nonce)
       nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received) .. adopted_is(r.adopted)
     )
   end
-  local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE
+  local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE -- @rule first-claim-told
+  -- @rule lapse-told
   note(CLAIMED, id, occurrence_is(before) .. standing_is(r) .. received_is(received) .. adopted_is(r.adopted))
 end
 
@@ -88,21 +90,21 @@ local function hand_out(id, record, envelope)
 end
 
 local function lease(r)
-  r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1
-  if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end
+  r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1 -- @rule claim-sets-lease
+  if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end -- @rule occurrence-kept
   return pack(r)
 end
 
 local function park(id, r)
   parked = parked + 1
-  r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due)
+  r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due) -- @rule parking-ends-lease
   keep(id, r.score, pack(r))
 end
 
 local function remove_orphan(id, r)
   orphans[#orphans + 1] = id
   ended[#ended + 1] = id
-  if JOURNAL then note(ORPHANED, id, due_is(r.due)) end
+  if JOURNAL then note(ORPHANED, id, due_is(r.due)) end -- @rule orphan-noted
 end
 
 -- `received` and `nonce` are those of the lease that ran out.
@@ -110,21 +112,22 @@ local function die(id, r, envelope, reason, received, nonce)
   deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
   ended[#ended + 1] = id
   r.received = received
+  -- @rule letters-by-policy
   dead[#dead + 1] = { id, r, envelope, reason, '', nonce, limits.keep and (reason ~= 'expired' or limits.keep_expired) }
 end
 
 -- What becomes of a timer, whatever has happened to it.
 local function claim_one(id, r, envelope)
-  if not envelope and r.state == PARKED then return remove_orphan(id, r) end
+  if not envelope and r.state == PARKED then return remove_orphan(id, r) end -- @rule parked-once
   local received, nonce = r.received, r.nonce
   if r.state == LEASED then -- its relay is gone or was cut off
-    r.attempts = r.attempts + r.received
-    r.suspect = math.max(r.suspect, r.received)
+    r.attempts = r.attempts + r.received -- @rule lapse-counts-receipt
+    r.suspect = math.max(r.suspect, r.received) -- @rule lapse-raises-suspicion
   end
-  r.received = 0
-  local expired = r.expires > 0 and now_us / 1e6 >= r.expires
-  local reason = expired and 'expired' or fate(r, now_us, limits)
-  if envelope and reason then return die(id, r, envelope, reason, received, nonce) end
+  r.received = 0 -- @rule receipt-ends-with-lease
+  local expired = r.expires > 0 and now_us / 1e6 >= r.expires -- @rule expiry-by-the-clock
+  local reason = expired and 'expired' or fate(r, now_us, limits) -- @rule claim-asks-for-ends
+  if envelope and reason then return die(id, r, envelope, reason, received, nonce) end -- @rule only-with-payload-dies
   if envelope then
     hand_out(id, lease(r), envelope)
   else
@@ -142,8 +145,8 @@ if taken > 0 then
   local records = redis.call('HMGET', KEYS[3], unpack(ids, 1, taken))
   for n = 1, taken do
     local id, score, envelope = ids[n], scores[n], envelopes[n]
-    if not records[n] and envelope and score >= 0 and whole_us(score) and not JOURNAL then
-      hand_out(id, before_due .. struct.pack('<d', score) .. after_due, envelope)
+    if not records[n] and envelope and score >= 0 and whole_us(score) and not JOURNAL then -- @rule new-timers-by-score
+      hand_out(id, before_due .. struct.pack('<d', score) .. after_due, envelope) -- @rule new-timer-keeps-due-time
     else
       claim_one(id, understand(score, records[n]), envelope)
     end
@@ -151,14 +154,14 @@ if taken > 0 then
   local names = bury(dead, now_us)
   if JOURNAL then
     note_deaths(dead, names)
-    append_always(now_us, ARGV[3], deadline)
+    append_always(now_us, ARGV[3], deadline) -- @rule claim-noted
   end
   if #ended > 0 then
     redis.call('HDEL', KEYS[3], unpack(ended))
     redis.call('HDEL', KEYS[2], unpack(ended))
     redis.call('ZREM', KEYS[1], unpack(ended))
-    mark(ended)
-  else
+    mark(ended) -- @rule claim-marks-deaths
+  else -- @rule claim-begins-with-a-delete
     redis.call('HDEL', KEYS[3], ids[1])
   end
   if #moved > 0 then

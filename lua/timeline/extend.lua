@@ -15,7 +15,7 @@ if bad then return bad end
 local ids, seen = {}, {}
 for i = 2, #ARGV, 3 do
   local id = ARGV[i]
-  if seen[id] then return fail('DUPLICATE', id) end
+  if seen[id] then return fail('DUPLICATE', id) end -- @rule extend-once-a-timer
   seen[id] = true
   ids[#ids + 1] = id
 end
@@ -32,10 +32,11 @@ for n, id in ipairs(ids) do
   if score and holds(score, records[n], nonce) then
     local r = unpack_record(records[n])
     reply[n + 1] = 'OK'
-    if received then r.received = 1 end
-    r.score = math.max(r.score, deadline)
+    if received then r.received = 1 end -- @rule receipt-recorded
+    r.score = math.max(r.score, deadline) -- @rule renewal-keeps-nonce-and-length
     moved[#moved + 1], moved[#moved + 2] = r.score, id
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    -- @rule receipt-told-from-renewal
     if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end
   else
     reply[n + 1] = score and 'STALE' or 'GONE'
@@ -47,10 +48,10 @@ for n, id in ipairs(ids) do
   end
 end
 
-if JOURNAL then append_always(now_us) end
+if JOURNAL then append_always(now_us) end -- @rule extend-noted
 if #forgotten > 0 then
   redis.call('HDEL', KEYS[3], unpack(forgotten))
-elseif #kept > 0 then
+elseif #kept > 0 then -- @rule extend-begins-with-a-delete
   redis.call('HDEL', KEYS[3], kept[1])
 end
 if #moved > 0 then

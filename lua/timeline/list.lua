@@ -20,7 +20,7 @@ local function not_after(a, b)
     local x, y = string.byte(a, i), string.byte(b, i)
     if x ~= y then return x < y end
   end
-  return #a <= #b
+  return #a <= #b -- @rule pages-by-bytes
 end
 
 local limit = tonumber(ARGV[1])
@@ -32,7 +32,7 @@ if ARGV[2] ~= '' then
   while first < last do
     local middle = math.floor((first + last) / 2)
     local id = redis.call('ZRANGE', KEYS[1], middle, middle)[1]
-    if not_after(id, ARGV[3]) then
+    if not_after(id, ARGV[3]) then -- @rule pages-by-score-and-id
       first = middle + 1
     else
       last = middle
@@ -51,7 +51,7 @@ if ARGV[4] and #ids > 0 then
   local size, last = 0, #ids
   for n, id in ipairs(ids) do
     size = size + redis.call('HSTRLEN', KEYS[2], id)
-    if size > tonumber(ARGV[4]) and n > 1 then
+    if size > tonumber(ARGV[4]) and n > 1 then -- @rule pages-bounded-by-bytes
       last, more = n - 1, true
       break
     end

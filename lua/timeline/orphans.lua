@@ -17,9 +17,9 @@ local page = redis.call('HSCAN', KEYS[ARGV[1] == 'payloads' and 2 or 3], ARGV[2]
 local reply, ids = { page[1] }, {}
 for i = 1, #page[2], 2 do
   ids[#ids + 1] = page[2][i]
-  if #ids == 500 or i + 2 > #page[2] then
+  if #ids == 500 or i + 2 > #page[2] then -- @rule orphans-to-the-end
     for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ids))) do
-      if not score then reply[#reply + 1] = ids[n] end
+      if not score then reply[#reply + 1] = ids[n] end -- @rule orphans-have-no-score
     end
     ids = {}
   end

@@ -13,6 +13,7 @@ if bad then return bad end
 local orphans, seen = {}, {}
 for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV))) do
   local id = ARGV[n]
+  -- @rule repair-asks-again
   if not score and not seen[id] then -- whose payload and record were both found comes twice
     orphans[#orphans + 1], seen[id] = id, true
   end
@@ -22,6 +23,7 @@ if JOURNAL then
   for _, id in ipairs(orphans) do
     note_remains(id)
   end
-  append_always(time_us())
+  append_always(time_us()) -- @rule repair-noted
 end
+-- @rule repair-clears-records
 return answer({ redis.call('HDEL', KEYS[2], unpack(orphans)), redis.call('HDEL', KEYS[3], unpack(orphans)) })

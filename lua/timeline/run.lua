@@ -23,12 +23,13 @@ for n, id in ipairs(ids) do
   local r = scores[n] and understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id))
   if not r then
     reply[n] = 'GONE'
-  elseif r.state == LEASED then
+  elseif r.state == LEASED then -- @rule run-spares-leases
     reply[n] = 'IN_FLIGHT'
   else
     reply[n] = 'OK'
     local due = r.due
-    r.due = math.min(r.due, now_us / 1e6)
+    r.due = math.min(r.due, now_us / 1e6) -- @rule run-lowers-due-time
+    -- @rule run-unparks-off-grid
     r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0 -- parked before: anew, if need be
     if JOURNAL then
       note(RUN, id, standing_is(r) .. score_is(r.score) .. previous_due_is(due) .. adopted_is(r.adopted))
@@ -38,10 +39,11 @@ for n, id in ipairs(ids) do
   end
 end
 if #moved > 0 then
-  if JOURNAL then append_always(now_us) end
+  if JOURNAL then append_always(now_us) end -- @rule run-noted
+  -- @rule run-begins-with-a-delete
   redis.call('HDEL', KEYS[3], kept[1]) -- a delete first, so that a Redis at its maxmemory takes the rest
   redis.call('ZADD', KEYS[1], unpack(moved))
   redis.call('HSET', KEYS[3], unpack(kept))
-  hint(ARGV[1], before, head())
+  hint(ARGV[1], before, head()) -- @rule run-hints
 end
 return answer(reply)

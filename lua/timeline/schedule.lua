@@ -41,7 +41,7 @@ local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
 -- The timer of the n-th id as it stands: as this call leaves it, if it came before. Most records are made only here,
 -- where somebody asks: one takes as long as all else that is done for a timer.
 local function standing(n, id)
-  if latest[id] then return keeping[id] or fresh(latest[id], 0) end
+  if latest[id] then return keeping[id] or fresh(latest[id], 0) end -- @rule conditions-see-own-call
   return found[n] and understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
 end
 
@@ -54,6 +54,7 @@ local function note_stored(n, id, score, expires)
   note(
     REPLACED,
     id,
+    -- @rule replaced-told
     nonce_is(old.nonce) .. due_is(due) .. expires_is(expires) .. previous_due_is(old.due) .. adopted_is(old.adopted)
   )
 end
@@ -66,8 +67,8 @@ end
 for n, id in ipairs(ids) do
   local when, options = cut(ARGV[3 * n + 1])
   local score = instant(when, now_us)
-  if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end
-  local word, expires, there = nil, 0, found[n] or latest[id]
+  if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
+  local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
   if options ~= '' then
     local option, rest = cut(options)
     while option ~= '' do
@@ -75,20 +76,20 @@ for n, id in ipairs(ids) do
       if kind == 'e' then
         expires = math.max(value, 1e-6) -- 0 in a record is never
       elseif kind == 'x' then
-        expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST)
+        expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST) -- @rule expiry-in-microseconds
       elseif kind == 'c' then
-        word = word or (there and 'UNCHANGED')
+        word = word or (there and 'UNCHANGED') -- @rule create-spares
       elseif there then
         word = word or refuses(option, standing(n, id))
       else
-        word = 'GONE'
+        word = 'GONE' -- @rule condition-needs-a-timer
       end
       option, rest = cut(rest)
     end
   end
-  if not word and not there then
+  if not word and not there then -- @rule full-topic-replaces
     room = room - 1
-    if room < 0 then word = 'FULL' end
+    if room < 0 then word = 'FULL' end -- @rule topic-limited
   end
   if word then
     say(n, word, (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or '')
@@ -105,15 +106,15 @@ end
 
 if #written > 0 then
   local before = head()
-  if JOURNAL then append(now_us) end
-  redis.call('ZADD', KEYS[1], unpack(scores))
-  redis.call('HDEL', KEYS[3], unpack(written))
+  if JOURNAL then append(now_us) end -- @rule schedule-noted
+  redis.call('ZADD', KEYS[1], unpack(scores)) -- @rule schedule-begins-with-zadd
+  redis.call('HDEL', KEYS[3], unpack(written)) -- @rule schedule-clears-record
   redis.call('HSET', KEYS[2], unpack(stored))
-  for id, r in pairs(keeping) do
+  for id, r in pairs(keeping) do -- @rule expiry-written
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   end
   if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
-  hint(ARGV[1], before, head())
+  hint(ARGV[1], before, head()) -- @rule schedule-hints
 end
 
 return answer(reply)

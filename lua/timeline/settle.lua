@@ -31,7 +31,7 @@ while from <= #ARGV do
   local last = from + 3 + ARGV[from + 3]
   for i = from + 4, last do
     local id = ARGV[i]
-    if seen[id] then return fail('DUPLICATE', id) end
+    if seen[id] then return fail('DUPLICATE', id) end -- @rule settle-once-a-timer
     n = n + 1
     ids[n], seen[id] = id, from
   end
@@ -50,14 +50,14 @@ local function note_end(id, fields) note(BY_VERB[ARGV[seen[id] + 1]], id, nonce_
 
 local function remove(id)
   ended[#ended + 1] = id
-  forgotten[#forgotten + 1] = id
+  forgotten[#forgotten + 1] = id -- @rule end-clears-record
 end
 
 -- This, and each of `verbs`, answers a word where the end became another than was asked for.
 local function die(id, r, reason, text)
   remove(id)
   r.received = reason == 'unreadable' and 0 or 1
-  local keep = limits.keep
+  local keep = limits.keep -- @rule outcome-letters-by-policy
   local envelope = keep and redis.call('HGET', KEYS[2], id)
   dead[#dead + 1] = { id, r, envelope, reason, text, ARGV[seen[id]], keep }
   return reason
@@ -65,10 +65,10 @@ end
 
 -- Due again; `text` is what went wrong, if that was an attempt.
 local function again(id, r, text)
-  r.state, r.nonce, r.received = PENDING, NO_NONCE, 0
-  local reason = text and fate(r, math.floor(r.score * 1e6), limits)
+  r.state, r.nonce, r.received = PENDING, NO_NONCE, 0 -- @rule return-ends-lease
+  local reason = text and fate(r, math.floor(r.score * 1e6), limits) -- @rule return-asks-for-ends
   if reason then return die(id, r, reason, text) end
-  moved[#moved + 1], moved[#moved + 2] = r.score, id
+  moved[#moved + 1], moved[#moved + 2] = r.score, id -- @rule return-score-as-number
   kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   if JOURNAL then note_end(id, standing_is(r) .. score_is(r.score) .. received_is(text and 1)) end
 end
@@ -76,42 +76,42 @@ end
 local verbs = {}
 
 function verbs.ack(id)
-  if JOURNAL then note_end(id, '') end
+  if JOURNAL then note_end(id, '') end -- @rule ack-noted
   remove(id)
 end
 
 function verbs.nack(id, r, detail)
   local delay, text = cut(detail)
-  r.attempts = r.attempts + 1
+  r.attempts = r.attempts + 1 -- @rule nack-counts
   r.suspect = 0
-  if delay ~= '' then r.score = own_score(now_us + tonumber(delay), r.due) end
+  if delay ~= '' then r.score = own_score(now_us + tonumber(delay), r.due) end -- @rule nack-never-early
   return again(id, r, text)
 end
 
 function verbs.release(id, r, detail)
   local flags, delay = cut(detail)
-  local received = r.received == 1 or string.find(flags, 'r', 1, true)
+  local received = r.received == 1 or string.find(flags, 'r', 1, true) -- @rule release-counts-receipt
   if received then r.attempts = r.attempts + 1 end
-  if string.find(flags, 'u', 1, true) then r.claims = math.max(r.claims - 1, 0) end
+  if string.find(flags, 'u', 1, true) then r.claims = math.max(r.claims - 1, 0) end -- @rule unsent-claim-uncounted
   r.suspect = string.find(flags, 's', 1, true) and 1 or 0
-  r.score = own_score(now_us + (received and tonumber(delay) or 0), r.due)
+  r.score = own_score(now_us + (received and tonumber(delay) or 0), r.due) -- @rule release-never-early
   return again(id, r, received and 'the delivery ended without an outcome')
 end
 
 function verbs.reject(id, r, detail)
   local reason, text = cut(detail)
-  r.attempts = r.attempts + 1
+  r.attempts = r.attempts + 1 -- @rule reject-counts
   return die(id, r, reason, text)
 end
 
 -- A new intent, like that of a publisher: no record, and a score off our grid.
 function verbs.reschedule(id, r, detail)
   local when, envelope = cut(detail)
-  local score = math.min(instant(when, now_us), LATEST)
-  forgotten[#forgotten + 1] = id
+  local score = math.min(instant(when, now_us), LATEST) -- @rule reschedule-before-9999
+  forgotten[#forgotten + 1] = id -- @rule reschedule-clears-record
   moved[#moved + 1], moved[#moved + 2] = score, id
   if JOURNAL then note_end(id, due_is(score) .. previous_due_is(r.due)) end
-  if envelope ~= '' then
+  if envelope ~= '' then -- @rule reschedule-payload
     rewritten[#rewritten + 1], rewritten[#rewritten + 2] = id, envelope
   end
 end
@@ -126,40 +126,41 @@ for n, id in ipairs(ids) do
   if not verbs[verb] then return fail('BADVERB', verb) end
   if not score then
     say(n, 'GONE')
+    -- @rule gone-clears-record
     forgotten[#forgotten + 1] = id -- a record without a timer is nobody's
     if JOURNAL then
       note_taken(id, records[n])
       note_refusal(id, nonce, BY_VERB[verb])
     end
-  elseif holds(score, records[n], nonce) then
+  elseif holds(score, records[n], nonce) then -- @rule fence-for-all
     local word = verbs[verb](id, verb ~= 'ack' and unpack_record(records[n]), detail)
     if word then say(n, word) end
   else
     say(n, 'STALE')
-    if JOURNAL then note_refusal(id, nonce, BY_VERB[verb], understand(score, records[n])) end
+    if JOURNAL then note_refusal(id, nonce, BY_VERB[verb], understand(score, records[n])) end -- @rule stale-noted
   end
 end
 
-local names = bury(dead, now_us)
+local names = bury(dead, now_us) -- @rule burial-before-removal
 if JOURNAL then
   note_deaths(dead, names)
-  append_always(now_us)
+  append_always(now_us) -- @rule settle-noted
 end
 if #forgotten > 0 then
   redis.call('HDEL', KEYS[3], unpack(forgotten))
-elseif #kept > 0 then
+elseif #kept > 0 then -- @rule settle-begins-with-a-delete
   redis.call('HDEL', KEYS[3], kept[1])
 end
 if #ended > 0 then
-  redis.call('HDEL', KEYS[2], unpack(ended))
+  redis.call('HDEL', KEYS[2], unpack(ended)) -- @rule end-clears-payload
   redis.call('ZREM', KEYS[1], unpack(ended))
-  mark(ended)
+  mark(ended) -- @rule end-marked
 end
 if #moved > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
 if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
 if #rewritten > 0 then redis.call('HSET', KEYS[2], unpack(rewritten)) end
 
 local after = head()
-hint(ARGV[1], before, after)
+hint(ARGV[1], before, after) -- @rule settle-hints
 reply[1] = after
 return answer(reply)

@@ -17,8 +17,9 @@ from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
 from tests.audit.drive import Driver
 from tests.chaos import CHAOS
-from tests.lua.bench import NOW, Bench, Break
+from tests.lua.bench import NOW, Bench
 from tests.lua.breaks import BREAKS
+from tests.lua.rules import Break
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

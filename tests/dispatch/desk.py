@@ -23,7 +23,8 @@ from relay.store.server.scripts import source
 from relay.store.timeline.redis_store import VERBS, RedisStore
 from relay.store.timeline.topics import VERBS as TOPIC_VERBS
 from relay.store.timeline.topics import RedisTopics
-from tests.lua.bench import INJECTED_CLOCK, NOW, SYSTEM_CLOCK, Break, replaced
+from tests.lua.bench import INJECTED_CLOCK, NOW, SYSTEM_CLOCK
+from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
     from relay.core.dispatch import Promotion, Tidied
@@ -38,10 +39,10 @@ BILLING = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
 def texts(verbs: tuple[str, ...], *breaks: Break) -> dict[str, str]:
     """These scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     names = (*verbs, *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
-    scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
+    scripts = {name: source(name) for name in names}
     for each in breaks:
         scripts = each.apply(scripts)
-    return scripts
+    return {name: replaced(text, SYSTEM_CLOCK, INJECTED_CLOCK) for name, text in scripts.items()}
 
 
 class Entry(NamedTuple):

@@ -23,6 +23,7 @@ from relay.store.server.scripts import Script, source
 from relay.store.timeline import topics
 from relay.store.timeline.redis_store import VERBS, RedisStore
 from relay.store.timeline.topics import RedisTopics
+from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
     from redis.client import PubSub
@@ -41,35 +42,16 @@ INJECTED_CLOCK = "  return tonumber(redis.call('GET', KEYS[1] .. ':now'))\n"
 EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by the server's own clock
 
 
-class Break(NamedTuple):
-    """A change to one script's text; `script` 'prelude' means all, 'journal' all of topics with a journal."""
-
-    script: str
-    old: str
-    new: str
-
-    def apply(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """`old` has to be there exactly once, so that a break can't miss."""
-        return {
-            name: replaced(text, self.old, self.new) if self.script in ("prelude", *name.split("+")) else text
-            for name, text in texts.items()
-        }
-
-
-def replaced(text: str, old: str, new: str) -> str:
-    assert text.count(old) == 1, f"{text.count(old)} times in the script: {old!r}"
-    return text.replace(old, new)
-
-
 def texts(*breaks: Break) -> dict[str, str]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     verbs = (*VERBS, *topics.VERBS, *sweeping.VERBS, inserting.VERB)
     names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
-    scripts = {name: replaced(source(name), SYSTEM_CLOCK, INJECTED_CLOCK) for name in names}
-    for name in ("people/pause", "people/pause+journal"):
-        scripts[name] = replaced(scripts[name], EXPIRY, "")
+    scripts = {name: source(name) for name in names}
     for each in breaks:
         scripts = each.apply(scripts)
+    scripts = {name: replaced(text, SYSTEM_CLOCK, INJECTED_CLOCK) for name, text in scripts.items()}
+    for name in ("people/pause", "people/pause+journal"):
+        scripts[name] = replaced(scripts[name], EXPIRY, "")
     return scripts
 
 

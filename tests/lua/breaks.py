@@ -2,234 +2,220 @@
 
 from __future__ import annotations
 
-from tests.lua.bench import Break
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 from tests.lua.breaks_insert import OF_INSERT
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_load import OF_LOAD
+from tests.lua.rules import Break
 
 THE_FENCE = {
-    "nonce not compared": Break("prelude", "    and string.sub(raw, 38, 53) == nonce\n", ""),
-    "state not compared": Break("prelude", "    and string.sub(raw, 1, 2) == LEASED_RECORD\n", ""),
-    "score not compared": Break("prelude", "    and struct.unpack('<d', raw, 14) == score\n", "\n"),
-    "a foreign score taken for ours": Break(
-        "prelude", "if r and r.score == score then return r end", "if r then return r end"
-    ),
-    "record kept on schedule": Break(
-        "timeline/schedule", "redis.call('HDEL', KEYS[3], unpack(written))\n", "\n"
-    ),
-    "record kept on cancel": Break("timeline/cancel", "redis.call('HDEL', KEYS[3], unpack(gone))\n", "\n"),
-    "our scores on the publishers' grid": Break("prelude", "local OFF_GRID = 2 ^ -21", "local OFF_GRID = 0"),
+    "nonce not compared": Break("lib/prelude", "nonce-compared"),
+    "state not compared": Break("lib/prelude", "state-compared"),
+    "score not compared": Break("lib/prelude", "score-compared"),
+    "a foreign score taken for ours": Break("lib/prelude", "record-explains-score", "if r then return r end"),
+    "record kept on schedule": Break("timeline/schedule", "schedule-clears-record"),
+    "record kept on cancel": Break("timeline/cancel", "cancel-clears-record"),
+    "our scores on the publishers' grid": Break("lib/prelude", "own-scores-off-grid", "local OFF_GRID = 0"),
     "renewal changes the nonce": Break(
-        "timeline/extend", "r.score = math.max(r.score, deadline)", "r.score, r.nonce = deadline, NO_NONCE"
+        "timeline/extend", "renewal-keeps-nonce-and-length", "r.score, r.nonce = deadline, NO_NONCE"
     ),
     "renewal shortens the lease": Break(
-        "timeline/extend", "r.score = math.max(r.score, deadline)", "r.score = deadline"
+        "timeline/extend", "renewal-keeps-nonce-and-length", "r.score = deadline"
     ),
     "end of a lease keeps the nonce": Break(
-        "timeline/settle",
-        "r.state, r.nonce, r.received = PENDING, NO_NONCE, 0",
-        "r.state, r.received = PENDING, 0",
+        "timeline/settle", "return-ends-lease", "r.state, r.received = PENDING, 0"
     ),
-    "end of a lease keeps the state": Break(
-        "timeline/settle",
-        "r.state, r.nonce, r.received = PENDING, NO_NONCE, 0",
-        "r.received = 0",
-    ),
+    "end of a lease keeps the state": Break("timeline/settle", "return-ends-lease", "r.received = 0"),
     "claim keeps the nonce": Break(
         "timeline/claim",
-        "r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1",
+        "claim-sets-lease",
         "r.state, r.score, r.claims = LEASED, deadline, r.claims + 1\n"
-        "        if r.nonce == NO_NONCE then r.nonce = ARGV[3] end",
+        "if r.nonce == NO_NONCE then r.nonce = ARGV[3] end",
     ),
     "parking keeps the nonce": Break(
-        "timeline/claim", "r.state, r.nonce, r.score = PARKED, NO_NONCE,", "r.state, r.score = PARKED,"
+        "timeline/claim",
+        "parking-ends-lease",
+        "r.state, r.score = PARKED,",
+        old="r.state, r.nonce, r.score = PARKED, NO_NONCE,",
     ),
     "foreign lease keeps the token": Break(
-        "prelude",
-        "r.state, r.received, r.approximate, r.score, r.nonce = PENDING, 0, 1, score, NO_NONCE",
-        "r.received, r.approximate, r.score = 0, 1, score",
+        "lib/prelude", "foreign-lease-ends-ours", "r.received, r.approximate, r.score = 0, 1, score"
     ),
-    "duplicates not refused": Break(
-        "timeline/settle", "if seen[id] then return fail('DUPLICATE', id) end", ""
-    ),
-    "renewed twice in a call": Break(
-        "timeline/extend", "if seen[id] then return fail('DUPLICATE', id) end", ""
-    ),
+    "duplicates not refused": Break("timeline/settle", "settle-once-a-timer"),
+    "renewed twice in a call": Break("timeline/extend", "extend-once-a-timer"),
     "stale record of a gone timer kept": Break(
-        "timeline/settle", "forgotten[#forgotten + 1] = id -- a record", "-- a record"
+        "timeline/settle",
+        "gone-clears-record",
+        "-- a record",
+        old="forgotten[#forgotten + 1] = id -- a record",
     ),
 }
 
 THE_TIME = {
     "claim ahead of time": Break(
-        "timeline/claim", "'-inf', number(now_us / 1e6)", "'-inf', number((now_us + 1) / 1e6)"
+        "timeline/claim",
+        "claim-of-due-by-limit",
+        "'-inf', number((now_us + 1) / 1e6)",
+        old="'-inf', number(now_us / 1e6)",
     ),
     "return before the due time": Break(
-        "prelude",
-        "return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID",
+        "lib/prelude",
+        "never-before-due",
         "return math.floor(us) / 1e6 + OFF_GRID",
+        old="return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID",
     ),
     "nack before the due time": Break(
         "timeline/settle",
-        "own_score(now_us + tonumber(delay), r.due)",
+        "nack-never-early",
         "own_score(now_us + tonumber(delay), 0)",
+        old="own_score(now_us + tonumber(delay), r.due)",
     ),
     "release before the due time": Break(
         "timeline/settle",
-        "own_score(now_us + (received and tonumber(delay) or 0), r.due)",
+        "release-never-early",
         "own_score(now_us + (received and tonumber(delay) or 0), 0)",
+        old="own_score(now_us + (received and tonumber(delay) or 0), r.due)",
     ),
     "due time lost on claim": Break(
-        "timeline/claim",
-        "  r.received = 0\n  local expired",
-        "  r.received, r.due = 0, r.score\n  local expired",
+        "timeline/claim", "receipt-ends-with-lease", "r.received, r.due = 0, r.score"
     ),
     "due time lost after a foreign lease": Break(
-        "prelude", "r.approximate, r.score, r.nonce = PENDING", "r.approximate, r.due, r.nonce = PENDING"
+        "lib/prelude",
+        "foreign-lease-ends-ours",
+        "r.approximate, r.due, r.nonce = PENDING",
+        old="r.approximate, r.score, r.nonce = PENDING",
     ),
     "a republish into the past overlooked": Break(
-        "prelude", "if not r or whole_us(score) or score < r.due then", "if not r or whole_us(score) then"
+        "lib/prelude", "publishers-give-new-intents", "if not r or whole_us(score) then"
     ),
     "a republish on the grid overlooked": Break(
-        "prelude", "if not r or whole_us(score) or score < r.due then", "if not r or score < r.due then"
+        "lib/prelude", "publishers-give-new-intents", "if not r or score < r.due then"
     ),
-    "numbers with 14 digits": Break("prelude", "return string.format('%.17g', x)", "return tostring(x)"),
+    "numbers with 14 digits": Break(
+        "lib/prelude", "numbers-have-17-digits", "return tostring(x)", old="return string.format('%.17g', x)"
+    ),
     "a back-off with 14 digits": Break(
-        "timeline/settle", "moved[#moved + 2] = r.score, id", "moved[#moved + 2] = tostring(r.score), id"
+        "timeline/settle",
+        "return-score-as-number",
+        "moved[#moved + 2] = tostring(r.score), id",
+        old="moved[#moved + 2] = r.score, id",
     ),
     "claim by a stale order": Break(
-        "timeline/claim", "'WITHSCORES', 'LIMIT', 0, ARGV[1]", "'WITHSCORES', 'LIMIT', 1, ARGV[1]"
+        "timeline/claim",
+        "claim-of-due-by-limit",
+        "'WITHSCORES', 'LIMIT', 1, ARGV[1]",
+        old="'WITHSCORES', 'LIMIT', 0, ARGV[1]",
     ),
 }
 
 THE_COUNT = {
     "release counts without a receipt": Break(
-        "timeline/settle",
-        "local received = r.received == 1 or string.find(flags, 'r', 1, true)",
-        "local received = true",
+        "timeline/settle", "release-counts-receipt", "local received = true"
     ),
     "release overlooks the recorded receipt": Break(
-        "timeline/settle",
-        "local received = r.received == 1 or string.find(flags, 'r', 1, true)",
-        "local received = string.find(flags, 'r', 1, true)",
+        "timeline/settle", "release-counts-receipt", "local received = string.find(flags, 'r', 1, true)"
     ),
     "release overlooks the relay's word": Break(
-        "timeline/settle",
-        "local received = r.received == 1 or string.find(flags, 'r', 1, true)",
-        "local received = r.received == 1",
+        "timeline/settle", "release-counts-receipt", "local received = r.received == 1"
     ),
-    "lapse does not count": Break("timeline/claim", "r.attempts = r.attempts + r.received\n", "\n"),
-    "lapse always counts": Break(
-        "timeline/claim", "r.attempts = r.attempts + r.received\n", "r.attempts = r.attempts + 1\n"
-    ),
-    "lapse raises no suspicion": Break("timeline/claim", "r.suspect = math.max(r.suspect, r.received)", ""),
-    "nack does not count": Break(
-        "timeline/settle", "  r.attempts = r.attempts + 1\n  r.suspect = 0\n", "  r.suspect = 0\n"
-    ),
-    "receipt not recorded": Break("timeline/extend", "if received then r.received = 1 end", ""),
-    "receipt outlives its lease": Break(
-        "timeline/claim", "  r.received = 0\n  local expired", "  local expired"
-    ),
-    "occurrence not kept": Break(
-        "timeline/claim",
-        "if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end",
-        "r.occurrence = ARGV[3]",
-    ),
+    "lapse does not count": Break("timeline/claim", "lapse-counts-receipt"),
+    "lapse always counts": Break("timeline/claim", "lapse-counts-receipt", "r.attempts = r.attempts + 1"),
+    "lapse raises no suspicion": Break("timeline/claim", "lapse-raises-suspicion"),
+    "nack does not count": Break("timeline/settle", "nack-counts"),
+    "receipt not recorded": Break("timeline/extend", "receipt-recorded"),
+    "receipt outlives its lease": Break("timeline/claim", "receipt-ends-with-lease"),
+    "occurrence not kept": Break("timeline/claim", "occurrence-kept", "r.occurrence = ARGV[3]"),
     "attempts lost on a foreign lease": Break(
-        "prelude",
-        "  if r.state == LEASED then r.attempts = r.attempts + r.received end\n",
-        "  r.attempts = 0\n",
+        "lib/prelude", "foreign-lease-counts-receipt", "r.attempts = 0"
     ),
     "attempts kept by a republish": Break(
-        "prelude",
-        "    new.approximate = whole_us(score) and 0 or 1\n",
-        "    new.approximate, new.attempts = whole_us(score) and 0 or 1, r and r.attempts or 0\n",
+        "lib/prelude",
+        "intent-counts-from-none",
+        "new.approximate, new.attempts = whole_us(score) and 0 or 1, r and r.attempts or 0",
     ),
 }
 
 THE_KEYS = {
     "parked timer removed at once": Break(
-        "timeline/claim", "if not envelope and r.state == PARKED then", "if not envelope then"
+        "timeline/claim",
+        "parked-once",
+        "if not envelope then",
+        old="if not envelope and r.state == PARKED then",
     ),
     "parked timer never removed": Break(
-        "timeline/claim", "if not envelope and r.state == PARKED then", "if false then"
+        "timeline/claim", "parked-once", "if false then", old="if not envelope and r.state == PARKED then"
     ),
-    "ack leaves the payload": Break("timeline/settle", "redis.call('HDEL', KEYS[2], unpack(ended))\n", "\n"),
-    "ack leaves the record": Break(
-        "timeline/settle",
-        "ended[#ended + 1] = id\n  forgotten[#forgotten + 1] = id\n",
-        "ended[#ended + 1] = id\n",
-    ),
-    "cancel leaves the payload": Break("timeline/cancel", "redis.call('HDEL', KEYS[2], unpack(gone))", ""),
-    "claim begins with an addition": Break(
-        "timeline/claim", "  else\n    redis.call('HDEL', KEYS[3], ids[1])\n  end", "  end"
-    ),
-    "settle begins with an addition": Break(
-        "timeline/settle", "elseif #kept > 0 then\n  redis.call('HDEL', KEYS[3], kept[1])\nend", "end"
-    ),
-    "extend begins with an addition": Break(
-        "timeline/extend", "elseif #kept > 0 then\n  redis.call('HDEL', KEYS[3], kept[1])\nend", "end"
-    ),
+    "ack leaves the payload": Break("timeline/settle", "end-clears-payload"),
+    "ack leaves the record": Break("timeline/settle", "end-clears-record"),
+    "cancel leaves the payload": Break("timeline/cancel", "cancel-clears-payload"),
+    "claim begins with an addition": Break("timeline/claim", "claim-begins-with-a-delete", lines=2),
+    "settle begins with an addition": Break("timeline/settle", "settle-begins-with-a-delete", lines=2),
+    "extend begins with an addition": Break("timeline/extend", "extend-begins-with-a-delete", lines=2),
     "schedule begins with a delete": Break(
-        "timeline/schedule",
-        "redis.call('ZADD', KEYS[1], unpack(scores))\n  redis.call('HDEL', KEYS[3], unpack(written))\n",
-        "redis.call('HDEL', KEYS[3], unpack(written))\n  redis.call('ZADD', KEYS[1], unpack(scores))\n",
+        "timeline/schedule", "schedule-begins-with-zadd", "@2\n@1", lines=2
     ),
-    "types not probed": Break("prelude", "if found ~= kind and found ~= 'none' then", "if false then"),
-    "no hint from schedule": Break("timeline/schedule", "hint(ARGV[1], before, head())", ""),
-    "no hint from settle": Break("timeline/settle", "hint(ARGV[1], before, after)", ""),
+    "types not probed": Break("lib/prelude", "types-probed", "if false then"),
+    "no hint from schedule": Break("timeline/schedule", "schedule-hints"),
+    "no hint from settle": Break("timeline/settle", "settle-hints"),
     "a hint that is refused ends the script": Break(
-        "prelude", "redis.pcall('PUBLISH'", "redis.call('PUBLISH'"
+        "lib/prelude", "refused-hint-stands", "redis.call('PUBLISH'", old="redis.pcall('PUBLISH'"
     ),
     "a hint that is refused goes untold": Break(
-        "prelude", "    unheard = type(sent) == 'table' and", "    sent ="
+        "lib/prelude", "refused-hint-told", "sent =", old="unheard = type(sent) == 'table' and"
     ),
-    "a journal hides that a hint was refused": Break("journal", "reply_of(reply)", "reply"),
+    "a journal hides that a hint was refused": Break(
+        "lib/journal", "journal-passes-refused-hint", "reply", old="reply_of(reply)"
+    ),
     "a hint each time": Break(
-        "prelude", "(before == '' or tonumber(after) < tonumber(before))", "(before == '' or true)"
+        "lib/prelude",
+        "hint-if-earlier",
+        "(before == '' or true)",
+        old="(before == '' or tonumber(after) < tonumber(before))",
     ),
-    "scores compared as strings": Break("prelude", "tonumber(after) < tonumber(before)", "after < before"),
-    "limit ignored": Break("timeline/claim", "'LIMIT', 0, ARGV[1]", "'LIMIT', 0, 500"),
-    "byte bound ignored": Break(
-        "timeline/claim", "if taken > 0 and bytes > enough then return taken end", ""
+    "scores compared as strings": Break(
+        "lib/prelude", "hint-if-earlier", "after < before", old="tonumber(after) < tonumber(before)"
     ),
-    "a big timer never taken": Break("timeline/claim", "if taken > 0 and bytes >", "if bytes >"),
-    "payloads read without measure": Break(
-        "timeline/claim",
-        "some = math.max(1, math.min(most, math.floor((enough - bytes) / largest)))",
-        "some = #ids",
+    "limit ignored": Break(
+        "timeline/claim", "claim-of-due-by-limit", "'LIMIT', 0, 500", old="'LIMIT', 0, ARGV[1]"
     ),
+    "byte bound ignored": Break("timeline/claim", "claim-bounded-by-bytes"),
+    "a big timer never taken": Break(
+        "timeline/claim", "claim-bounded-by-bytes", "if bytes >", old="if taken > 0 and bytes >"
+    ),
+    "payloads read without measure": Break("timeline/claim", "payloads-read-by-room", "some = #ids"),
     "the first payload not read alone": Break(
         "timeline/claim",
-        "taken, bytes, largest, some = 0, 0, 1, 1",
+        "first-payload-alone",
         "taken, bytes, largest, some = 0, 0, 1, most",
+        old="taken, bytes, largest, some = 0, 0, 1, 1",
     ),
     "large ones read in vain behind a small one": Break(
-        "timeline/claim", "math.min(most, math.floor((enough", "math.min(16, math.floor((enough"
+        "timeline/claim",
+        "payloads-read-by-room",
+        "math.min(16, math.floor((enough",
+        old="math.min(most, math.floor((enough",
     ),
     "a new timer's due time lost": Break(
         "timeline/claim",
-        "before_due .. struct.pack('<d', score)",
+        "new-timer-keeps-due-time",
         "before_due .. struct.pack('<d', deadline)",
+        old="before_due .. struct.pack('<d', score)",
     ),
     "a foreign lease taken for a new timer": Break(
-        "timeline/claim", "and score >= 0 and whole_us(score)", "and score >= 0"
+        "timeline/claim", "new-timers-by-score", "and score >= 0", old="and score >= 0 and whole_us(score)"
     ),
     "a new timer due before 1970": Break(
-        "timeline/claim", "and score >= 0 and whole_us(score)", "and whole_us(score)"
+        "timeline/claim",
+        "new-timers-by-score",
+        "and whole_us(score)",
+        old="and score >= 0 and whole_us(score)",
     ),
-    "delay past 9999 taken": Break("timeline/schedule", "if score > LATEST then", "if false then"),
-    "pages by score alone": Break(
-        "timeline/list",
-        "    if not_after(id, ARGV[3]) then\n      first = middle + 1\n"
-        "    else\n      last = middle\n    end\n",
-        "    first = last\n",
+    "delay past 9999 taken": Break(
+        "timeline/schedule", "delay-before-9999", "if false then", old="if score > LATEST then"
     ),
-    "pages of any size": Break(
-        "timeline/list", "if size > tonumber(ARGV[4]) and n > 1 then", "if false then"
-    ),
-    "pages skip what moved up": Break("timeline/list", "return #a <= #b", "return #a < #b"),
+    "pages by score alone": Break("timeline/list", "pages-by-score-and-id", "first = last", lines=5),
+    "pages of any size": Break("timeline/list", "pages-bounded-by-bytes", "if false then"),
+    "pages skip what moved up": Break("timeline/list", "pages-by-bytes", "return #a < #b"),
 }
 
 OF_FAILURE = {**THE_DEAD, **THE_TERMS, **THE_PEOPLE}

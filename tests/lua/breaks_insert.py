@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from tests.lua import test_insert as insert
-from tests.lua.bench import Break
 from tests.lua.killers_failure import Scenario
-
-ADDED = "  redis.call('ZADD', KEYS[1], unpack(timers))\n"
-CLEARED = "  if held then redis.call('HDEL', KEYS[3], unpack(added)) end\n"
-WRITTEN = "if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end\n"
-INSERTED = "add_chosen(ARGV[1], ARGV[4], note_inserted)\n"
+from tests.lua.rules import Break
 
 OF_INSERT = {
-    "the run's ledger not read": Break("bulk/insert", "  if known[n] == 0 then\n", "  if true then\n"),
-    "the run's ledger not written": Break("bulk/insert", WRITTEN, ""),
-    "the run's ledger written first": Break("bulk/insert", INSERTED, WRITTEN + INSERTED),
-    "the run's ledger never expires": Break("bulk/insert", "redis.call('EXPIRE', KEYS[4], ARGV[2])\n", ""),
-    "long ids as they are": Break("bulk/insert", "  if #id > LONGEST then\n", "  if false then\n"),
-    "insert spares nothing": Break("bulk/insert", "if spare and found[n] then", "if false then"),
-    "insert always spares": Break("bulk/insert", "local spare = ARGV[3] == 'spare'", "local spare = true"),
+    "the run's ledger not read": Break("bulk/insert", "run-ledger-read", "if true then"),
+    "the run's ledger not written": Break("bulk/insert", "run-ledger-written"),
+    "the run's ledger written first": Break(
+        "bulk/insert",
+        "timers-before-ledger",
+        "if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end\n@1",
+    ),
+    "the run's ledger never expires": Break("bulk/insert", "run-ledger-expires"),
+    "long ids as they are": Break("bulk/insert", "long-ids-hashed", "if false then"),
+    "insert spares nothing": Break("bulk/insert", "living-spared", "if false then"),
+    "insert always spares": Break("bulk/insert", "spare-asked-for", "local spare = true"),
     "what was spared comes later": Break(
         "bulk/insert",
-        "    decided[#decided + 1] = name\n    if spare and found[n] then\n",
-        "    if not (spare and found[n]) then decided[#decided + 1] = name end\n"
-        "    if spare and found[n] then\n",
+        "spared-is-decided",
+        "if not (spare and found[n]) then decided[#decided + 1] = name end",
     ),
-    "insert begins with a delete": Break("bulk/insert", ADDED + CLEARED, CLEARED + ADDED),
-    "insert leaves the lease": Break("bulk/insert", CLEARED, ""),
-    "envelopes of other inserted rows": Break("bulk/insert", "ids[n], envelopes[n]", "ids[n], envelopes[m]"),
+    "insert begins with a delete": Break("lib/bulk_columns", "bulk-begins-with-zadd", "@2\n@1", lines=2),
+    "insert leaves the lease": Break("lib/bulk_columns", "bulk-clears-records"),
+    "envelopes of other inserted rows": Break(
+        "lib/bulk_columns", "envelope-by-row", "ids[n], envelopes[m]", old="ids[n], envelopes[n]"
+    ),
     "scores of other inserted rows": Break(
-        "bulk/insert", "= scores[n], ids[n], ids[n]", "= scores[m], ids[n], ids[n]"
+        "lib/bulk_columns", "score-by-row", "= scores[m], ids[n], ids[n]", old="= scores[n], ids[n], ids[n]"
     ),
-    "inserted timers never expire": Break("bulk/insert", "if (expires[n] or 0) > 0 then", "if false then"),
-    "no hint from insert": Break("bulk/insert", "hint(channel, before, head())", ""),
+    "inserted timers never expire": Break("lib/bulk_columns", "expiring-get-records", "if false then"),
+    "no hint from insert": Break("lib/bulk_columns", "bulk-hints"),
     "what is inserted not in the journal": Break(
-        "bulk/insert", "      note(SCHEDULED,", "      note(EXTENDED,"
+        "bulk/insert", "insertion-noted", "note(EXTENDED,", old="note(SCHEDULED,"
     ),
-    "what is replaced not in the journal": Break("bulk/insert", "    if old then\n", "    if false then\n"),
+    "what is replaced not in the journal": Break("bulk/insert", "replacement-noted", "if false then"),
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {

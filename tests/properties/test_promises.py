@@ -12,8 +12,9 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.chaos import CHAOS
-from tests.lua.bench import Bench, Break
+from tests.lua.bench import Bench
 from tests.lua.breaks import BREAKS
+from tests.lua.rules import Break
 from tests.properties.world import World
 
 if TYPE_CHECKING:
