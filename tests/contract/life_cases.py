@@ -69,7 +69,7 @@ def record_of(life: TimerLife) -> LeaseRecord:
 
 def _starts() -> Iterator[Start]:
     yield Start("absent", None)
-    for due in (DUE, LATER):
+    for due in (DUE, NOW, NOW + 1, LATER):
         yield Start(f"new due {due - NOW}", TimerLife(due, due), score(due))
     for due, at in OFF_GRID.items():
         yield Start(f"foreign {due - NOW}", rewritten(None, due, whole=False), at)

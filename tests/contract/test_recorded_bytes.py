@@ -1,0 +1,66 @@
+"""Relays of different versions share one topic: what was recorded is read the same, and written the same.
+
+Each step of a recorded history begins with the bytes that an older relay left, is made by the code of now,
+and has to leave the bytes that the older relay would have left. `recording.py` says how it was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relay.store.keys import KeyNames
+from tests.contract.recording import REDIS, STEPS, TOPIC, Step, plain, restore, stored, understood
+from tests.lua.bench import NOW, Bench
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+RECORDED: list[dict[str, Any]] = json.loads(REDIS.read_text(encoding="utf-8"))
+NOTHING = {"now": NOW, "timeline": {}, "payloads": {}, "leases": {}, "dead": [], "journal": [], "pause": ""}
+BEFORE = [NOTHING, *(each["stored"] for each in RECORDED)]
+
+
+@pytest.fixture
+async def bench(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
+    bench = Bench(redis_server, keyspace.adopt(TOPIC))
+    bench.keep = 1_000_000
+    yield bench
+    await bench.close()
+
+
+def test_the_names_of_keys() -> None:
+    """Those of a topic, as any other writer spells them."""
+    assert KeyNames().of("t") == (
+        "timers_timeline:t",
+        "timers_payloads:t",
+        "timers_leases:t",
+        "timers_dead:t",
+        "timers_pause:t",
+        "timers_journal:t",
+    )
+
+
+def test_every_step_was_recorded() -> None:
+    """In this order."""
+    assert [each["step"] for each in RECORDED] == [step.__name__ for step in STEPS]
+
+
+@pytest.mark.parametrize("place", range(len(STEPS)), ids=lambda place: STEPS[place].__name__)
+async def test_a_step_from_what_an_older_relay_left(bench: Bench, place: int) -> None:
+    """The same answer, the same bytes under every key, and the same journal."""
+    step: Step = STEPS[place]
+    restore(bench, BEFORE[place])
+    assert plain(await step(bench)) == RECORDED[place]["answer"]
+    assert stored(bench) == RECORDED[place]["stored"]
+
+
+@pytest.mark.parametrize("place", range(len(STEPS)), ids=lambda place: STEPS[place].__name__)
+async def test_what_an_older_relay_left_is_read(bench: Bench, place: int) -> None:
+    """Timers, dead letters and the journal say what they said then."""
+    restore(bench, RECORDED[place]["stored"])
+    assert plain(await understood(bench)) == RECORDED[place]["understood"]
