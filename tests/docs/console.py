@@ -221,7 +221,7 @@ async def end_all(target: str, topic: str, timers: Timers, *, how: Exception | N
         if len(ended) == len(timers):
             all_ended.set()
         if how:
-            raise how
+            raise how.with_traceback(None)  # else each one's is longer than the last one's
 
     async with client:  # leaving it waits until the outcomes are written
         await client.schedule_batch(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2
 
+from tests.e2e.forked import Forked
 from tests.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,21 +70,27 @@ class Process:
         self.arguments = [sys.executable, "-m", *arguments]
         self.log_file = log
         self._settings = dict(settings)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def spawn(self) -> None:
-        with self.log_file.open("ab") as log:
+        python, option, *module = self.arguments
+        env = environment(self._settings)
+        if (python, option) == (sys.executable, "-m"):
+            log = self.log_file
+            self._process = Forked(module, cwd=ROOT, env=env, out=log, err=log)
+            return
+        with self.log_file.open("ab") as log_file:
             self._process = subprocess.Popen(
                 self.arguments,
                 cwd=ROOT,
-                env=environment(self._settings),
+                env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=log_file,
+                stderr=log_file,
             )
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         if self._process is None:
             raise RuntimeError("was never started")
         return self._process
@@ -301,14 +309,13 @@ class Ran:
 
 def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 120.0) -> Ran:
     """Run the `relay` command to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", "relay.cli", *arguments],
-        cwd=ROOT,
-        env=environment(settings or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    with tempfile.TemporaryDirectory(prefix="relay-command-") as directory:
+        out, err = Path(directory, "out"), Path(directory, "err")
+        process = Forked(
+            ["relay.cli", *arguments], cwd=ROOT, env=environment(settings or {}), out=out, err=err
+        )
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        return Ran(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))

@@ -1,0 +1,92 @@
+"""Python programs as processes of their own, forked from one that has imported Relay already.
+
+A relay imports for 0.6 s of CPU before it does anything, and the suite starts hundreds. The fork server of
+`multiprocessing` imports once for each worker of the suite, and forks: the child is a process like any other,
+with an id, signals, files and variables of its own, and runs `python -m MODULE` from there on. That Relay also
+starts from nothing is shown by tests/cli/test_dev.py and by the pages that tests/docs/test_console.py types.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PRELOAD = [
+    "relay.app",
+    "relay.cli.commands",
+    "relay.cli.daemon.serve",
+    "relay.client",
+    "relay.client.push.health",
+    "relay.settings",
+    "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+    "tests.e2e.application",
+]
+"""Imported before the forks. Nothing of it may start a thread or read a setting."""
+
+SET_BY_IMPORT = ("GRPC_VERBOSITY",)
+"""Variables that Relay's modules set as they are imported."""
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(PRELOAD)
+
+
+class Forked:
+    """What `subprocess.Popen` is, for a module: `arguments` are its name and its argv."""
+
+    def __init__(
+        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: Path, err: Path
+    ) -> None:
+        self._process = _context.Process(
+            target=_run, args=(list(arguments), str(cwd), dict(env), str(out), str(err)), daemon=True
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _run(arguments: list[str], cwd: str, env: dict[str, str], out: str, err: str) -> None:
+    """What happens in the child: become `python -m MODULE …` with these files and variables."""
+    for name in os.environ.keys() - env.keys() - set(SET_BY_IMPORT):
+        del os.environ[name]
+    os.environ.update(env)
+    os.chdir(cwd)
+    for number, path in ((1, out), (2, err)):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    module, *sys.argv[1:] = arguments
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing leaves them out
