@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+import redis.utils
 from hypothesis import settings
 
 import relay
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 # No example by chance, and none that fails because the machine was busy.
 settings.register_profile("relay", derandomize=not CHAOS, deadline=None)
 settings.load_profile("relay")
+
+# redis-py parses its own package's metadata for each client, and a test makes a dozen: a third of its time.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that: those
 # that are to be ended by Ctrl-C would never end.

@@ -53,8 +53,7 @@ class Keyspace:
 
     def flush(self) -> None:
         for server in self._pool.running:
-            with server.client() as client:
-                client.flushall()
+            server.control.flushall()
 
     def _accounted(self, key: str) -> bool:
         if key == KeyNames().topics:  # one set of names for all; whoever served a topic leaves it there
@@ -66,11 +65,13 @@ class Keyspace:
 def keys_of(server: RunningServer) -> set[str]:
     """All keys of all a server's databases that hold any, written `3/key` outside database 0."""
     found: set[str] = set()
-    with server.client() as client:
-        databases = [int(name[2:]) for name in cast("dict[str, object]", client.info("keyspace"))]
-    for database in databases:
+    for name in cast("dict[str, object]", server.control.info("keyspace")):
+        database = int(name[2:])
+        if database == 0:
+            keys = cast("list[bytes]", server.control.keys("*"))
+        else:
+            with server.client(db=database) as client:
+                keys = cast("list[bytes]", client.keys("*"))
         prefix = f"{database}/" if database else ""
-        with server.client(db=database) as client:
-            keys = cast("list[bytes]", client.keys("*"))
         found |= {prefix + key.decode("utf-8", "backslashreplace") for key in keys}
     return found

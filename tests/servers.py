@@ -128,6 +128,7 @@ class RunningServer:
         self.directory = Path(tempfile.mkdtemp(prefix=f"relay-{kind}-"))
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
+        self._control: redis.Redis | None = None
 
     @property
     def url(self) -> str:
@@ -147,6 +148,13 @@ class RunningServer:
     def log(self) -> str:
         file = self.directory / "log"
         return file.read_text(errors="replace") if file.exists() else ""
+
+    @property
+    def control(self) -> redis.Redis:
+        """One connection for all who only look in or clean up; the server's end closes it."""
+        if self._control is None:
+            self._control = self.client()
+        return self._control
 
     def client(self, **options: object) -> redis.Redis:
         """A synchronous client; use it as a context manager, so that it is closed."""
@@ -213,6 +221,9 @@ class RunningServer:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         if process is None:
             return
         if process.poll() is None:

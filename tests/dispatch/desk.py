@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
@@ -27,6 +28,8 @@ from tests.lua.bench import INJECTED_CLOCK, NOW, SYSTEM_CLOCK
 from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from relay.core.dispatch import Promotion, Tidied
     from tests.servers import RunningServer
 
@@ -36,7 +39,8 @@ LIST = TopicPolicy(dispatch=Dispatch.LIST)
 BILLING = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
 
 
-def texts(verbs: tuple[str, ...], *breaks: Break) -> dict[str, str]:
+@lru_cache(maxsize=16)
+def texts(verbs: tuple[str, ...], *breaks: Break) -> Mapping[str, str]:
     """These scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
     names = (*verbs, *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
     scripts = {name: source(name) for name in names}
@@ -76,7 +80,7 @@ class Desk:
         self.redis = connect(server.url, connections=4, timeout=60.0)
         journals = Journals(lambda _: self.keep)
         self.store = RedisStore(self.redis, journals=journals, texts=texts(VERBS))
-        scripts = texts(TOPIC_VERBS)
+        scripts = dict(texts(TOPIC_VERBS))
         for name in ("people/pause", "people/pause+journal"):  # its expiry goes by the server's own clock
             scripts[name] = replaced(
                 scripts[name], ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))", ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.instants import SECOND
@@ -42,8 +43,15 @@ INJECTED_CLOCK = "  return tonumber(redis.call('GET', KEYS[1] .. ':now'))\n"
 EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by the server's own clock
 
 
-def texts(*breaks: Break) -> dict[str, str]:
+@lru_cache(maxsize=8)  # a broken set is of no use to the next test
+def scripts_of(*breaks: Break) -> Mapping[str, Script]:
     """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
+    return {name: Script(name, text) for name, text in texts(*breaks).items()}
+
+
+@lru_cache(maxsize=8)
+def texts(*breaks: Break) -> Mapping[str, str]:
+    """What `scripts_of` loads, by name."""
     verbs = (*VERBS, *topics.VERBS, *sweeping.VERBS, inserting.VERB)
     names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
     scripts = {name: source(name) for name in names}
@@ -133,7 +141,7 @@ class Bench:
         )
         self.topics = RedisTopics(self.redis, journals=journals, texts=self.texts)
         self.bulk = BulkStore(server.url, journals=journals)
-        self.bulk._scripts |= {name: Script(name, text) for name, text in self.texts.items()}
+        self.bulk._scripts |= scripts_of(*breaks)
         self.loading = Loading(self.bulk)
         self.now = NOW
 
