@@ -16,7 +16,7 @@ from relay.core.audit import Audit, Promise, PromiseVerdict, Report
 from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
 from tests.audit.drive import Driver
-from tests.chaos import CHAOS
+from tests.chaos import CHAOS, count
 from tests.lua.bench import NOW, Bench
 from tests.lua.breaks import BREAKS
 from tests.lua.rules import Break
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 QUIET = settings(deadline=None, database=None, derandomize=not CHAOS, suppress_health_check=list(HealthCheck))
 STEPS = 60
-SEEDS = 40
+SEEDS = count(15, 100)
 HUNT = 150
 """Seeds within which a break must show itself."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-SEARCH = settings(COMMON, max_examples=count(50, 400), derandomize=not CHAOS)
+SEARCH = settings(COMMON, max_examples=count(15, 400), derandomize=not CHAOS)
 
 
 class Judged(World):

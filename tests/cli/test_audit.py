@@ -18,6 +18,7 @@ from relay.store.server.connect import connect
 from relay.store.timeline.redis_store import RedisStore
 from tests.audit.files import written
 from tests.audit.forge import Forge
+from tests.chaos import count
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer, free_port
 
@@ -146,12 +147,11 @@ def test_an_export_is_gone_on_with(topic: Topic, tmp_path: Path) -> None:
     assert topic.export(file).exit_code == 0
     assert file.read_bytes() == first
     topic.schedule("c")
-    for size in range(len(first) + 1):
+    assert topic.export(other).exit_code == 0
+    for size in {*range(0, len(first), count(11, 1)), len(first) - 1, len(first)}:
         file.write_bytes(first[:size])
         assert topic.export(file).exit_code == 0
-        if size == len(first) // 2:
-            assert topic.export(other).exit_code == 0
-        assert size <= len(first) // 2 or file.read_bytes() == other.read_bytes()
+        assert file.read_bytes() == other.read_bytes(), size
     (told,) = documents(topic.audit("--file", str(file), "--then-redis", "--json"))
     assert (told["verdict"], told["open"], told["journal"]["missing"]) == ("proved", 3, 0)
 

@@ -11,7 +11,7 @@ from hypothesis.internal.conjecture.providers import CONSTANTS_CACHE, Hypothesis
 from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.chaos import CHAOS
+from tests.chaos import CHAOS, count
 from tests.lua.bench import Bench
 from tests.lua.breaks import BREAKS
 from tests.lua.rules import Break
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 STEPS_PER_RUN = 50
-RUNS = 1_000 if CHAOS else 200
+RUNS = count(60, 1_000)
 """The suite takes the same interleavings each time; `make chaos` takes others, and more of them."""
 
 COMMON = settings(
