@@ -4,6 +4,8 @@ SHELL := /bin/sh
 BIN := .venv/bin
 SPARK := .venv-pipeline/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without Python's cache each process of the suite compiles Relay, and each worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
 WORKERS ?= 3
