@@ -2,8 +2,9 @@
 
 A relay imports for 0.6 s of CPU before it does anything, and the suite starts hundreds. The fork server of
 `multiprocessing` imports once for each worker of the suite, and forks: the child is a process like any other,
-with an id, signals, files and variables of its own, and runs `python -m MODULE` from there on. That Relay also
-starts from nothing is shown by tests/cli/test_dev.py and by the pages that tests/docs/test_console.py types.
+with an id, signals, files and variables of its own, and runs `python -m MODULE` from there on. That Relay
+also starts from nothing is shown by tests/cli/test_dev.py and by the pages that tests/docs/test_console.py
+types.
 """
 
 from __future__ import annotations
