@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, write, say which targets were reached."""
     options = parse(argv)
     if options.headline:
-        print(headline.table(read(options.out / RESULTS)))
+        headline.write(read(options.out / RESULTS), options.out)
         return 0
     if options.priority is not None:
         prioritise(options.priority)
@@ -79,7 +79,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--priority", type=int, help="niceness of all processes, such as -20 (root)")
     parser.add_argument("--out", type=Path, default=PAGES, help="where results.json and the page go")
     parser.add_argument("--no-out", action="store_const", const=None, dest="out", help="write nothing")
-    parser.add_argument("--headline", action="store_true", help="measure nothing; print the README's table")
+    parser.add_argument("--headline", action="store_true", help="measure nothing; draw the README's picture")
     parser.set_defaults(form="default")
     return parser.parse_args(argv)
 

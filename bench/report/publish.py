@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import targets
-from bench.report import plots, results, tables
+from bench.report import headline, plots, results, tables
 from bench.report.results import Results
 
 RESULTS = "results.json"
@@ -33,6 +33,7 @@ def publish(fresh: Results, folder: Path) -> None:
         ],
     )
     drawn = plots.draw(fresh, folder)
+    headline.write(fresh, folder)
     (folder / "README.md").write_text(tables.page(fresh, outcomes, drawn), encoding="utf-8")
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from bench import targets
-from bench.__main__ import parse
+from bench.__main__ import PAGES, parse
 from bench.harness.quantiles import quantiles
 from bench.harness.rows import Row
 from bench.measures import MEASURES, dispatch, drain, lateness
 from bench.report import headline
-from bench.report.publish import publish
+from bench.report.publish import RESULTS, publish
 from bench.report.results import Results, read
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def results(*runs: dict[str, float]) -> Results:
@@ -104,11 +105,27 @@ def test_a_figure_that_one_run_could_not_take(tmp_path: Path) -> None:
     assert "- some, best tuning: left out: nobody has it." in page
 
 
-def test_the_headline_says_what_was_measured(tmp_path: Path) -> None:
+def test_the_headline_shows_what_was_measured(tmp_path: Path) -> None:
     publish(results({drain.STREAM: 50_000.0, drain.CEILING: 80_000.0}), tmp_path)
-    table = headline.table(read(tmp_path / "results.json"))
-    assert "| relay, one stream, default settings | 50,000 | 50,000 to 50,000 |" in table
-    assert "BullMQ" not in table, "nothing stands there that was not measured"
+    drawn = (tmp_path / headline.PICTURE).read_text(encoding="utf-8")
+    words = [text.text for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert "Relay, stream" in words
+    assert "50,000" in words
+    assert "BullMQ" not in words, "nothing stands there that was not measured"
+
+
+@pytest.mark.checkout
+def test_the_front_page_shows_the_figures_of_the_page() -> None:
+    """The picture is that of the stored results, and the README's words for it have its figures."""
+    stored = read(PAGES / RESULTS)
+    assert (PAGES / headline.PICTURE).read_text(encoding="utf-8") == headline.picture(stored)
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    words = re.findall(r"!\[([^\]]*)\]\(docs/performance/headline\.svg\)", page)
+    rate, late = stored.median("drain", drain.STREAM, ""), stored.median("lateness", lateness.IDLE, "p50")
+    assert rate is not None
+    assert late is not None
+    drained = f"Relay drains {rate:,.0f} due timers a second by stream"
+    assert words == [f"{drained}, and is {late:.1f} ms late at the median on an idle queue"]
 
 
 def test_options() -> None:

@@ -25,7 +25,7 @@ from tests.servers import binary
 pytestmark = pytest.mark.checkout
 
 PAGES = sorted({block.page for block in pages.run_by(__file__)})
-BY_DEV = ("README.md", "examples/javascript/README.md")
+BY_DEV = ("docs/tutorial/first-timer.md", "examples/javascript/README.md")
 """Pages that start a relay by themselves."""
 
 

@@ -185,14 +185,18 @@ def test_exit_codes_are_those_of_the_command_line() -> None:
 
     codes = {exits.OK, exits.FAILURE, exits.BAD_INPUT, exits.NOT_FOUND, exits.UNAVAILABLE}
     codes.add(exits.TOO_MANY_REJECTS)
-    table = pages.text("README.md").partition("| exit code | means |")[2].partition("\n\n")[0]
+    table = (
+        pages.text("docs/reference/command-line.md")
+        .partition("| exit code | means |")[2]
+        .partition("\n\n")[0]
+    )
     assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == codes
 
 
 def test_the_outcomes() -> None:
-    """Those of the API are those of the README's table, and other pages count them rightly."""
+    """Those of the API are those of the table, and other pages count them rightly."""
     names = {name.removeprefix("OUTCOME_") for name in Outcome.keys() if name != "OUTCOME_UNSPECIFIED"}  # noqa: SIM118
-    table = pages.text("README.md").partition("## Outcomes")[2].partition("\n## ")[0]
+    table = pages.text("docs/explanation/failure.md").partition("## Outcomes")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| ([A-Z]+) \|", table, re.MULTILINE)) == names
     said = [
         found

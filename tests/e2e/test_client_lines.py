@@ -68,10 +68,12 @@ def process(stage: Stage, text: str, *arguments: str, target: str = "") -> Itera
         script.wait()
 
 
-def readme(before: str = "") -> str:
-    """The script with handlers that the README shows, after more lines of its own."""
+def tutorial(before: str = "") -> str:
+    """The script with handlers that the tutorial shows, after more lines of its own."""
     (block,) = (
-        each for each in pages.blocks("python") if each.page == "README.md" and ".run())" in each.text
+        each
+        for each in pages.blocks("python")
+        if each.page == "docs/tutorial/first-timer.md" and ".run())" in each.text
     )
     return before + block.text
 
@@ -88,7 +90,7 @@ def come_and_go(relay: Relay, said: Said) -> None:
 def test_a_script_that_configures_nothing(stage: Stage) -> None:
     """Three lines on standard error, with target, topics, reason and what comes next."""
     relay = stage.relay()
-    with process(stage, readme(), target=relay.target) as said:
+    with process(stage, tutorial(), target=relay.target) as said:
         come_and_go(relay, said)
     connected, again = said.lines("connected to the relay")
     (lost,) = said.lines("lost the relay")
@@ -104,7 +106,7 @@ def test_a_script_that_configures_nothing(stage: Stage) -> None:
 def test_a_relay_that_was_never_there(stage: Stage) -> None:
     """It is told once."""
     relay = stage.relay(start=False, listen=f"127.0.0.1:{free_port()}")
-    with process(stage, readme(), target=relay.target) as said:
+    with process(stage, tutorial(), target=relay.target) as said:
         said.has("can't reach the relay")
         relay.start()
         said.has("again after")
@@ -115,7 +117,7 @@ def test_a_script_that_has_configured_logging(stage: Stage) -> None:
     """The lines come by its handler, in its format, and once."""
     relay = stage.relay()
     before = "import logging\nlogging.basicConfig(level=logging.INFO, format='mine %(message)s')\n"
-    with process(stage, readme(before), target=relay.target) as said:
+    with process(stage, tutorial(before), target=relay.target) as said:
         come_and_go(relay, said)
     for word, count in (("connected to the relay", 2), ("lost the relay", 1)):
         lines = said.lines(word)
@@ -135,7 +137,7 @@ def test_a_script_that_configures_logging_later(stage: Stage) -> None:
         "threading.Thread(target=later, daemon=True).start()\n"
     )
     gate = stage.gate()
-    with process(stage, readme(before), str(gate), target=relay.target) as said:
+    with process(stage, tutorial(before), str(gate), target=relay.target) as said:
         said.has("connected to the relay")
         gate.touch()
         eventually(lambda: not gate.exists(), "logging is configured")
