@@ -142,6 +142,11 @@ format: .venv/stamp-test ## Put code, protos and scripts in order
 stubs: .venv/bin/python ## Generate relay/v1 and relay/journal from proto/relay
 	@$(BIN)/python tools/stubs.py
 
+.PHONY: docs
+docs: .venv/stamp-docs ## The docs as a site with search, into build/site; a lost link or anchor fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html, or: $(BIN)/python -m http.server --directory build/site"
+
 .PHONY: baseline
 baseline: .venv/stamp-test ## At a release only: what `buf breaking` will hold the API to
 	@$(BIN)/buf build --exclude-source-info --output proto/baseline.binpb
