@@ -1,8 +1,9 @@
 """The life of a timer: what each event does to it in each state.
 
 `step` is the only function that decides. It stores nothing and asks nobody: the instant, the limits of the
-topic's policy and the nonce of a claim are given to it. The store in memory and the tables of docs/failure.md
-follow from this page; `tests/contract/test_life.py` holds the scripts in `lua/` to it.
+topic's policy and the nonce of a claim are given to it. The store in memory and the tables of
+docs/explanation/failure.md follow from this page. `tests/contract/test_life.py` holds the scripts in `lua/`
+to it.
 
 All instants are microseconds since 1970 by the clock of Redis.
 """
