@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relay.client.calls.channel import LIST_TOPICS, METHODS
 from relay.store.keys import KeyNames
 from tests.contract.recording import REDIS, STEPS, TOPIC, Step, plain, restore, stored, understood
+from tests.contract.wire_recording import TOPICS, WIRE, overheard
 from tests.lua.bench import NOW, Bench
 
 if TYPE_CHECKING:
@@ -64,3 +66,18 @@ async def test_what_an_older_relay_left_is_read(bench: Bench, place: int) -> Non
     """Timers, dead letters and the journal say what they said then."""
     restore(bench, RECORDED[place]["stored"])
     assert plain(await understood(bench)) == RECORDED[place]["understood"]
+
+
+def test_every_call_was_recorded() -> None:
+    """All but the one that tells of other tests' topics, too."""
+    calls = {each.get("call") for each in json.loads(WIRE.read_text(encoding="utf-8"))}
+    assert {method.path for method in METHODS} - calls == {LIST_TOPICS.path}
+
+
+async def test_what_goes_over_the_wire(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """A client of now says what an older one said, and hears what it would have heard; so does a stream."""
+    for topic in TOPICS:
+        keyspace.adopt(topic)
+    said = await overheard(valkey)
+    for there, recorded in zip(said, json.loads(WIRE.read_text(encoding="utf-8")), strict=True):
+        assert there == recorded
