@@ -44,7 +44,7 @@ demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sampl
 test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \
 	  echo "Without these tools tests/kubernetes skips (see above); the rest runs."; }
-	@$(MAKE) --no-print-directory .venv-pipeline/stamp
+	@$(MAKE) --no-print-directory .venv-pipeline/classes.jsa
 	@$(MAKE) --no-print-directory --jobs 2 test-core test-pipeline # each leaves a part of two cores idle
 	@$(MAKE) --no-print-directory wheel-test
 
@@ -79,8 +79,13 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 	@$(SPARK)/python -m pip install -q -c constraints.txt setuptools wheel -e '.[pipeline-test]'
 	@touch $@
 
+# A Spark session spends half of its start on loading classes: stored once, they are mapped into each JVM.
+.venv-pipeline/classes.jsa: .venv-pipeline/stamp
+	@echo "Storing Spark's classes for the tests' JVMs …"
+	@$(SPARK)/python -m tests.pipeline.class_archive
+
 .PHONY: test-pipeline
-test-pipeline: .venv-pipeline/stamp ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
+test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
 	@$(SPARK)/python -m pytest tests/pipeline $(PYTEST)
 
@@ -89,8 +94,9 @@ bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into
 	@$(SPARK)/python -m bench.pipeline $(BENCH)
 
 .PHONY: chaos
-chaos: .venv/stamp-test ## The long forms: more kills, other interleavings, all breaks (an hour)
+chaos: .venv/stamp-test .venv-pipeline/classes.jsa ## The long forms: more kills, other interleavings, all breaks (an hour)
 	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=1800 -m 'slow or chaos' $(PYTEST)
+	@RELAY_TEST_CHAOS=1 $(SPARK)/python -m pytest --timeout=1800 -m 'slow or chaos' tests/pipeline
 
 .PHONY: kube-tools
 kube-tools: .venv-kube/stamp ## Helm, kubernetes-validate, trivy, hadolint for tests/kubernetes, which skips without

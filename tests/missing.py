@@ -1,4 +1,4 @@
-"""Programs that pip does not bring. A test that needs one skips without it; the run ends with what brings it.
+"""What a machine may lack: the one way to skip a test. The run ends with the commands that bring it.
 
 CI sets RELAY_REQUIRE_ALL=1, which turns every skip into a failure (tests/conftest.py).
 """
@@ -33,9 +33,12 @@ def need(program: str) -> str:
     return path
 
 
-def skip(what: str, command: str) -> NoReturn:
-    """Skip the test for want of something that a command brings."""
-    pytest.skip(f"no {what} here: `{command}` brings it")
+def skip(what: str, command: str | None = None) -> NoReturn:
+    """Skip the test for want of something. `command` brings it, or a phrase with the command in backticks
+    says when it does; None: no command can."""
+    if command is None:
+        pytest.skip(f"no {what} here")
+    pytest.skip(f"no {what} here: {command if '`' in command else f'`{command}`'} brings it")
 
 
 def advice(reasons: Iterable[str]) -> str:

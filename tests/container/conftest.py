@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.container.podman import BASE, IMAGE, NEEDED, ROOT, Podman
+from tests.missing import skip
 
 collect_ignore_glob = [] if os.environ.get("RELAY_CONTAINERS") == "1" else ["test_*.py"]
 
@@ -19,8 +20,10 @@ collect_ignore_glob = [] if os.environ.get("RELAY_CONTAINERS") == "1" else ["tes
 def podman() -> Iterator[Podman]:
     """With the base and our image in it."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        pytest.skip(f"this tier needs root and {', '.join(missing or NEEDED)}")
+    if missing:
+        skip(", ".join(missing), f"apt-get install {' '.join(missing)}")
+    if os.geteuid() != 0:
+        skip("root")
     podman = Podman(Path(tempfile.mkdtemp(prefix="relay-podman-")))
     try:
         podman.make_base()

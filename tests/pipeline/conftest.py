@@ -16,32 +16,41 @@ if TYPE_CHECKING:
 
     from tests.keyspace import Keyspace
     from tests.pipeline.cold_world import ColdWorld
+    from tests.pipeline.standalone import Cluster
     from tests.servers import RunningServer
 
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]  # `make test-pipeline` runs them in a venv of their own
 
-SMALL_AND_QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-}
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""A query of ten rows is done before its code would be made and compiled. Sessions that tests start for
+themselves, the cluster's included, are as Spark has it."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's session, `local[2]`, with the driver memory that the jobs have by default."""
     from relay.pipeline.spark.session import session
+    from tests.pipeline.small_jvm import SMALL_AND_QUICK
 
     place: Path = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
     started = session(
         "tests",
         master="local[2]",
-        conf={**SMALL_AND_QUICK, "spark.sql.warehouse.dir": str(place / "warehouse")},
+        conf={**SMALL_AND_QUICK, **INTERPRETED, "spark.sql.warehouse.dir": str(place / "warehouse")},
     )
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone master with two workers, for all tests that need one."""
+    from tests.pipeline.standalone import Cluster
+
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """A sweep in a process of its own that kills itself with SIGKILL at a chosen instant.
 
-    python -m tests.pipeline.doomed_sweep URL COLD TOPIC INSTANT GATE
+    python -m tests.pipeline.doomed_sweep URL COLD TOPIC INSTANT
 
-It begins when the file GATE is there. The instants: before a plan is published, before its staged rows are,
+The instants: before a plan is published, before its staged rows are,
 behind that, while batches are loaded, and behind the word that all is done.
 """
 
@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from relay.pipeline.cold import guarded_load
@@ -26,7 +25,7 @@ from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import session
 from relay.store.keys import KeyNames
 from tests.pipeline.cold_world import OPTIONS
-from tests.pipeline.conftest import SMALL_AND_QUICK
+from tests.pipeline.small_jvm import SMALL_AND_QUICK
 
 BATCHES = 12
 RATE = 10_000.0
@@ -52,12 +51,9 @@ def die_while_loading(target: Target, topic: str) -> None:
     die()
 
 
-def main(url: str, path: str, topic: str, instant: str, gate: str) -> None:
+def main(url: str, path: str, topic: str, instant: str) -> None:
     target = Target(url)
     spark = session("doomed", master="local[2]", conf=SMALL_AND_QUICK)
-    spark.range(1).count()  # what is loaded on the way is loaded now
-    while not Path(gate).exists():
-        time.sleep(0.01)
     if instant == "planning":
         Plans.begin = die  # type: ignore[method-assign]
     elif instant == "staging":

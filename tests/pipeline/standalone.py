@@ -14,12 +14,14 @@ from typing import Any, Self
 import pyspark
 
 from relay.pipeline.spark.java import java_home
+from tests.pipeline.small_jvm import QUICK
 from tests.servers import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 MEMORY = "512m"
 START_TIMEOUT = 120.0  # seconds
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LONGEST = 1500.0
+"""Seconds for an application: many commands on a busy machine."""
 CONF = {
     "spark.executor.memory": MEMORY,
     "spark.cores.max": "2",
@@ -63,6 +65,7 @@ class Cluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.place / "local"),
             "SPARK_DAEMON_MEMORY": "192m",
+            "SPARK_LAUNCHER_OPTS": QUICK,  # the JVM that makes up each command line
             "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
             **more,
         }
@@ -128,6 +131,6 @@ class Cluster:
             env=self.environment(**environment),
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=LONGEST,
             check=False,
         )

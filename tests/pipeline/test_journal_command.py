@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.processes import eventually
-from tests.pipeline.conftest import SMALL_AND_QUICK
 from tests.pipeline.journals import long_history, put
+from tests.pipeline.small_jvm import SMALL_AND_QUICK
 from tests.pipeline.test_journal_lake import assert_holds, job, ran
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from relay.pipeline.spark.files import Files
 from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge
+from tests.e2e.processes import ROOT
 from tests.pipeline.journals import count, history, long_history, put
 from tests.pipeline.test_journal_source import batches_of
 
@@ -307,10 +308,9 @@ RUN = """
 import sys
 from relay.pipeline.jobs import journal as journal_job
 from relay.pipeline.spark.session import session
+from tests.pipeline.small_jvm import SMALL_AND_QUICK
 lake, url, topic = sys.argv[1:]
-spark = session("test", master="local[1]", conf={
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "1"})
+spark = session("test", master="local[1]", conf={**SMALL_AND_QUICK, "spark.sql.shuffle.partitions": "1"})
 source = {"redis_url": url, "topics": topic, "maxRecordsPerTrigger": "40", "recordsPerPartition": "10"}
 journal_job.run(spark, None, journal_job.Journal(lake, source))
 """
@@ -319,7 +319,10 @@ journal_job.run(spark, None, journal_job.Journal(lake, source))
 def killed(lake: Path, url: str, topic: str, batches: int) -> None:
     """A driver in a process of its own, killed with its JVM while it writes a batch behind the first few."""
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(lake), url, topic], start_new_session=True, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", RUN, str(lake), url, topic],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
     )
     try:
         deadline = time.monotonic() + 120

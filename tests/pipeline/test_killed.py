@@ -3,29 +3,38 @@ ever."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
 
 from relay.pipeline.cold.sweep import Swept
+from relay.pipeline.spark.session import DRIVER_MEMORY
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
-from tests.e2e.processes import Process, eventually
+from tests.e2e.processes import eventually
 from tests.pipeline.cold_world import HOUR, ColdWorld
+from tests.pipeline.small_jvm import QUICK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 TOPIC = "swept"
-COUNT = 20_000
+COUNT = 10_000
 LATER = HOUR + HOUR // 2
+LONGEST = 400.0
+"""Seconds for a doomed sweep on a busy machine."""
 
 
 DUE = f"if(id % 2 = 1, -1000 * id, {LATER} + id)"
@@ -38,39 +47,56 @@ def world(spark: SparkSession, stage: Stage, tmp_path: Path) -> ColdWorld:  # no
 
 
 class Doomed:
-    """Sweeps in processes of their own, each killed at its instant. A session takes long to start: each
-    process does so while the one before it is at work."""
+    """Sweeps in processes of their own, each killed at its instant. Their sessions follow each other in one
+    JVM, which takes long to start: when a driver has died its session ends, as its JVM would have."""
 
-    def __init__(self, stage: Stage, world: ColdWorld, *instants: str) -> None:  # noqa: F811
-        self._stage, self._world, self._instants = stage, world, list(instants)
-        self._ready = self._start()
+    def __init__(self, stage: Stage, world: ColdWorld) -> None:  # noqa: F811
+        self._stage, self._world = stage, world
+        conf = SparkConf(loadDefaults=False).set("spark.driver.memory", DRIVER_MEMORY)
+        conf.set("spark.driver.extraJavaOptions", QUICK)
+        launch: Any = launch_gateway
+        self._gateway = launch(conf, {"stderr": subprocess.DEVNULL})
 
-    def _start(self) -> tuple[Process, Path]:
-        instant = self._instants.pop(0)
-        gate = self._stage.directory / f"gate-{instant}"
-        arguments = self._world.target.url, str(self._world.path), TOPIC, instant, str(gate)
-        return self._stage.process(instant, "tests.pipeline.doomed_sweep", *arguments), gate
+    def sweep(self, instant: str) -> None:
+        """One that is killed."""
+        parameters = self._gateway.gateway_parameters
+        there = {
+            "PYSPARK_GATEWAY_PORT": str(parameters.port),
+            "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+        }
+        arguments = self._world.target.url, str(self._world.path), TOPIC, instant
+        process = self._stage.process(instant, "tests.pipeline.doomed_sweep", *arguments, settings=there)
+        assert process.wait(LONGEST) == -9, process.output()[-3000:]
+        self._gateway.jvm.org.apache.spark.SparkContext.getOrCreate().stop()
 
-    def next(self) -> None:
-        """Let the next one sweep until it is killed."""
-        process, gate = self._ready
-        gate.touch()
-        if self._instants:
-            self._ready = self._start()
-        assert process.wait(300) == -9, process.output()[-3000:]
+    def close(self) -> None:
+        self._gateway.shutdown()
+        self._gateway.proc.kill()
+        self._gateway.proc.wait()
+        self._gateway.proc.stdin.close()
 
 
-@pytest.mark.timeout(900)
-def test_a_driver_that_is_killed_again_and_again(stage: Stage, world: ColdWorld) -> None:  # noqa: F811
+@pytest.fixture
+def doomed(stage: Stage, world: ColdWorld) -> Iterator[Doomed]:  # noqa: F811
+    doomed = Doomed(stage, world)
+    yield doomed
+    doomed.close()
+
+
+@pytest.mark.timeout(1800)
+def test_a_driver_that_is_killed_again_and_again(
+    stage: Stage,  # noqa: F811
+    world: ColdWorld,
+    doomed: Doomed,
+) -> None:
     """During planning, staging, loading and finalising; and a relay beside it delivers, cancels and
     reschedules between staging and loading. In the end each timer has come exactly once, or rests, or is
     where it was put."""
     relay = stage.relay()
     producer = stage.producer(relay)
-    doomed = Doomed(stage, world, "planning", "staging", "staged", "loading", "finalising")
     world.write_many(COUNT, DUE)
-    for _ in ("planning", "staging", "staged"):
-        doomed.next()
+    for instant in ("planning", "staging", "staged"):
+        doomed.sweep(instant)
 
     delivered, cancelled, moved = ([f"t{n}" for n in range(start, 2000, 40)] for start in (1, 2, 3))
     stage.application(relay, TOPIC)
@@ -84,8 +110,8 @@ def test_a_driver_that_is_killed_again_and_again(stage: Stage, world: ColdWorld)
     kept = {name: after for name, after in world.live().items() if name in moved}
     assert len(kept) == len(moved)
 
-    for _ in ("loading", "finalising"):
-        doomed.next()
+    for instant in ("loading", "finalising"):
+        doomed.sweep(instant)
     assert world.sweep() == Swept(), "nothing was left to do"
 
     awaited = {f"t{n}" for n in range(COUNT) if n % 2} - set(moved) - set(cancelled)

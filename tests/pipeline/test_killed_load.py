@@ -15,6 +15,7 @@ from relay.pipeline.spark.redis_target import Target
 from relay.store.keys import KeyNames
 from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
 from tests.e2e.processes import eventually
+from tests.pipeline.small_jvm import QUICK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,8 @@ def test_a_load_that_is_killed_and_repeated(spark: SparkSession, stage: Stage, t
 
     doomed = stage.process(
         "doomed", "relay.cli", "pipeline", "schedule", str(export), "--topic", TOPIC, "--run-id", RUN,
-        "--max-rate", "1000", "--master", "local[2]", settings={"RELAY_REDIS__URL": server.url},
+        "--max-rate", "1000", "--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={QUICK}",
+        settings={"RELAY_REDIS__URL": server.url},
     )  # fmt: skip
 
     def inserted() -> set[bytes]:

@@ -16,6 +16,7 @@ from relay.pipeline.inputs import preflight
 from relay.pipeline.inputs.sources import Source
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import load
+from tests.pipeline.small_jvm import QUICK
 from tests.servers import free_port
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def test_javas_stack_traces_go_to_a_file(
     (tmp_path / "tmp").mkdir()
     options = ["-m", "timer_id=id", "-m", "due_time=eta", "-m", "payload=data", "--due-unit", "s"]
     options += ["--topic", keyspace.topic(), "--master", "local[1]"]
+    options += ["--conf", f"spark.driver.extraJavaOptions={QUICK}"]
     told = subprocess.run(
         [sys.executable, "-m", "relay.cli", "pipeline", "schedule", str(table), *options],
         env={**os.environ, "RELAY_REDIS__URL": valkey.url, "TMPDIR": str(tmp_path / "tmp")},

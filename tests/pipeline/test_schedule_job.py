@@ -20,6 +20,7 @@ from relay.pipeline.jobs.schedule import Schedule
 from relay.pipeline.spark.redis_target import Target
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
+from tests.chaos import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -282,16 +283,17 @@ def test_the_command(
 
 
 @pytest.mark.slow
-def test_a_million_rows_under_a_small_driver(spark: SparkSession, valkey: RunningServer, topic: str) -> None:
-    """The driver has 512 MB, and sees counts only; each row is in Redis."""
+def test_many_rows_under_a_small_driver(spark: SparkSession, valkey: RunningServer, topic: str) -> None:
+    """The driver has 512 MB, which these rows would fill, and sees counts only; each row is in Redis."""
     assert spark.conf.get("spark.driver.memory") == "512m"
-    spark.range(0, 1_000_000, 1, 2).selectExpr(
+    rows = count(100_000, 1_000_000)
+    spark.range(0, rows, 1, 2).selectExpr(
         "concat('t-', id) as timer_id",
         "timestamp_micros(4000000000000000 + id) as due_time",
-        "binary(repeat('x', 100)) as payload",
-    ).createOrReplaceTempView("million")
-    summary = run(Source("million", "table", constants={"topic": topic}), valkey)
-    assert summary.counts["written"] == 1_000_000
+        f"binary(repeat('x', {300_000_000 // rows})) as payload",
+    ).createOrReplaceTempView("many")
+    summary = run(Source("many", "table", constants={"topic": topic}), valkey)
+    assert summary.counts["written"] == rows
     timeline, payloads, *_ = KeyNames().of(topic)
     with valkey.client() as client:
-        assert (client.zcard(timeline), client.hlen(payloads)) == (1_000_000, 1_000_000)
+        assert (client.zcard(timeline), client.hlen(payloads)) == (rows, rows)

@@ -12,6 +12,7 @@ import pytest
 
 from relay.pipeline import workers
 from relay.pipeline.spark import java
+from tests.pipeline.small_jvm import BARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RANGE = """
+import sys
 from relay.pipeline.spark.session import session
-spark = session("test", master="local[1]")
+spark = session("test", master="local[1]", conf={"spark.driver.extraJavaOptions": sys.argv[1]})
 assert spark.range(1000).selectExpr("sum(id)").first()[0] == 499500
 print(spark._jvm.java.lang.System.getProperty("java.version"))
 spark.stop()
@@ -73,7 +75,7 @@ def test_where_no_java_is_installed_pips_runs_spark(tmp_path: Path) -> None:
         (tools / tool).symlink_to(f"/bin/{tool}")
     environment = {"PATH": str(tools), "HOME": str(tmp_path)}
     told = subprocess.run(
-        [sys.executable, "-c", RANGE],
+        [sys.executable, "-c", RANGE, BARE],
         env=environment,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from relay.core.errors import CannotListen
 from relay.rpc import server as rpc
 from relay.settings import Settings
 from relay.v1.timer_service_pb2 import ScheduleRequest
+from tests.missing import skip
 from tests.rpc.rig import Relay, served, spec
 
 SERVICES = ("relay.v1.TimerService", "relay.v1.DeliveryService")
@@ -130,7 +131,7 @@ async def test_a_taken_port_is_a_clear_error(relay: Relay) -> None:
 async def test_listens_on_ipv6_too() -> None:
     """The address that it tells can be dialled."""
     if not socket.has_ipv6:
-        pytest.skip("no IPv6 here")
+        skip("IPv6")
     async with served(listen="[::1]:0") as relay:
         assert relay.server.address.startswith("[::1]:")
         await relay.timers.Schedule(ScheduleRequest(timer=spec()))

@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+from tests.missing import skip
 from tests.servers import BROUGHT_BY, Kind, binary
 
 
@@ -13,4 +14,4 @@ from tests.servers import BROUGHT_BY, Kind, binary
 def test_every_kind_of_server_is_here(kind: Kind) -> None:
     """A kind that is not installed costs this one skip, however many tests run on the others alone."""
     if binary(kind) is None:
-        pytest.skip(f"no {kind} server here: {BROUGHT_BY[kind]} brings it")
+        skip(f"{kind} server", BROUGHT_BY[kind])
