@@ -295,7 +295,7 @@ async def stop(
     """
     end = anyio.current_time() + drain_timeout
     if last:
-        await engine.outlast(drain_timeout)
+        await engine.outlast(drain_timeout)  # see 0036
         log.info("draining")
     await api.say_healthy(False)
     await engine.drain(max(end - anyio.current_time(), 0.0))

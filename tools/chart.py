@@ -95,7 +95,7 @@ def _plain(node: Any, definitions: dict[str, Any]) -> Any:
     }
 
 
-def schema() -> str:
+def schema() -> str:  # see 0037
     """The whole of values.schema.json."""
     whole = _there(yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
     whole["properties"]["config"] = config_schema()

@@ -95,7 +95,7 @@ class RequestColumns:
                 wrong[place] = failure
         return wrong
 
-    def _timers(self, names: list[str], payloads: list[bytes], times: list[int]) -> NewTimers:
+    def _timers(self, names: list[str], payloads: list[bytes], times: list[int]) -> NewTimers:  # see 0062
         count = len(names)
         none: list[int | None] = [None] * count
         given: list[int | None] = [*times]

@@ -32,7 +32,7 @@ FILTERS = {
 }
 
 
-class TimerCalls:
+class TimerCalls:  # see 0046
     """See `proto/relay/v1/timer_service.proto`. What goes wrong is raised as a `ServiceError`.
 
     `trace` is the caller's W3C trace context, to be kept in the timers' headers; see `trace_context`.
@@ -97,7 +97,7 @@ class TimerCalls:
         await _by_stretches(self._answering, count, lambda part: tell(response, outcomes[part]))
         return response
 
-    async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:
+    async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:  # see 0004
         """Remove a timer."""
         topic, timer_id = self._names(request.topic, request.timer_id)
         change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))

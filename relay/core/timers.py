@@ -20,7 +20,7 @@ NO_HEADERS: Mapping[str, str] = {}
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
-class ByColumns(Sequence[Row]):
+class ByColumns(Sequence[Row]):  # see 0062
     """Many timers of a kind, a list for each field of a `ROW`: all lists are equally long.
 
     Calls bring hundreds, and most of what happens to them happens to all of them in the same way. An object

@@ -90,7 +90,7 @@ _Call: TypeAlias = tuple[str, set[str]]
 """A store call under way: its topic, and the names of its timers."""
 
 
-class Coalescer(Generic[Items, Result]):
+class Coalescer(Generic[Items, Result]):  # see 0040
     """Gathers single calls per topic while a store call is under way, in the order in which they came.
 
     `write(topic, items)` answers one result per item, `names` tells which timers items are about, `sizes`

@@ -26,7 +26,7 @@ MOST = MAX_PER_CALL
 log = logging.getLogger(__name__)
 
 
-class TopicWatch:
+class TopicWatch:  # see 0034
     """Reads when it is asked: one pipelined read for all who ask meanwhile and for a second after.
 
     Apart from those who ask, so that one of them who loses his patience leaves no call half done.

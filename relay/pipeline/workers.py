@@ -28,5 +28,5 @@ NICENESS = 10
 """How much nicer: a tenth of a core that Redis asks for as well is theirs, and all of one that is idle."""
 
 if __name__ == "__main__":
-    os.nice(NICENESS)
+    os.nice(NICENESS)  # see 0068
     daemon.manager()

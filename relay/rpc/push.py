@@ -59,7 +59,7 @@ async def _push_to(engine: Engine, target: str, topics: list[str], unreadable: C
         watching.cancel_scope.cancel()
 
 
-class Pusher:
+class Pusher:  # see 0017
     """Pushes the timers of one topic."""
 
     def __init__(self, engine: Engine, topic: str, application: Application, jitter: Jitter = random) -> None:

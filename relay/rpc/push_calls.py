@@ -36,7 +36,7 @@ NOT_READ = "the application's answer can't be read"
 log = logging.getLogger(__name__)
 
 
-class PushBatch:
+class PushBatch:  # see 0057
     """A call of `DeliverBatch`. `ended` is told how many places are free again, as outcomes come."""
 
     def __init__(self, ends: Ends, leases: Sequence[Lease], ended: Callable[[int], None]) -> None:

@@ -15,7 +15,7 @@ from relay.v1 import topic_service_pb2_grpc as base
 Context = ServicerContext[Any, Any]
 
 
-class TopicService(base.TopicServiceServicer):
+class TopicService(base.TopicServiceServicer):  # see 0029
     """See `proto/relay/v1/topic_service.proto`."""
 
     def __init__(self, engine: Engine) -> None:

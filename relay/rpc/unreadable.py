@@ -50,7 +50,7 @@ def answers(kind: type[Message], method: str, count: Count) -> Parse:
     return parsed
 
 
-class Guard:
+class Guard:  # see 0069
     """Stands in for `server` where services are added to it: each answers INVALID_ARGUMENT to what can't be
     read.
 

@@ -84,7 +84,7 @@ class RedisSettings(Section):
         "",
         "The password, where the URL has none: as a Secret holds it, without percent-encoding. Never shown.",
     )
-    sentinel_password: Annotated[Password, BeforeValidator(rules.password)] = field(
+    sentinel_password: Annotated[Password, BeforeValidator(rules.password)] = field(  # see 0035
         "", "", "The same for the Sentinels, in the place of the URL's `sentinel_password`."
     )
     start_timeout: Number = field(
@@ -438,7 +438,7 @@ class StreamSettings(Section):
         "The application's consumer group: relays with the same name share the timers, each name gets all of "
         "them. Letters, digits, `.`, `_` and `-`.",
     )
-    min_idle_time: Number = field(
+    min_idle_time: Number = field(  # see 0044
         30.0,
         "seconds",
         "How long an entry lies idle before it counts as left by a dead consumer, in the place of "
@@ -536,7 +536,7 @@ class PolicySettings(Section):
         ge=1,
         le=10_000,
     )
-    max_claims: Whole = field(
+    max_claims: Whole = field(  # see 0028
         1_000,
         "deliveries",
         "A timer is dead after so many deliveries that were sent, whether or not they counted as attempts.",

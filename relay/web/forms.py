@@ -50,7 +50,7 @@ class NotJson(ValueError):
 # Text to values
 
 
-def parse(text: bytes) -> Any:
+def parse(text: bytes) -> Any:  # see 0047
     """The JSON value of a text; raises `NotJson`. Stricter than Python: no NaN, no key twice."""
     try:
         return json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_once)

@@ -25,7 +25,7 @@ BODY_TIMEOUT = 30.0
 """Seconds in which the body of a request must have come."""
 
 
-def check_host(request: Request, allowed: Collection[str]) -> None:
+def check_host(request: Request, allowed: Collection[str]) -> None:  # see 0048
     """Raise `Refused` unless the `Host` is loopback, the address that was called, or one of `allowed`."""
     host = _name(request.headers.get("host", ""))
     server = request.scope.get("server") or ("", None)

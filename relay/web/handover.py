@@ -49,7 +49,7 @@ async def attended(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
     raise ClientDisconnect
 
 
-async def hand_over(response: Carrying, receive: Receive, send: Send) -> None:
+async def hand_over(response: Carrying, receive: Receive, send: Send) -> None:  # see 0049
     """Write the answer. Its deliveries count as received once all but its last byte is on its way to a caller
     who, as far as is known, is there; before that they are given back. Raises `ClientDisconnect`.
 

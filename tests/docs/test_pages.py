@@ -167,19 +167,6 @@ def test_make_targets_exist() -> None:
     assert wrong == []
 
 
-def test_decisions_are_whole() -> None:
-    """Numbered without gaps, in the index, and each with its three parts."""
-    folder = ROOT / "docs" / "decisions"
-    names = sorted(path.name for path in folder.glob("0*.md"))
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
-    index = pages.text("docs/decisions/README.md")
-    for name in names:
-        page = pages.text(f"docs/decisions/{name}")
-        assert page.startswith(f"# {name[:4]}: "), name
-        assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Context", "Decision", "Consequences"], name
-        assert f"({name})" in index, name
-
-
 def test_exit_codes_are_those_of_the_command_line() -> None:
     from relay.cli.terminal import exits
 

@@ -73,7 +73,7 @@ class Together:
     at_once: int
 
 
-Steps: TypeAlias = Generator[Attempt | Pause | Together, Any, _T]
+Steps: TypeAlias = Generator[Attempt | Pause | Together, Any, _T]  # see 0025
 
 
 async def run(wire: Wire, steps: Steps[_T]) -> _T:

@@ -73,7 +73,7 @@ class PushHandlers(Handlers):
         self._servicer = _Servicer([PushPlace(each) for each in self.registrations.values()])
         self._servicer.add_to(server)
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # see 0026
         """Take no more calls. Running handlers have `shutdown_timeout` to end, and are then cancelled.
 
         Closing twice is harmless. A handler must not call this: call `stop` there.

@@ -31,7 +31,7 @@ _END_PATIENCE = 5.0
 """Seconds to wait, once all is settled, for the relay to end the stream."""
 
 
-class Subscription:
+class Subscription:  # see 0011
     """Opens a stream, reads it to its end, and opens the next one."""
 
     def __init__(self, registration: Registration, wire: GrpcWire, lines: ConnectionLog) -> None:

@@ -95,7 +95,7 @@ class _Application:
         return found
 
 
-class InMemoryRelay:
+class InMemoryRelay:  # see 0024
     """A relay in memory for asyncio tests, joined to the application's own clients.
 
     `ends` are the `RelayClient`, `SyncRelayClient` and `PushHandlers` of the application; without

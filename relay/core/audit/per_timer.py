@@ -45,7 +45,7 @@ class Told(Findings):
         self._tell((promise, reason, example))
 
 
-class Apart(AuditRules):
+class Apart(AuditRules):  # see 0056
     """One after the other: `other` begins a timer, `see` takes its records in order, `remains` is what lives.
 
     Findings go to `tell`, first deliveries (due time and claim, microseconds) to `late`. `count` says where

@@ -32,7 +32,7 @@ _TITLES = {
 }
 
 
-class PromiseVerdict(Enum):
+class PromiseVerdict(Enum):  # see 0039
     """Whether a promise was kept."""
 
     PROVED = "proved"

@@ -19,7 +19,7 @@ from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
 
 
-class Sources:
+class Sources:  # see 0042
     """A `LeaseSource` that asks `timelines`, or `groups` of topics with a stream."""
 
     def __init__(

@@ -95,8 +95,8 @@ class Poller:
             await self._clock.sleep(REFUSED_WAIT)
 
     async def _claim(self) -> Exception | None:
-        nonce = self._nonce()
-        sent, began = self._timetable.begin(), time.time_ns()
+        nonce = self._nonce()  # see 0010
+        sent, began = self._timetable.begin(), time.time_ns()  # see 0015
         try:
             with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
                 claim = await self._store.claim(

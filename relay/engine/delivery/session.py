@@ -152,7 +152,7 @@ class Session:
         return 0 if self.draining else self.places - len(self.leases) - self.reserved
 
     @property
-    def places(self) -> int:
+    def places(self) -> int:  # see 0041
         """How many deliveries it can hold now."""
         slow = self.slow_outstanding
         if not slow or not self._earned:
@@ -338,7 +338,7 @@ class Session:
         if not self._outbox or not self._may_send():
             return []
         now = self._clock.now()
-        if any(self._outbox[0].timers.suspect):
+        if any(self._outbox[0].timers.suspect):  # see 0003
             frame = [self._outbox.popleft()]
             self._alone = frame[0][0]
             self._hold_until = now + HOLD

@@ -29,7 +29,7 @@ from relay.telemetry.traces.tracing import Tracing
 MAX_BYTES = 4 << 20
 """At most about so many bytes of content go through one call: new content, and that of timers which die."""
 
-RECEIPT_DELAY = 0.005
+RECEIPT_DELAY = 0.005  # see 0030
 """Seconds that a receipt waits for its outcome. Most handlers are done by then, so it need not be written."""
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class _End(NamedTuple):
         return Verb.ACK if self.settlement is None else self.settlement.verb
 
 
-class Settler:
+class Settler:  # see 0014
     """Gathers settlements and receipts per topic while a call is under way, and writes them.
 
     One operation per timer and call: an end of a lease drops the receipt that still waits, and a
@@ -114,7 +114,7 @@ class Settler:
         spans = [span for _, place in ended if place in traces and (span := traces[place].span_context)]
         self._instruments.handled(leases.topic, took, len(ended), spans)
 
-    def receipts(self, received: Iterable[Lease], session: Session) -> None:
+    def receipts(self, received: Iterable[Lease], session: Session) -> None:  # see 0002
         """Write down that the application received deliveries; `session` hears if a lease is lost."""
         for leases, some in by_claim(received):
             if not self._receipts:

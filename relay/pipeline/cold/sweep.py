@@ -2,7 +2,7 @@
 
 plan → stage → load → finalise, topic by topic. Each step leaves something that a sweep after it finds: marks
 in Redis, a plan, staged rows, batches in the ledger, the word that it is done. So a sweep may be killed
-anywhere, and the next one goes on there. docs/decisions say why no order of these steps but this one loses
+anywhere, and the next one goes on there. 0054 says why no order of these steps but this one loses
 nothing.
 """
 
@@ -61,7 +61,7 @@ class SweepOptions:
     lock: int = LOCK
     marks_ttl: int = MARKS_TTL
     silent: int = SILENT
-    take_over: bool = False
+    take_over: bool = False  # see 0060
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Swept:
         return Swept(**{name: mine[name] + theirs[name] for name in mine})
 
 
-class Sweep:
+class Sweep:  # see 0054
     """One topic's sweep by one driver. `step` is told of each step as it begins."""
 
     def __init__(

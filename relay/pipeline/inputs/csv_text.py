@@ -116,7 +116,7 @@ class _Shapes:
         self.escaped = re.compile(e + anything)
 
 
-class Splitter:
+class Splitter:  # see 0071
     """Splits one file, or a part of one, that comes in pieces which end at line breaks.
 
     `width` is the number of columns; None takes any. `crlf` says how the header's line ends; None: the first

@@ -61,7 +61,7 @@ class MaxRejects:
             )
 
 
-def derived(spark: SparkSession, source: Source) -> str:
+def derived(spark: SparkSession, source: Source) -> str:  # see 0070
     """The run's id, `run-` and 16 hexadecimal digits: a digest of the input's files, of how they are read and
     mapped, and of the session's time zone.
 

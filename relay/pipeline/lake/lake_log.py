@@ -99,7 +99,7 @@ class LakeChange:
         )
 
 
-class Log:
+class Log:  # see 0055
     """The versions of one lake."""
 
     def __init__(self, files: Files) -> None:

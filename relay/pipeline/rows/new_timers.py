@@ -77,7 +77,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
 
 
-def _made(
+def _made(  # see 0052
     topics: TopicColumn, due: np.ndarray[Any, Any], stored: pa.Array, missing: np.ndarray[Any, Any]
 ) -> list[str]:
     return [made_id(topics.of(n), int(due[n]), stored[n].as_py()) for n in np.flatnonzero(missing).tolist()]

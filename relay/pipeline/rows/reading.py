@@ -112,7 +112,7 @@ def _payload(column: pa.Array) -> tuple[pa.Array, str | None]:
     raise InvalidField("payload", f"has the type {kind}; give bytes, text or a struct")
 
 
-def _instant(column: pa.Array, name: str, zone: str | None) -> pa.Array:
+def _instant(column: pa.Array, name: str, zone: str | None) -> pa.Array:  # see 0053
     """Microseconds in UTC. Times without a zone need to be told whose they are."""
     kind = column.type
     if pa.types.is_null(kind):

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import cast
 
 
-@contextmanager
+@contextmanager  # see 0032
 def _hidden(name: str) -> Iterator[None]:
     """As if a module were not installed, unless somebody has imported it already."""
     if name in sys.modules:

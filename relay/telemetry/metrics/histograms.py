@@ -38,7 +38,7 @@ class _Series:
     """By bucket, the last of each."""
 
 
-class BatchHistogram:
+class BatchHistogram:  # see 0008
     """One histogram with one attribute, whose values are few: the caller sees to that."""
 
     def __init__(self, spec: InstrumentSpec) -> None:

@@ -27,7 +27,7 @@ Ids = tuple[int, int]
 """Of a trace and of a span."""
 
 
-class Namer(Protocol):
+class Namer(Protocol):  # see 0033
     """Gives spans their ids."""
 
     def using(self, ids: Ids) -> AbstractContextManager[None]:

@@ -152,7 +152,7 @@ class DeliveryTrace:
             return
         if verb is not None:
             self.span.set_attribute(OUTCOME, verb.value)
-        if verdict is not Verdict.OK:
+        if verdict is not Verdict.OK:  # see 0022
             self.span.set_attribute(VERDICT, verdict.value.lower())
         if error:
             fail(self.span, error, self.reason)

@@ -56,7 +56,7 @@ class _Begun:
     places: list[int] = field(default_factory=list)
 
 
-class Tracing:
+class Tracing:  # see 0021
     """Makes all spans of one relay. Without a provider it does nothing.
 
     `by_flag`: whether the producer's sampled flag decides alone, as it does with every parent-based

@@ -1,0 +1,56 @@
+"""The decisions: whole, in the index, and named in the code at the place that they are about."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs import pages
+from tests.docs.pages import ROOT
+
+pytestmark = pytest.mark.checkout
+
+FOLDER = ROOT / "docs" / "decisions"
+NAMES = sorted(path.name for path in FOLDER.glob("[0-9]*.md"))
+NUMBERS = [name[:4] for name in NAMES]
+CODE = ("relay", "lua", "proto", "deploy", "tools", "bench")
+"""The folders that may name a decision."""
+SEE = re.compile(r"\bsee (?:docs/decisions/)?(\d{4})\b", re.IGNORECASE)
+
+
+def named() -> dict[str, list[str]]:
+    """Which decisions the code names, as `see 0043`, and where."""
+    found: dict[str, list[str]] = {}
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".py", ".lua", ".proto", ".yaml", ".tpl", ".mjs"} and path.is_file():
+                for number in re.findall(
+                    r"\bsee (?:docs/decisions/)?(\d{4})\b", path.read_text(encoding="utf-8")
+                ):
+                    found.setdefault(number, []).append(str(path.relative_to(ROOT)))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decision_is_whole(name: str) -> None:
+    """Its number, and its three parts; and the index has it, under its own title."""
+    page = pages.text(f"docs/decisions/{name}")
+    assert page.startswith(f"# {name[:4]}: ")
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert f"[{name[:4]}]({name})" in pages.text("docs/decisions/README.md")
+
+
+def test_a_number_is_used_once() -> None:
+    assert len(set(NUMBERS)) == len(NUMBERS)
+
+
+def test_the_index_says_where_the_missing_numbers_went() -> None:
+    missing = {f"{number:04}" for number in range(1, int(NUMBERS[-1]))} - set(NUMBERS)
+    gone = pages.text("docs/decisions/README.md").partition("## Numbers that are gone")[2]
+    assert set(re.findall(r"^\| (\d{4}) \|", gone, re.MULTILINE)) == missing
+
+
+def test_what_the_code_names_is_there() -> None:
+    lost = {number: places for number, places in named().items() if number not in NUMBERS}
+    assert lost == {}
