@@ -2,14 +2,16 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
 -- Uses    bulk_columns
--- ARGV[1] channel of wake hints
--- ARGV[2] epoch of the marks under which the plan was made
--- ARGV[3] plan
--- ARGV[4] batch, with a name of its staging before it
--- ARGV[5] the rows' versions, 19 digits each, one behind the other; or one for all
--- ARGV[6] '' if none expires; else of each timer the score at which it does, or nothing, and ';'
--- ARGV[7] scores, [8] timer_ids, [9] envelopes: an array in MessagePack each, of one text for each timer; each
---         timer once. One argument for each text of 500 timers would be a third of what this call takes the server.
+-- ARGV    channel text              of wake hints
+--         epoch text                of the marks under which the plan was made
+--         plan text
+--         batch text                with a name of its staging before it
+--         versions text             of the rows, 19 digits each, one behind the other; or one for all
+--         expiring_at text          '' if none expires; else of each timer the score at which it does, or nothing, and ';'
+--         packed_scores msgpack     an array of one text for each timer, as the next two are; each timer once. One argument
+--                                   for each text of 500 timers would be a third of what this call takes the server
+--         packed_ids msgpack
+--         packed_envelopes msgpack
 -- Returns { 'LOADED' | 'DONE', how many were inserted, were alive, had been touched }: the same numbers each time
 --         { 'STALE_PLAN' }           these marks are not the plan's, or abandoned: nothing was done
 --         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
@@ -23,38 +25,38 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local entry = 'b' .. ARGV[3] .. ':' .. ARGV[4] -- @rule ledger-by-plan
-local epoch, plan, done, any = unpack(redis.call('HMGET', MARKS, 'epoch', 'plan', entry, 'any'))
+local entry = 'b' .. plan .. ':' .. batch -- @rule ledger-by-plan
+local open_epoch, open_plan, done, any = unpack(redis.call('HMGET', marks, 'epoch', 'plan', entry, 'any'))
 -- @rule marks-are-the-plans
-if epoch ~= ARGV[2] or plan ~= ARGV[3] or are_abandoned() then return answer({ 'STALE_PLAN' }) end
+if epoch ~= open_epoch or plan ~= open_plan or are_abandoned() then return answer({ 'STALE_PLAN' }) end
 if done then -- @rule ledger-read
   local loaded, live, marked = struct.unpack('<I4I4I4', done)
   return answer({ 'DONE', loaded, live, marked })
 end
 
-scores, ids, envelopes = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8]), cmsgpack.unpack(ARGV[9])
+scores, ids, envelopes = cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
 local size, fields = #ids, {}
 if any then
   for n, id in ipairs(ids) do
     fields[2 * n - 1], fields[2 * n] = 't' .. id, 'f' .. id
   end
 end
-local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-local marks = any and redis.call('HMGET', MARKS, unpack(fields))
-local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
-local one = #ARGV[5] == 19
+local found = redis.call('ZMSCORE', timeline, unpack(ids))
+local touched = any and redis.call('HMGET', marks, unpack(fields))
+local records = JOURNAL and redis.call('HMGET', leases, unpack(ids))
+local one = #versions == 19
 
 -- Whether the row's intent is over: something happened to the timer since, or a newer row came.
 local function is_over(n)
-  local version = one and ARGV[5] or string.sub(ARGV[5], 19 * n - 18, 19 * n) -- @rule version-by-row
-  return marks[2 * n - 1] or marks[2 * n] and version < marks[2 * n] -- @rule touches-and-versions-compared
+  local version = one and versions or string.sub(versions, 19 * n - 18, 19 * n) -- @rule version-by-row
+  return touched[2 * n - 1] or touched[2 * n] and version < touched[2 * n] -- @rule touches-and-versions-compared
 end
 
 local live, marked = 0, 0
 for n = 1, size do
   if found[n] then -- @rule living-left-alone
     live = live + 1
-  elseif marks and is_over(n) then -- @rule marks-read
+  elseif touched and is_over(n) then -- @rule marks-read
     marked = marked + 1
   else
     chosen[n - live - marked] = n
@@ -68,6 +70,6 @@ local function note_loaded(expires)
   end
 end
 
-add_chosen(ARGV[1], ARGV[6], note_loaded)
-redis.call('HSET', MARKS, entry, struct.pack('<I4I4I4', #chosen, live, marked)) -- @rule ledger-written
+add_chosen(channel, expiring_at, note_loaded)
+redis.call('HSET', marks, entry, struct.pack('<I4I4I4', #chosen, live, marked)) -- @rule ledger-written
 return answer({ 'LOADED', #chosen, live, marked })

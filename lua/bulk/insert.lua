@@ -4,12 +4,13 @@
 -- Uses    bulk_columns
 --           ledger SET   the timers on which the run has decided: their ids; of an id that is longer than LONGEST
 --                        bytes a NUL, which no id has, and its SHA-1 in hexadecimal digits
--- ARGV[1] channel of wake hints
--- ARGV[2] seconds for which the ledger is kept from now on
--- ARGV[3] 'spare' to leave alone what lives, '' to replace it
--- ARGV[4] '' if none expires; else of each timer the score at which it does, or nothing, and ';'
--- ARGV[5] scores, [6] timer_ids, [7] envelopes: an array in MessagePack each, of one text for each timer; each
---         timer once
+-- ARGV    channel text              of wake hints
+--         keep s                    for which the ledger is kept from now on
+--         mode text                 'spare' to leave alone what lives, '' to replace it
+--         expiring_at text          '' if none expires; else of each timer the score at which it does, or nothing, and ';'
+--         packed_scores msgpack     an array of one text for each timer, as the next two are; each timer once
+--         packed_ids msgpack
+--         packed_envelopes msgpack
 -- Returns { how many were inserted, how many the ledger had, how many were alive and spared }
 --         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
@@ -25,7 +26,7 @@ local LONGEST = 64
 local bad = wrong_type()
 if bad then return bad end
 
-scores, ids, envelopes = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
+scores, ids, envelopes = cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
 local names = ids
 for n, id in ipairs(ids) do
   if #id > LONGEST then -- @rule long-ids-hashed
@@ -33,10 +34,10 @@ for n, id in ipairs(ids) do
     names[n] = '\0' .. redis.sha1hex(id)
   end
 end
-local known = redis.call('SMISMEMBER', KEYS[4], unpack(names))
-local spare = ARGV[3] == 'spare' -- @rule spare-asked-for
-local found = (spare or JOURNAL) and redis.call('ZMSCORE', KEYS[1], unpack(ids))
-local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
+local known = redis.call('SMISMEMBER', ledger, unpack(names))
+local spare = mode == 'spare' -- @rule spare-asked-for
+local found = (spare or JOURNAL) and redis.call('ZMSCORE', timeline, unpack(ids))
+local records = JOURNAL and redis.call('HMGET', leases, unpack(ids))
 
 -- What is inserted, and all that the run decides on here. It has decided on a timer that it spared, too: repeated
 -- when that one has ended, it does not bring it back.
@@ -65,7 +66,7 @@ local function note_inserted(expires)
   end
 end
 
-add_chosen(ARGV[1], ARGV[4], note_inserted) -- @rule timers-before-ledger
-if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end -- @rule run-ledger-written
-redis.call('EXPIRE', KEYS[4], ARGV[2]) -- @rule run-ledger-expires
+add_chosen(channel, expiring_at, note_inserted) -- @rule timers-before-ledger
+if #decided > 0 then redis.call('SADD', ledger, unpack(decided)) end -- @rule run-ledger-written
+redis.call('EXPIRE', ledger, keep) -- @rule run-ledger-expires
 return answer({ #chosen, #ids - #decided, live })

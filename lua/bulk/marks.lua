@@ -10,11 +10,15 @@
 --           'f' and a timer_id       rows of the cold store before this version are over
 --           'b', plan, ':', batch    the ledger: what a batch that was loaded came to
 --           'any'                    there is a 't' or an 'f'
--- ARGV[1] 'open'   ARGV[2] plan, ARGV[3] driver, ARGV[4] microseconds for which it is the driver's own, ARGV[5]
---                  milliseconds after which they are abandoned, ARGV[6] epoch if there are none, ARGV[7] store,
---                  ARGV[8] place, ARGV[9] '1' to end another store's plan that nobody keeps, else ''
---         'keep'   the same to ARGV[5]
---         'close'  plan, driver
+-- ARGV    verb text                 'open' | 'keep' | 'close': 'keep' takes the arguments to kept, 'close' those to driver
+--         plan text
+--         driver text
+--         own us                    for which it is the driver's own
+--         kept ms                   after which they are abandoned
+--         new_epoch text            if there are no marks
+--         asking_store text         its name
+--         asking_place text         where it lies
+--         force flag                to end another store's plan that nobody keeps
 -- Returns { 'OPEN', epoch } | { 'BUSY', microseconds for which it is another's, its plan, its place }
 --         { 'TAKEN', plan, place }   another store's plan is open, and nobody keeps it
 --         { 'OK' } | { 'LOST' }      they are not, or no more, this plan's and driver's
@@ -27,30 +31,29 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
-if marking and are_abandoned() then redis.call('UNLINK', MARKS) end -- @rule abandoned-marks-go
-local verb, plan, driver = ARGV[1], ARGV[2], ARGV[3]
-local held, by, till, store, place = unpack(redis.call('HMGET', MARKS, 'plan', 'driver', 'until', 'store', 'place'))
+if marking and are_abandoned() then redis.call('UNLINK', marks) end -- @rule abandoned-marks-go
+local held, by, till, store, place = unpack(redis.call('HMGET', marks, 'plan', 'driver', 'until', 'store', 'place'))
 local mine = held == plan and by == driver
 if verb == 'close' then
   if not mine then return answer({ 'LOST' }) end -- @rule close-by-owner
-  redis.call('UNLINK', MARKS)
+  redis.call('UNLINK', marks)
   return answer({ 'OK' })
 end
 if verb == 'keep' and not mine then return answer({ 'LOST' }) end -- @rule keep-by-owner
 if by and by ~= driver and now_us < tonumber(till) then -- @rule driver-held-until
   return answer({ 'BUSY', tonumber(till) - now_us, held, place or '' })
 end
-if verb == 'open' and store and store ~= ARGV[7] then -- @rule one-store-at-a-time
-  if ARGV[9] == '' then return answer({ 'TAKEN', held, place }) end -- @rule takeover-asked-for
+if verb == 'open' and store and store ~= asking_store then -- @rule one-store-at-a-time
+  if not force then return answer({ 'TAKEN', held, place }) end -- @rule takeover-asked-for
   -- @rule takeover-drops-marks
-  redis.call('UNLINK', MARKS) -- with its epoch: what that plan has read is old from now on
+  redis.call('UNLINK', marks) -- with its epoch: what that plan has read is old from now on
 end
 
-local epoch = redis.call('HGET', MARKS, 'epoch') or ARGV[6] -- @rule epoch-kept
+local epoch = redis.call('HGET', marks, 'epoch') or new_epoch -- @rule epoch-kept
 -- stylua: ignore
-redis.call('HSET', MARKS, 'epoch', epoch, 'plan', plan, 'driver', driver,
-  'until', string.format('%.0f', now_us + tonumber(ARGV[4])),
-  'kept', string.format('%.0f', now_us + tonumber(ARGV[5]) * 1000)) -- @rule marks-kept-until
+redis.call('HSET', marks, 'epoch', epoch, 'plan', plan, 'driver', driver,
+  'until', string.format('%.0f', now_us + own),
+  'kept', string.format('%.0f', now_us + kept * 1000)) -- @rule marks-kept-until
 if verb == 'keep' then return answer({ 'OK' }) end
-redis.call('HSET', MARKS, 'store', ARGV[7], 'place', ARGV[8]) -- @rule store-written
+redis.call('HSET', marks, 'store', asking_store, 'place', asking_place) -- @rule store-written
 return answer({ 'OPEN', epoch })

@@ -2,9 +2,9 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, retiring hash, marks hash
 --           retiring HASH  version of a write to the cold store -> token of whoever may retire for it
--- ARGV[1] version of the rows, 19 digits
--- ARGV[2] token
--- ARGV    then timer_ids
+-- ARGV    version text              of the rows, 19 digits
+--         token text
+-- Tail    timer_ids
 -- Returns { 'OK', how many lived }
 --         { 'FENCED' }               the token is not the version's: somebody else goes on with this
 --         error WRONGKEYTYPE
@@ -15,18 +15,18 @@
 
 local bad = wrong_type()
 if bad then return bad end
-if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return answer({ 'FENCED' }) end -- @rule retirement-fenced
+if redis.call('HGET', retiring, version) ~= token then return answer({ 'FENCED' }) end -- @rule retirement-fenced
 
 local ids, seen = {}, {}
-for i = 3, #ARGV do
+for i = tail, #ARGV do
   local id = ARGV[i]
   if not seen[id] then
     ids[#ids + 1], seen[id] = id, true
   end
 end
 if JOURNAL then
-  local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-  local records = redis.call('HMGET', KEYS[3], unpack(ids))
+  local scores = redis.call('ZMSCORE', timeline, unpack(ids))
+  local records = redis.call('HMGET', leases, unpack(ids))
   for n, id in ipairs(ids) do
     local r = scores[n] and understand(tonumber(scores[n]), records[n])
     if r then -- @rule retirement-noted
@@ -37,23 +37,23 @@ if JOURNAL then
   end
   append_always(time_us())
 end
-redis.call('HDEL', KEYS[3], unpack(ids)) -- @rule retirement-clears-record
-redis.call('HDEL', KEYS[2], unpack(ids)) -- @rule retirement-clears-payload
-local lived = redis.call('ZREM', KEYS[1], unpack(ids))
+redis.call('HDEL', leases, unpack(ids)) -- @rule retirement-clears-record
+redis.call('HDEL', payloads, unpack(ids)) -- @rule retirement-clears-payload
+local lived = redis.call('ZREM', timeline, unpack(ids))
 
 if marking and not are_abandoned() then -- @rule retirement-marks-unless-abandoned
   local names, newest, forgotten = {}, { 'any', '1' }, {}
   for n, id in ipairs(ids) do
     names[n] = 'f' .. id
   end
-  local floors = redis.call('HMGET', MARKS, unpack(names))
+  local floors = redis.call('HMGET', marks, unpack(names))
   for n, id in ipairs(ids) do
-    if not floors[n] or floors[n] <= ARGV[1] then -- @rule newest-version-wins
-      newest[#newest + 1], newest[#newest + 2] = names[n], ARGV[1] -- @rule version-written
+    if not floors[n] or floors[n] <= version then -- @rule newest-version-wins
+      newest[#newest + 1], newest[#newest + 2] = names[n], version -- @rule version-written
       forgotten[#forgotten + 1] = 't' .. id
     end
   end
-  redis.call('HSET', MARKS, unpack(newest))
-  if #forgotten > 0 then redis.call('HDEL', MARKS, unpack(forgotten)) end -- @rule touches-forgotten
+  redis.call('HSET', marks, unpack(newest))
+  if #forgotten > 0 then redis.call('HDEL', marks, unpack(forgotten)) end -- @rule touches-forgotten
 end
 return answer({ 'OK', lived })

@@ -1,5 +1,7 @@
 -- lib/bulk_columns.lua: what bulk/guarded_load.lua and bulk/insert.lua share: timers that come by columns, and how those
 -- that were chosen go in.
+--
+-- KEYS    timeline zset, payloads hash, leases hash
 
 local scores, ids, envelopes -- the columns: arrays of texts, one for each timer
 local chosen = {} -- the places of the timers that go in
@@ -32,12 +34,12 @@ local function add(kept)
     timers[2 * m - 1], timers[2 * m], added[m] = scores[n], ids[n], ids[n] -- @rule score-by-row
     stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n] -- @rule envelope-by-row
   end
-  local held = redis.call('HLEN', KEYS[3]) > 0 -- of leases, or left behind by what was taken away
+  local held = redis.call('HLEN', leases) > 0 -- of leases, or left behind by what was taken away
   if JOURNAL then append(time_us()) end
-  redis.call('ZADD', KEYS[1], unpack(timers)) -- @rule bulk-begins-with-zadd
-  if held then redis.call('HDEL', KEYS[3], unpack(added)) end -- @rule bulk-clears-records
-  redis.call('HSET', KEYS[2], unpack(stored))
-  if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
+  redis.call('ZADD', timeline, unpack(timers)) -- @rule bulk-begins-with-zadd
+  if held then redis.call('HDEL', leases, unpack(added)) end -- @rule bulk-clears-records
+  redis.call('HSET', payloads, unpack(stored))
+  if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
 end
 
 -- Add the chosen, and hint if the first of them comes before all others. `note_them` notes them for the journal.

@@ -25,41 +25,49 @@ local function varint(n)
   return string.char(n % 128 + 128) .. varint(math.floor(n / 128))
 end
 
--- Fields, each behind its tag; '' for what need not be written.
-local function bytes(tag, text) return text and text ~= '' and tag .. varint(#text) .. text or '' end
-local function double(tag, x) return x ~= 0 and tag .. struct.pack('<d', x) or '' end
-local function flag(tag, set) return set == 1 and tag .. '\1' or '' end
-local function nonce_is(nonce) return #nonce == 16 and nonce ~= NO_NONCE and '\26\16' .. nonce or '' end
-local function occurrence_is(nonce) return nonce ~= NO_NONCE and '\34\16' .. nonce or '' end
-local function due_is(due) return double('\41', due) end
-local function score_is(score) return double('\49', score) end
-local function received_is(received) return flag('\72', received) end
-local function expires_is(expires) return double('\97', expires) end
-local function previous_due_is(due) return double('\105', due) end
-local function refused_is(kind) return '\120' .. string.char(kind) end
-local function adopted_is(adopted) return adopted and '\128\1' .. string.char(adopted) or '' end
-local function dead_id_is(name) return bytes('\138\1', name) end
-local function count_is(n) return '\149\1' .. struct.pack('<I4', n) end
+-- A field's tag: its number in relay/journal/v1/journal.proto, and how its value is written.
+local VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+local function tag(field, written) return varint(8 * field + written) end
+
+-- Fields of a record, each behind its tag; '' for what need not be written.
+local KIND_TAG, ID_TAG, NONCE_TAG, OCCURRENCE_TAG = tag(1, VARINT), tag(2, BYTES), tag(3, BYTES), tag(4, BYTES)
+local DUE_TAG, SCORE_TAG, ATTEMPTS_TAG, CLAIMS_TAG = tag(5, FIXED64), tag(6, FIXED64), tag(7, FIXED32), tag(8, FIXED32)
+local RECEIVED_TAG, SUSPECT_TAG, APPROXIMATE_TAG = tag(9, VARINT), tag(10, VARINT), tag(11, VARINT)
+local EXPIRES_TAG, PREVIOUS_DUE_TAG, REASON_TAG = tag(12, FIXED64), tag(13, FIXED64), tag(14, BYTES)
+local REFUSED_TAG, ADOPTED_TAG, DEAD_ID_TAG, COUNT_TAG =
+  tag(15, VARINT), tag(16, VARINT), tag(17, BYTES), tag(18, FIXED32)
+local function bytes(tagged, text) return text and text ~= '' and tagged .. varint(#text) .. text or '' end
+local function double(tagged, x) return x ~= 0 and tagged .. struct.pack('<d', x) or '' end
+local function flag(tagged, set) return set == 1 and tagged .. '\1' or '' end
+local function nonce_is(nonce) return nonce ~= NO_NONCE and bytes(NONCE_TAG, #nonce == 16 and nonce) or '' end
+local function occurrence_is(nonce) return nonce ~= NO_NONCE and bytes(OCCURRENCE_TAG, nonce) or '' end
+local function due_is(due) return double(DUE_TAG, due) end
+local function score_is(score) return double(SCORE_TAG, score) end
+local function received_is(received) return flag(RECEIVED_TAG, received) end
+local function expires_is(expires) return double(EXPIRES_TAG, expires) end
+local function previous_due_is(due) return double(PREVIOUS_DUE_TAG, due) end
+local function reason_is(reason) return bytes(REASON_TAG, reason) end
+local function refused_is(kind) return REFUSED_TAG .. string.char(kind) end
+local function adopted_is(adopted) return adopted and ADOPTED_TAG .. string.char(adopted) or '' end
+local function dead_id_is(name) return bytes(DEAD_ID_TAG, name) end
+local function count_is(n) return COUNT_TAG .. struct.pack('<I4', n) end
 
 -- When it is due, what has counted so far, and how it is delivered.
 local function standing_is(r)
-  local fields =
-    struct.pack('<BdBI4BI4', 41, r.due, 61, math.min(r.attempts, 4294967295), 69, math.min(r.claims, 4294967295))
-  if r.suspect == 0 and r.approximate == 0 then return fields end
-  return fields .. flag('\80', r.suspect) .. flag('\88', r.approximate)
+  local attempts, claims = math.min(r.attempts, MOST_COUNTED), math.min(r.claims, MOST_COUNTED)
+  local counts = struct.pack('<c1I4c1I4', ATTEMPTS_TAG, attempts, CLAIMS_TAG, claims)
+  return DUE_TAG
+    .. struct.pack('<d', r.due)
+    .. counts
+    .. flag(SUSPECT_TAG, r.suspect)
+    .. flag(APPROXIMATE_TAG, r.approximate)
 end
 
 -- Note one change: its kind, the timer or '', its further fields one behind the other. One string is made.
+local RECORD_TAG = tag(7, BYTES) -- of a batch
 local function note(kind, id, fields)
-  local size = varint(#id)
-  changes[#changes + 1] = '\58'
-    .. varint(3 + #size + #id + #fields)
-    .. '\8'
-    .. string.char(kind)
-    .. '\18'
-    .. size
-    .. id
-    .. fields
+  local record = KIND_TAG .. string.char(kind) .. ID_TAG .. varint(#id) .. id .. fields
+  changes[#changes + 1] = RECORD_TAG .. varint(#record) .. record
 end
 
 -- Note a token that was worth nothing; `r` is nil where there is no timer.
@@ -77,7 +85,7 @@ end
 
 -- Note what is removed of a timer that isn't there.
 local function note_remains(id)
-  if not note_taken(id, redis.call('HGET', KEYS[3], id)) and redis.call('HEXISTS', KEYS[2], id) == 1 then
+  if not note_taken(id, redis.call('HGET', leases, id)) and redis.call('HEXISTS', payloads, id) == 1 then
     note(REPAIRED, id, '')
   end
 end
@@ -95,32 +103,6 @@ end
 local function may_add()
   if not string.find(redis.pcall('XADD', JOURNAL, '0-0', 'b', '').err, '0-0', 1, true) then
     redis.call('XADD', JOURNAL, '0-0', 'b', '')
-  end
-end
-
--- The same as before, but no letter is kept of a death that can't be recorded: each claim would keep one more.
-local write_letters = bury
-local function bury(dead, now_us)
-  if #dead > 0 then may_append() end -- @rule append-asked-before-burial
-  return write_letters(dead, now_us)
-end
-
--- Note the dead as `bury` takes them; `names` is what it answers.
-local function note_deaths(dead, names)
-  for n, each in ipairs(dead) do
-    local id, r, _, reason, _, nonce = unpack(each)
-    local why = reason == 'expired' and expires_is(r.expires) or bytes('\114', reason)
-    note(
-      reason == 'expired' and EXPIRED or DEAD, -- @rule expired-noted-as-expired
-      id,
-      nonce_is(nonce)
-        .. occurrence_is(r.occurrence)
-        .. standing_is(r)
-        .. received_is(r.received)
-        .. why
-        .. adopted_is(r.adopted)
-        .. dead_id_is(names[n]) -- @rule letter-noted
-    )
   end
 end
 

@@ -1,18 +1,35 @@
--- lib/list_entries.lua: what stands in a ready list. It is put between lib/promotion.lua and the scripts of topics
--- with one, and does nothing by itself.
+-- lib/list_entries.lua: what stands in a ready list.
 --
---   KEYS[6] ready       LIST  entries, the newest on the left
---   KEYS[7] processing  LIST  what workers have taken and not finished, if they keep one
---   KEYS[8] taken       HASH  occurrence_id -> since when it is in there, microseconds, or, negative, when it went
---                             back; ';'; how often it went back
+-- KEYS    ready list, processing list, taken hash
+--           ready       entries, the newest on the left
+--           processing  what workers have taken and not finished, if they keep one
+--           taken       occurrence_id -> since when it is in there, microseconds, or, negative, when it went back; ';';
+--                       how often it went back
 --
 -- An entry is a JSON object on one line, a line end, and the payload as it is. docs/how-to/dispatch.md has the members.
 
+-- Nothing in it but whole characters of UTF-8.
+local function is_utf8(text)
+  if not string.find(text, '[\128-\255]') then return true end
+  for _, each in ipairs({
+    '[\194-\223][\128-\191]',
+    '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]',
+  }) do
+    text = string.gsub(text, each, ' ')
+  end
+  return not string.find(text, '[\128-\255]')
+end
+
 -- Have Redis refuse now a push to the ready list that it would refuse later. Nobody sees what is pushed here.
 local function may_push(command)
-  redis.call('LREM', KEYS[6], 1, NO_NONCE)
-  redis.call(command, KEYS[6], NO_NONCE)
-  redis.call('LREM', KEYS[6], command == 'RPUSH' and -1 or 1, NO_NONCE)
+  redis.call('LREM', ready, 1, NO_NONCE)
+  redis.call(command, ready, NO_NONCE)
+  redis.call('LREM', ready, command == 'RPUSH' and -1 or 1, NO_NONCE)
 end
 
 local MAGIC = '\137BIN\13\10\26\10'

@@ -1,15 +1,13 @@
 -- lib/prelude.lua: what every script shares. It is put before each of them; it does nothing by itself.
 --
--- Keys of one topic, in this order in every script, which takes as many of them as it needs:
---   KEYS[1] timeline  ZSET    timer_id -> due time in unix seconds; while leased, the lease deadline
---   KEYS[2] payloads  HASH    timer_id -> envelope
---   KEYS[3] leases    HASH    timer_id -> record, written by relays only
---   KEYS[4] dead      STREAM  one entry a death; see `bury`
---   KEYS[5] pause     STRING  microseconds since 1970 until which nothing is claimed
--- and behind those that it takes, where a script may end timers:
---   MARKS   marks     HASH    what a sweep has to know of; see bulk/marks.lua. There only while one is under way
---
--- Before this stands a line that the loader makes of the script's header: `KINDS`, the types of its keys, and `MARKS`.
+-- Before this stand lines that the loader makes of the script's header: `KINDS`, the types of its keys, and a local
+-- for each key and each argument; see relay/store/server/manifest.py. The keys of a topic:
+--   timeline  ZSET    timer_id -> due time in unix seconds; while leased, the lease deadline
+--   payloads  HASH    timer_id -> envelope
+--   leases    HASH    timer_id -> record, written by relays only
+--   dead      STREAM  one entry a death; see lib/letters.lua
+--   pause     STRING  microseconds since 1970 until which nothing is claimed
+--   marks     HASH    what a sweep has to know of; see bulk/marks.lua. There only while one is under way
 -- Where the topic has a journal, lib/journal.lua comes between this and a script that changes something.
 --
 -- Foreign writers (FastStream publishers and workers) know the first two keys and no record.
@@ -18,12 +16,15 @@
 -- writes. What a foreign writer meant by any other score, `understand` tells.
 
 local RECORD = '<BBBBBI4I4dddc16c16'
+-- Where in a record they stand, from 1 on.
+local SCORE_AT, DUE_FROM, DUE_TO, NONCE_FROM, NONCE_TO = 14, 22, 29, 38, 53
 local VERSION, RECORD_SIZE = 2, 69
 local PENDING, LEASED, PARKED = 0, 1, 2
 local LEASED_RECORD = string.char(VERSION, LEASED) -- how one begins
 local INTENT, LEASE = 1, 2 -- what a foreign writer meant
 local NO_NONCE = string.rep('\0', 16)
 local OFF_GRID = 2 ^ -21 -- @rule own-scores-off-grid
+local MOST_COUNTED = 4294967295 -- attempts and claims have four bytes
 local LATEST = 253402300799 -- the last second of the year 9999
 
 local JOURNAL -- its key, if the topic has one: see lib/journal.lua
@@ -56,7 +57,7 @@ local function own_score(us, due) return math.max(math.floor(us), math.ceil(due 
 local function wrong_type()
   for i = 1, #KEYS do
     local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
-    if KEYS[i] == MARKS then marking = found == 'hash' end -- @rule marks-are-a-hash
+    if KEYS[i] == marks then marking = found == 'hash' end -- @rule marks-are-a-hash
     if found ~= kind and found ~= 'none' then -- @rule types-probed
       return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end
@@ -71,8 +72,8 @@ local function pack(r)
     r.received,
     r.suspect,
     r.approximate,
-    math.min(r.attempts, 4294967295),
-    math.min(r.claims, 4294967295),
+    math.min(r.attempts, MOST_COUNTED),
+    math.min(r.claims, MOST_COUNTED),
     r.score,
     r.due,
     r.expires,
@@ -151,8 +152,25 @@ local function holds(score, raw, nonce)
   return raw
     and #raw == RECORD_SIZE
     and string.sub(raw, 1, 2) == LEASED_RECORD -- @rule state-compared
-    and string.sub(raw, 38, 53) == nonce -- @rule nonce-compared
-    and struct.unpack('<d', raw, 14) == score -- @rule score-compared
+    and string.sub(raw, NONCE_FROM, NONCE_TO) == nonce -- @rule nonce-compared
+    and struct.unpack('<d', raw, SCORE_AT) == score -- @rule score-compared
+end
+
+-- Bytes as hexadecimal digits, and back.
+local function hex(bytes)
+  return (string.gsub(bytes, '.', function(char) return string.format('%02x', string.byte(char)) end))
+end
+local function unhex(digits)
+  return (string.gsub(digits, '%x%x', function(two) return string.char(tonumber(two, 16)) end))
+end
+
+-- A flat array of names and values, as commands answer it, by name.
+local function by_name(flat)
+  local it = {}
+  for i = 1, #flat, 2 do
+    it[flat[i]] = flat[i + 1]
+  end
+  return it
 end
 
 -- A text up to the first semicolon, and what follows it.
@@ -182,19 +200,6 @@ local function refuses(condition, r)
   end
 end
 
--- What the topic's policy says of timers that fail, five arguments from ARGV[i] on:
---   most attempts, most claims, most microseconds from the due time to a further attempt (0: no limit),
---   '1' to keep the dead and '1' to keep the expired (else '')
-local function read_limits(i)
-  return {
-    attempts = tonumber(ARGV[i]),
-    claims = tonumber(ARGV[i + 1]),
-    age = tonumber(ARGV[i + 2]),
-    keep = ARGV[i + 3] ~= '',
-    keep_expired = ARGV[i + 4] ~= '',
-  }
-end
-
 -- Why a timer is not to be delivered (again) at a whole microsecond; nil if it is.
 local function fate(r, us, limits)
   if r.attempts >= limits.attempts then return 'attempts' end -- @rule attempts-limited
@@ -203,31 +208,10 @@ local function fate(r, us, limits)
   if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
 end
 
--- Keep dead timers, each { timer_id, record, envelope or false, reason, last error, nonce of its last lease,
--- keep }. An entry's id tells its death from others of the timer. To be called before anything of them is
--- removed: where XADD is not permitted, no timer is lost. A delete comes first, so that a Redis at its
--- maxmemory takes the rest. Returns the entries' ids, '' for one that is not kept.
-local function bury(dead, now_us)
-  local names = {}
-  if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end -- @rule burial-behind-a-delete
-  for n, each in ipairs(dead) do
-    local id, r, envelope, reason, text, _, keep = unpack(each)
-    names[n] = ''
-    if keep then
-      -- stylua: ignore
-      names[n] = redis.call('XADD', KEYS[4], '*', 'timer_id', id, 'reason', reason, 'attempts', r.attempts,
-        -- @rule letter-keeps-occurrence
-        'claims', r.claims, 'due', number(r.due), 'died', string.format('%.0f', now_us), 'occurrence', r.occurrence,
-        'error', text, 'envelope', envelope or '') -- @rule letter-keeps-error-and-content
-    end
-  end
-  return names
-end
-
 -- Whether nobody has kept the marks for so long that they count for nothing. They have no time to live in Redis: a
 -- server that evicts may take such keys first, and a sweep that lost its marks would bring back what was cancelled.
 local function are_abandoned()
-  local till = redis.call('HGET', MARKS, 'kept')
+  local till = redis.call('HGET', marks, 'kept')
   return till and time_us() >= tonumber(till)
 end
 
@@ -239,11 +223,11 @@ local function mark(ids)
   for n, id in ipairs(ids) do
     fields[2 * n + 1], fields[2 * n + 2] = 't' .. id, ''
   end
-  redis.call('HSET', MARKS, unpack(fields))
+  redis.call('HSET', marks, unpack(fields))
 end
 
 -- The score of the timeline's first timer, as Redis prints it; '' for an empty timeline.
-local function head() return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '' end
+local function head() return redis.call('ZRANGE', timeline, 0, 0, 'WITHSCORES')[2] or '' end
 
 -- What the script returns: its reply; or, where Redis refused its wake hint, { 'UNHEARD', why, its reply }. No reply
 -- begins with that word. lib/journal.lua has something to add.

@@ -1,31 +1,10 @@
--- lib/promotion.lua: how due timers leave the timeline for a list or a stream. It is put between the prelude, or the
--- journal, and the scripts that promote, and does nothing by itself.
+-- lib/promotion.lua: how due timers leave the timeline for a list or a stream.
 --
+-- KEYS    timeline zset, payloads hash, leases hash
 -- Race    two relays promote at once: a script is atomic, so that a timer is moved once.
 -- Race    a producer that replaces or cancels a timer as it is promoted: what comes first holds. Behind it the
 --         timer is promoted and can't be taken back, or is another one and stays.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
-
-local function hex(nonce)
-  return (string.gsub(nonce, '.', function(char) return string.format('%02x', string.byte(char)) end))
-end
-
--- Nothing in it but whole characters of UTF-8.
-local function is_utf8(text)
-  if not string.find(text, '[\128-\255]') then return true end
-  for _, each in ipairs({
-    '[\194-\223][\128-\191]',
-    '\224[\160-\191][\128-\191]',
-    '[\225-\236\238\239][\128-\191][\128-\191]',
-    '\237[\128-\159][\128-\191]',
-    '\240[\144-\191][\128-\191][\128-\191]',
-    '[\241-\243][\128-\191][\128-\191][\128-\191]',
-    '\244[\128-\143][\128-\191][\128-\191]',
-  }) do
-    text = string.gsub(text, each, ' ')
-  end
-  return not string.find(text, '[\128-\255]')
-end
 
 -- Move up to `limit` timers that are due, and stop at so many bytes of payloads, which are read `at_once` at a time.
 -- `nonce` names the occurrence of
@@ -35,7 +14,7 @@ end
 -- Returns { promoted, parked, orphans, deaths }, the last two as timeline/claim.lua does.
 local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, readable, push, may)
   -- @rule promotion-never-early
-  local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
+  local found = redis.call('ZRANGEBYSCORE', timeline, '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
   local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
   if #found == 0 then return done end
   local all, ids, scores, envelopes = {}, {}, {}, {}
@@ -45,15 +24,15 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
   -- The first payload alone, then as many at a time as there is room for if none is larger than those before.
   local size, largest, some = 0, 1, 1
   while #ids < #all and (size < max_bytes or #ids == 0) do
-    for _, envelope in ipairs(redis.call('HMGET', KEYS[2], unpack(all, #ids + 1, math.min(#ids + some, #all)))) do
+    for _, envelope in ipairs(redis.call('HMGET', payloads, unpack(all, #ids + 1, math.min(#ids + some, #all)))) do
       local n = #ids + 1
       ids[n], scores[n], envelopes[n] = all[n], tonumber(found[2 * n]), envelope
       size, largest = size + (envelope and #envelope or 0), math.max(largest, envelope and #envelope or 0)
     end
     some = math.max(1, math.min(at_once, math.floor((max_bytes - size) / largest))) -- @rule promotion-reads-by-room
   end
-  local records = redis.call('HMGET', KEYS[3], unpack(ids))
-  local batch, gone, moved, kept, dead = {}, {}, {}, {}, {}
+  local records = redis.call('HMGET', leases, unpack(ids))
+  local batch, gone, moved, kept, letters = {}, {}, {}, {}, {}
   local own = hex(nonce) -- @rule occurrence-from-nonce
   for n, id in ipairs(ids) do
     local r = understand(scores[n], records[n])
@@ -84,7 +63,7 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
         done.deaths[#done.deaths + 1], done.deaths[#done.deaths + 2] = id, reason
         r.received = ended
         local text = reason == 'unreadable' and 'the id is not UTF-8' or ''
-        dead[#dead + 1] =
+        letters[#letters + 1] =
           { id, r, envelopes[n], reason, text, lapsed, limits.keep and (not expired or limits.keep_expired) }
       else
         batch[#batch + 1] =
@@ -101,27 +80,27 @@ local function promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, 
     end
   end
   -- What could not be removed must not be pushed either: it would be pushed again and again.
-  redis.call('HDEL', KEYS[3], NO_NONCE) -- @rule promotion-begins-with-deletes
-  redis.call('HDEL', KEYS[2], NO_NONCE)
-  redis.call('ZREM', KEYS[1], NO_NONCE) -- @rule removal-tried-before-push
+  redis.call('HDEL', leases, NO_NONCE) -- @rule promotion-begins-with-deletes
+  redis.call('HDEL', payloads, NO_NONCE)
+  redis.call('ZREM', timeline, NO_NONCE) -- @rule removal-tried-before-push
   if JOURNAL then may_append() end
   -- @rule push-asked-before-burial
-  if may and #dead > 0 and #batch > 0 then may() end -- else the dead would be buried again and again
-  local names = bury(dead, now_us)
+  if may and #letters > 0 and #batch > 0 then may() end -- else the dead would be buried again and again
+  local names = bury(letters, now_us)
   if #batch > 0 then push(batch) end -- @rule push-before-removal
   if JOURNAL then
-    note_deaths(dead, names)
+    note_deaths(letters, names)
     append_always(now_us)
   end
   if #gone > 0 then
-    redis.call('HDEL', KEYS[3], unpack(gone))
-    redis.call('HDEL', KEYS[2], unpack(gone))
-    redis.call('ZREM', KEYS[1], unpack(gone)) -- @rule promoted-removed
+    redis.call('HDEL', leases, unpack(gone))
+    redis.call('HDEL', payloads, unpack(gone))
+    redis.call('ZREM', timeline, unpack(gone)) -- @rule promoted-removed
     mark(gone) -- @rule promotion-marked
   end
   if #moved > 0 then
-    redis.call('ZADD', KEYS[1], unpack(moved))
-    redis.call('HSET', KEYS[3], unpack(kept))
+    redis.call('ZADD', timeline, unpack(moved))
+    redis.call('HSET', leases, unpack(kept))
   end
   done.promoted = #batch
   return done

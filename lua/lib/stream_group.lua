@@ -1,22 +1,18 @@
--- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers. It is put between
--- lib/promotion.lua and such a script, and does nothing by itself.
+-- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers. They have an argument
+-- `group_name`.
 --
---   KEYS[6] stream   STREAM  an entry a timer; docs/how-to/dispatch.md has the fields
---   KEYS[7] retries  ZSET    of this group: entry -> when it is tried again, unix seconds
---   KEYS[8] group    HASH    of this group: entry -> what is known of it
---                            'attempts;received;suspect;unsent;deliveries', where there is something to say of an
---                            entry that the group has not acknowledged, the last one of its latest try, if it
---                            waits for another; or 'D' and a MessagePack array { timer_id, due,
---                            occurrence_id, envelope } of a timer that was acknowledged and comes again, for this
---                            group alone: it was rescheduled, or redriven. Its score is in the retries.
+-- KEYS    dead stream, stream stream, retries zset, group hash
+--           stream   an entry a timer; docs/how-to/dispatch.md has the fields
+--           retries  of this group: entry -> when it is tried again, unix seconds
+--           group    of this group: entry -> what is known of it: 'attempts;received;suspect;unsent;deliveries', where
+--                    there is something to say of an entry that the group has not acknowledged, the last one of its
+--                    latest try, if it waits for another; or 'D' and a MessagePack array { timer_id, due,
+--                    occurrence_id, envelope } of a timer that was acknowledged and comes again, for this group
+--                    alone: it was rescheduled, or redriven. Its score is in the retries
 --
 -- The truth about a delivery is the group's own list of pending entries: a token { entry, how often it was
 -- delivered } is valid if and only if the entry is pending with our consumer, was delivered so often, and does not
 -- wait for another try. Every delivery counts one more, and nothing else does.
-
-local function unhex(text)
-  return (string.gsub(text, '%x%x', function(two) return string.char(tonumber(two, 16)) end))
-end
 
 -- Write due timers to the stream.
 local function to_stream(batch)
@@ -27,7 +23,7 @@ local function to_stream(batch)
       fields[7], fields[8] = 'expires', number(r.expires)
     end
     fields[#fields + 1], fields[#fields + 2] = '__data__', envelope
-    redis.call('XADD', KEYS[6], '*', unpack(fields))
+    redis.call('XADD', stream, '*', unpack(fields))
   end
 end
 
@@ -35,10 +31,7 @@ local function anybody() return true end -- each group says by itself whom it ca
 
 -- An entry's fields by name. Of what others have put into the stream, name and time are those of the entry.
 local function read_entry(entry)
-  local it, fields = {}, entry[2]
-  for i = 1, #fields, 2 do
-    it[fields[i]] = fields[i + 1]
-  end
+  local it = by_name(entry[2])
   it.timer_id = it.timer_id or entry[1]
   it.occurrence_id = it.occurrence_id or entry[1]
   it.approximate = not tonumber(it.due_time)
@@ -71,31 +64,29 @@ local function known_as(k)
 end
 
 -- Of a pending entry: its consumer, milliseconds idle, how often it was delivered; nil if it is not pending.
-local function pending(group, entry)
-  local found = redis.call('XPENDING', KEYS[6], group, entry, entry, 1)[1]
+local function pending(entry)
+  local found = redis.call('XPENDING', stream, group_name, entry, entry, 1)[1]
   if found then return found[2], found[3], found[4] end
 end
 
 -- Keep dead letters of this group: each { what read_entry gives, known, deliveries, reason, text, keep }. To be
 -- called before anything of them is removed. A delete comes first, so that a Redis at its maxmemory takes the rest.
-local function bury_here(group, dead, now_us)
-  if #dead > 0 then redis.call('XDEL', KEYS[4], '0-0') end
-  for _, each in ipairs(dead) do
+local function bury_here(letters, now_us)
+  if #letters > 0 then redis.call('XDEL', dead, '0-0') end
+  for _, each in ipairs(letters) do
     local it, k, deliveries, reason, text, keep = unpack(each)
     if keep then
       local occurrence = unhex(string.match(it.occurrence_id, '%x*$'))
-      -- stylua: ignore
-      redis.call('XADD', KEYS[4], '*', 'timer_id', it.timer_id, 'reason', reason, 'attempts', k.attempts, 'claims',
-        deliveries, 'due', number(it.due), 'died', string.format('%.0f', now_us), 'occurrence',
-        -- @rule letter-names-group
-        #occurrence == 16 and occurrence or NO_NONCE, 'error', text, 'envelope', it.envelope, 'group', group)
+      local r = { attempts = k.attempts, claims = deliveries, due = it.due }
+      r.occurrence = #occurrence == 16 and occurrence or NO_NONCE
+      keep_letter(it.timer_id, r, it.envelope, reason, text, now_us, 'group', group_name) -- @rule letter-names-group
     end
   end
 end
 
 -- When this group has something to do that is known: the timeline's first timer, or its own first retry.
 local function next_for_us()
-  local first, retry = head(), redis.call('ZRANGE', KEYS[7], 0, 0, 'WITHSCORES')[2] or ''
+  local first, retry = head(), redis.call('ZRANGE', retries, 0, 0, 'WITHSCORES')[2] or ''
   if first == '' or (retry ~= '' and tonumber(retry) < tonumber(first)) then return retry end
   return first
 end

@@ -2,13 +2,13 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash, marks hash
--- Uses    promotion, list_entries
--- ARGV[1] limit, 1 to 500
--- ARGV[2] payload bytes to stop at (the first timer is moved whatever its size)
--- ARGV[3] grace in microseconds for a timer without payload
--- ARGV[4] nonce, 16 bytes, never used before
--- ARGV[5] to ARGV[9] the policy's limits, see `read_limits`
--- ARGV[10] payloads to read at a time at most
+-- Uses    letters, promotion, list_entries
+-- ARGV    limit count               1 to 500
+--         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
+--         grace us                  for a timer without payload
+--         nonce nonce               never used before
+--         limits limits             of the topic's policy
+--         at_once count             payloads to read at a time at most
 -- Returns { now in microseconds, score of the next timer or '', number promoted, number parked,
 --           { ids removed as orphans }, { timer_id, reason, and so on, of those that died },
 --           end of the pause in microseconds, if there is one, else '',
@@ -29,22 +29,22 @@ local function push(batch)
   end
   -- What can't be recorded must not be pushed: see lib/promotion.lua.
   if JOURNAL then may_add() end -- @rule record-asked-before-push
-  redis.call('LPUSH', KEYS[6], unpack(entries))
+  redis.call('LPUSH', ready, unpack(entries))
 end
 
 local now_us = time_us()
-local till = redis.call('GET', KEYS[5])
+local till = redis.call('GET', pause)
 local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
 if now_us >= (tonumber(till or 0) or 0) then -- @rule list-pause-holds
   till = ''
   done = promote(
     now_us,
-    tonumber(ARGV[1]),
-    tonumber(ARGV[2]),
-    tonumber(ARGV[10]),
-    tonumber(ARGV[3]),
-    read_limits(5),
-    ARGV[4],
+    limit,
+    max_bytes,
+    at_once,
+    grace,
+    limits,
+    nonce,
     is_utf8,
     push,
     function() may_push('LPUSH') end

@@ -2,13 +2,13 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash
--- Uses    promotion, list_entries
--- ARGV[1] microseconds after which an entry counts as left
--- ARGV[2] how many entries to look at, the oldest first, 1 to 500; fewer if they are large
--- ARGV[3] to ARGV[7] the policy's limits, see `read_limits`
--- ARGV[8] entries to read at a time at most
--- ARGV[9] how many of the oldest to pass over
--- ARGV[10] where to go on looking for what is finished; '0': at the start
+-- Uses    letters, list_entries
+-- ARGV    patience us               after which an entry counts as left
+--         most count                entries to look at, the oldest first, 1 to 500; fewer if they are large
+--         limits limits             of the topic's policy
+--         at_once count             entries to read at a time at most
+--         passed count              of the oldest to pass over
+--         cursor text               where to go on looking for what is finished; '0': at the start
 -- Returns { number given back, { timer_id, reason, and so on, of those that died }, how many of the oldest to pass over
 --           to go on, '' at the list's end, where to go on looking for what is finished, bytes read }
 --         error WRONGKEYTYPE
@@ -23,22 +23,18 @@ local BYTES = 16777216 -- after which no more entries are read
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us, patience, most = time_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
-local step, passed = tonumber(ARGV[8]), tonumber(ARGV[9])
-local limits = read_limits(3)
+local now_us = time_us()
 local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
 while #entries < most and size < BYTES do -- @rule bytes-bounded
   local at = passed + #entries
-  local part = redis.call('LRANGE', KEYS[7], -at - math.min(step, most - #entries), -at - 1)
+  local part = redis.call('LRANGE', processing, -at - math.min(at_once, most - #entries), -at - 1)
   if #part == 0 then break end
   for n = #part, 1, -1 do
     entries[#entries + 1], size = part[n], size + #part[n]
   end
 end
-local at_end = redis.call('LLEN', KEYS[7]) <= passed + #entries
-local seen, marks, gone, dead, deaths, back = {}, {}, {}, {}, {}, {}
-
-local function unhex(two) return string.char(tonumber(two, 16)) end
+local at_end = redis.call('LLEN', processing) <= passed + #entries
+local seen, noted, gone, letters, deaths, back = {}, {}, {}, {}, {}, {}
 
 -- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is none of ours.
 local function known(entry)
@@ -58,7 +54,7 @@ local function known(entry)
     end
   end
   local due, occurrence = tonumber(head.due_time), string.match(head.occurrence_id, '/(%x+)$') or ''
-  local since, times = cut(redis.call('HGET', KEYS[8], head.occurrence_id) or '')
+  local since, times = cut(redis.call('HGET', taken, head.occurrence_id) or '')
   return {
     head = head,
     name = head.occurrence_id,
@@ -67,7 +63,7 @@ local function known(entry)
     payload = string.sub(entry, at + 1),
     headers = headers,
     due = due or 0,
-    occurrence = #occurrence == 32 and string.gsub(occurrence, '%x%x', unhex) or NO_NONCE,
+    occurrence = #occurrence == 32 and unhex(occurrence) or NO_NONCE,
   }
 end
 
@@ -78,14 +74,14 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
   if it then
     seen[it.name] = true
     if not it.since or it.since < 0 then
-      marks[#marks + 1], marks[#marks + 2] = it.name, string.format('%.0f;%d', now_us, it.times)
+      noted[#noted + 1], noted[#noted + 2] = it.name, string.format('%.0f;%d', now_us, it.times)
     elseif now_us - it.since >= patience then -- @rule patience-kept
       gone[#gone + 1] = entry
       it.times = it.times + 1 -- @rule returns-counted
       if it.times >= limits.attempts then
         local r = fresh(it.due, 0)
         r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence
-        dead[#dead + 1] = {
+        letters[#letters + 1] = {
           it.head.timer_id,
           r,
           sealed(it.payload, it.headers),
@@ -98,40 +94,40 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
         seen[it.name] = nil
       else
         -- @rule returns-start-anew
-        marks[#marks + 1], marks[#marks + 2] = it.name, string.format('-%.0f;%d', now_us, it.times)
+        noted[#noted + 1], noted[#noted + 2] = it.name, string.format('-%.0f;%d', now_us, it.times)
         back[#back + 1] = entry
       end
     end
   end
 end
 
-redis.call('LREM', KEYS[7], 1, NO_NONCE)
+redis.call('LREM', processing, 1, NO_NONCE)
 if #gone > 0 then -- what can't be removed and noted must be neither pushed nor buried: it would be again and again
-  redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('HSET', KEYS[8], NO_NONCE, '') -- @rule note-asked-before-return
-  redis.call('HDEL', KEYS[8], NO_NONCE)
+  redis.call('HDEL', taken, NO_NONCE)
+  redis.call('HSET', taken, NO_NONCE, '') -- @rule note-asked-before-return
+  redis.call('HDEL', taken, NO_NONCE)
   if #back > 0 then may_push('RPUSH') end -- @rule push-asked-before-return
 end
-bury(dead, now_us)
-if #marks > 0 then redis.call('HSET', KEYS[8], unpack(marks)) end
+bury(letters, now_us)
+if #noted > 0 then redis.call('HSET', taken, unpack(noted)) end
 -- @rule returned-as-next
-if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end -- the next to be taken
+if #back > 0 then redis.call('RPUSH', ready, unpack(back)) end -- the next to be taken
 for _, entry in ipairs(gone) do
-  redis.call('LREM', KEYS[7], -1, entry)
+  redis.call('LREM', processing, -1, entry)
 end
 
 -- Forget what is finished: it was there and is no more, or would have been given back by now. What went back is
 -- remembered for a day.
 local scan = '0'
-if passed == 0 and redis.call('HLEN', KEYS[8]) > 0 then
+if passed == 0 and redis.call('HLEN', taken) > 0 then
   local patient, finished, page = at_end and 0 or patience + ROUND, {}, nil -- @rule finished-waits-for-whole-look
-  scan, page = unpack(redis.call('HSCAN', KEYS[8], ARGV[10], 'COUNT', 2 * most))
+  scan, page = unpack(redis.call('HSCAN', taken, cursor, 'COUNT', 2 * most))
   for i = 1, #page, 2 do
     local since = tonumber((cut(page[i + 1]))) or 0
     if since < 0 and now_us + since > DAY or since >= 0 and not seen[page[i]] and now_us - since >= patient then
       finished[#finished + 1] = page[i]
     end
   end
-  if #finished > 0 then redis.call('HDEL', KEYS[8], unpack(finished)) end -- @rule finished-forgotten
+  if #finished > 0 then redis.call('HDEL', taken, unpack(finished)) end -- @rule finished-forgotten
 end
 return answer({ #back, deaths, at_end and '' or passed + #entries - #gone, scan, size }) -- @rule look-goes-on-behind

@@ -2,10 +2,10 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
 -- Writes  nothing
--- ARGV[1] at most so many entries
--- ARGV[2] id of the last entry of the page before; '' for the first page
--- ARGV[3] bytes of envelopes after which the page ends: they pass through this script
--- ARGV[4] entries to read at a time at most
+-- ARGV    limit count               entries at most
+--         after text                id of the last entry of the page before; '' for the first page
+--         max_bytes bytes           of envelopes after which the page ends: they pass through this script
+--         at_once count             entries to read at a time at most
 -- Returns { '1' if there is more, else '', then for each entry its id and its fields and values }
 --         error WRONGKEYTYPE
 -- Race    none: deaths are only added behind, and what goes meanwhile is not seen.
@@ -13,15 +13,14 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local limit, room, step = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local after = ARGV[2] == '' and '-' or '(' .. ARGV[2] -- @rule page-starts-behind-last
+local from = after == '' and '-' or '(' .. after -- @rule page-starts-behind-last
 local reply, count, bytes = { '' }, 0, 0
 
 local function read()
   while true do
-    local entries = redis.call('XRANGE', KEYS[4], after, '+', 'COUNT', step)
+    local entries = redis.call('XRANGE', dead, from, '+', 'COUNT', at_once)
     for _, entry in ipairs(entries) do
-      if count == limit or bytes > room then return '1' end -- @rule page-bounded-by-bytes
+      if count == limit or bytes > max_bytes then return '1' end -- @rule page-bounded-by-bytes
       local fields = {}
       for i = 1, #entry[2], 2 do
         local name, value = entry[2][i], entry[2][i + 1]
@@ -33,9 +32,9 @@ local function read()
       end
       count = count + 1
       reply[2 * count], reply[2 * count + 1] = entry[1], fields
-      after = '(' .. entry[1]
+      from = '(' .. entry[1]
     end
-    if #entries < step then return '' end -- @rule page-ends-at-the-end
+    if #entries < at_once then return '' end -- @rule page-ends-at-the-end
   end
 end
 

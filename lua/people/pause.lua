@@ -1,9 +1,9 @@
 -- people/pause.lua: let nothing more of a topic be claimed, until an instant.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string
--- ARGV[1] channel of wake hints
--- ARGV[2] 'at' | 'in' | 'end': resume
--- ARGV[3] microseconds since 1970 | from now | 0
+-- ARGV    channel text              of wake hints
+--         mode text                 'at' | 'in' | 'end': resume
+--         value us                  since 1970 | from now | 0
 -- Returns end of the pause in microseconds, '' after a resume, or if that is past: nothing was written
 --         error WRONGKEYTYPE
 -- Race    a claim at the same moment: it reads the key in its own script, so it comes wholly before or
@@ -14,16 +14,16 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
-local till = tonumber(ARGV[3]) + (ARGV[2] == 'in' and now_us or 0) -- @rule pause-from-now
-if ARGV[2] == 'end' then -- @rule end-only-by-end
+local till = value + (mode == 'in' and now_us or 0) -- @rule pause-from-now
+if mode == 'end' then -- @rule end-only-by-end
   if JOURNAL then may_append() end -- @rule append-asked-before-resume
-  local ended = redis.call('DEL', KEYS[5])
+  local ended = redis.call('DEL', pause)
   if JOURNAL and ended > 0 then
     note(RESUMED, '', '')
     append(now_us)
   end
   -- @rule resume-wakes-if-timers
-  if head() ~= '' then hint(ARGV[1], '', '0') end -- pollers look again at once
+  if head() ~= '' then hint(channel, '', '0') end -- pollers look again at once
   return answer('')
 end
 -- @rule past-pause-refused
@@ -34,6 +34,6 @@ if JOURNAL then
   note(PAUSED, '', score_is(till / 1e6))
   append_always(now_us) -- @rule pause-noted
 end
-redis.call('DEL', KEYS[5]) -- @rule pause-begins-with-a-delete
-redis.call('SET', KEYS[5], text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
+redis.call('DEL', pause) -- @rule pause-begins-with-a-delete
+redis.call('SET', pause, text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
 return answer(text)

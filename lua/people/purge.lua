@@ -1,7 +1,8 @@
 -- people/purge.lua: remove dead letters for good.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
--- ARGV    the entries' ids
+-- ARGV    none
+-- Tail    the entries' ids
 -- Returns how many were there
 --         error WRONGKEYTYPE
 -- Race    a death while the last letter goes: the stream is deleted only if it is empty in this step.
@@ -9,16 +10,17 @@
 local bad = wrong_type()
 if bad then return bad end
 
+local names = { unpack(ARGV, tail) }
 if JOURNAL then
   local seen = {}
-  for _, name in ipairs(ARGV) do
-    local entry = not seen[name] and redis.call('XRANGE', KEYS[4], name, name)[1]
+  for _, name in ipairs(names) do
+    local entry = not seen[name] and redis.call('XRANGE', dead, name, name)[1]
     if entry then note(PURGED, entry[2][1] == 'timer_id' and entry[2][2] or '', dead_id_is(name)) end
     seen[name] = true
   end
   append_always(time_us()) -- @rule purge-noted
 end
-local removed = redis.call('XDEL', KEYS[4], unpack(ARGV))
+local removed = redis.call('XDEL', dead, unpack(names))
 -- @rule purge-leaves-no-empty-stream
-if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end
+if removed > 0 and redis.call('XLEN', dead) == 0 then redis.call('DEL', dead) end
 return answer(removed)

@@ -1,8 +1,8 @@
 -- people/redrive.lua: bring dead letters back to life, due now.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
--- ARGV[1] channel of wake hints
--- ARGV    then the entries' ids, each once
+-- ARGV    channel text              of wake hints
+-- Tail    the entries' ids, each once
 -- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id;
 --           or 'ELSEWHERE', group: it died in a group of a stream, and is for stream/redrive.lua
 --         error WRONGKEYTYPE
@@ -16,15 +16,10 @@ if bad then return bad end
 local now_us = time_us()
 local before = head()
 local gone, moved, kept, stored, reply, taken = {}, {}, {}, {}, {}, {}
-for i = 2, #ARGV do
-  local n = 2 * (i - 1) - 1
-  local entry = redis.call('XRANGE', KEYS[4], ARGV[i], ARGV[i])[1]
-  local letter = {}
-  if entry then
-    for j = 1, #entry[2], 2 do
-      letter[entry[2][j]] = entry[2][j + 1]
-    end
-  end
+for i, name in ipairs({ unpack(ARGV, tail) }) do
+  local n = 2 * i - 1
+  local entry = redis.call('XRANGE', dead, name, name)[1]
+  local letter = by_name(entry and entry[2] or {})
   local id = letter.timer_id
   if not (id and letter.envelope and letter.occurrence and #letter.occurrence == 16) then
     reply[n], reply[n + 1] = 'GONE', ''
@@ -32,7 +27,7 @@ for i = 2, #ARGV do
     reply[n], reply[n + 1] = 'ELSEWHERE', letter.group
   else
     reply[n + 1] = id
-    if taken[id] or redis.call('ZSCORE', KEYS[1], id) then -- @rule redrive-spares-living
+    if taken[id] or redis.call('ZSCORE', timeline, id) then -- @rule redrive-spares-living
       reply[n] = 'CONFLICT'
     else
       reply[n] = 'OK'
@@ -41,10 +36,10 @@ for i = 2, #ARGV do
       -- by occurrence must not do it twice.
       local r = fresh(now_us / 1e6, 0)
       r.score, r.occurrence = own_score(now_us, r.due), letter.occurrence -- @rule redrive-keeps-occurrence-off-grid
-      gone[#gone + 1] = ARGV[i]
+      gone[#gone + 1] = name
       if JOURNAL then
-        note_taken(id, redis.call('HGET', KEYS[3], id))
-        note(REDRIVEN, id, occurrence_is(r.occurrence) .. due_is(r.due) .. score_is(r.score) .. dead_id_is(ARGV[i]))
+        note_taken(id, redis.call('HGET', leases, id))
+        note(REDRIVEN, id, occurrence_is(r.occurrence) .. due_is(r.due) .. score_is(r.score) .. dead_id_is(name))
       end
       moved[#moved + 1], moved[#moved + 2] = number(r.score), id
       kept[#kept + 1], kept[#kept + 2] = id, pack(r)
@@ -54,11 +49,11 @@ for i = 2, #ARGV do
 end
 if #gone > 0 then
   if JOURNAL then append_always(now_us) end -- @rule redrive-noted
-  redis.call('XDEL', KEYS[4], unpack(gone)) -- @rule redrive-begins-with-a-delete
-  redis.call('ZADD', KEYS[1], unpack(moved))
-  redis.call('HSET', KEYS[2], unpack(stored))
-  redis.call('HSET', KEYS[3], unpack(kept)) -- @rule redrive-writes-record
-  if redis.call('XLEN', KEYS[4]) == 0 then redis.call('DEL', KEYS[4]) end -- @rule redrive-leaves-no-empty-stream
-  hint(ARGV[1], before, head()) -- @rule redrive-hints
+  redis.call('XDEL', dead, unpack(gone)) -- @rule redrive-begins-with-a-delete
+  redis.call('ZADD', timeline, unpack(moved))
+  redis.call('HSET', payloads, unpack(stored))
+  redis.call('HSET', leases, unpack(kept)) -- @rule redrive-writes-record
+  if redis.call('XLEN', dead) == 0 then redis.call('DEL', dead) end -- @rule redrive-leaves-no-empty-stream
+  hint(channel, before, head()) -- @rule redrive-hints
 end
 return answer(reply)

@@ -12,15 +12,15 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now_us = time_us()
-local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', 1)[1]
-local till = redis.call('GET', KEYS[5])
+local oldest = redis.call('XRANGE', dead, '-', '+', 'COUNT', 1)[1]
+local till = redis.call('GET', pause)
 return {
   string.format('%.0f', now_us),
-  redis.call('ZCARD', KEYS[1]),
-  redis.call('ZCOUNT', KEYS[1], '-inf', number(now_us / 1e6)), -- @rule due-counted-by-now
+  redis.call('ZCARD', timeline),
+  redis.call('ZCOUNT', timeline, '-inf', number(now_us / 1e6)), -- @rule due-counted-by-now
   head(),
-  redis.call('HLEN', KEYS[3]),
-  redis.call('XLEN', KEYS[4]),
+  redis.call('HLEN', leases),
+  redis.call('XLEN', dead),
   oldest and oldest[1] or '',
   now_us < (tonumber(till or 0) or 0) and till or '',
 }

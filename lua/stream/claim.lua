@@ -2,18 +2,19 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, marks hash
--- Uses    promotion, stream_group
--- ARGV[1] limit, 1 to 500
--- ARGV[2] lease in microseconds: an entry idle for so long is a dead consumer's
--- ARGV[3] nonce, 16 bytes, never used before
--- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
--- ARGV[5] grace in microseconds for a timer without payload
--- ARGV[6] group, ARGV[7] consumer
--- ARGV[8] where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
--- ARGV[9] '1' to claim new entries too, else ''
--- ARGV[10] to ARGV[14] the policy's limits, see `read_limits`
--- ARGV[15] payloads to read at a time at most: all that is read has to be taken, however large it is
--- ARGV[16] where the group begins if it isn't there: '$', behind all entries, or '0'
+-- Uses    letters, promotion, stream_group
+-- ARGV    limit count               1 to 500
+--         lease us                  an entry idle for so long is a dead consumer's
+--         nonce nonce               never used before
+--         max_bytes bytes           of payloads to stop at (the first timer is taken whatever its size)
+--         grace us                  for a timer without payload
+--         group_name text
+--         consumer text
+--         cursor text               where to go on looking for what the dead have left, '0-0': at the start; '' to look for none
+--         wants_new flag            claim new entries too
+--         limits limits             of the topic's policy
+--         at_once count             payloads to read at a time at most: all that is read has to be taken, however large it is
+--         begins text               where the group begins if it isn't there: '$', behind all entries, or '0'
 -- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
 --           { ids removed as orphans },
 --           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
@@ -34,24 +35,22 @@ local LOOK = 500 -- entries that one call takes, whatever becomes of them
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us, limit, room = time_us(), tonumber(ARGV[1]), tonumber(ARGV[4])
-local lease, group, consumer, cursor = tonumber(ARGV[2]), ARGV[6], ARGV[7], ARGV[8]
-local limits, at_once = read_limits(10), tonumber(ARGV[15])
+local now_us = time_us()
 local deadline = number((now_us + lease) / 1e6)
-local summary = redis.pcall('XPENDING', KEYS[6], group)
+local summary = redis.pcall('XPENDING', stream, group_name)
 if summary.err then
-  redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('XGROUP', 'CREATE', KEYS[6], group, ARGV[16], 'MKSTREAM') -- @rule group-begins-where-told
+  redis.call('HDEL', group, NO_NONCE)
+  redis.call('XGROUP', 'CREATE', stream, group_name, begins, 'MKSTREAM') -- @rule group-begins-where-told
   summary = { 0 }
 end
-local till = redis.call('GET', KEYS[5])
+local till = redis.call('GET', pause)
 if now_us < (tonumber(till or 0) or 0) then -- @rule stream-pause-holds
   return answer({ string.format('%.0f', now_us), next_for_us(), deadline, 0, {}, {}, {}, till, 0, '0-0', 0, 0 })
 end
 
 -- @rule group-keeps-its-place
-local done = promote(now_us, limit, room, at_once, tonumber(ARGV[5]), limits, ARGV[3], anybody, to_stream)
-local timers, deaths, dead, acked, forgotten, kept, missing = {}, done.deaths, {}, {}, {}, {}, 0
+local done = promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, anybody, to_stream)
+local timers, deaths, letters, acked, forgotten, kept, missing = {}, done.deaths, {}, {}, {}, {}, 0
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
 -- Take one entry that is pending with us by now, for the `deliveries`-th time.
@@ -59,7 +58,7 @@ local function claim_one(entry, deliveries, raw)
   local it, k = read_entry(entry), known(raw)
   looked, bytes = looked + 1, bytes + #it.envelope
   -- @rule retries-are-their-groups
-  if it.only_group and it.only_group ~= group then -- somebody else's second try
+  if it.only_group and it.only_group ~= group_name then -- somebody else's second try
     acked[#acked + 1] = entry[1]
     return
   end
@@ -73,7 +72,7 @@ local function claim_one(entry, deliveries, raw)
   local reason = expired and 'expired' or fate(before, now_us, limits) -- @rule stream-claim-asks-for-ends
   if reason then
     deaths[#deaths + 1], deaths[#deaths + 2] = it.timer_id, reason
-    dead[#dead + 1] = { it, k, before.claims, reason, '', limits.keep and (not expired or limits.keep_expired) }
+    letters[#letters + 1] = { it, k, before.claims, reason, '', limits.keep and (not expired or limits.keep_expired) }
     acked[#acked + 1] = entry[1]
     return
   end
@@ -97,11 +96,11 @@ end
 -- Make pending entries ours, one delivery more each, and claim them.
 local function take_again(ids)
   if #ids == 0 then return end
-  local known_of, there, before = redis.call('HMGET', KEYS[8], unpack(ids)), {}, {}
+  local known_of, there, before = redis.call('HMGET', group, unpack(ids)), {}, {}
   for n, id in ipairs(ids) do
-    before[n] = select(3, pending(group, id)) or 0
+    before[n] = select(3, pending(id)) or 0
   end
-  for _, entry in ipairs(redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(ids))) do
+  for _, entry in ipairs(redis.call('XCLAIM', stream, group_name, consumer, 0, unpack(ids))) do
     if entry and entry[2] then there[entry[1]] = entry end
   end
   for n, id in ipairs(ids) do
@@ -122,15 +121,15 @@ end
 -- die, or are for another group, have their bound as well: a group that was away may find any number of them.
 local function may_read(at_first)
   if looked == 0 then return math.min(limit, at_first, at_once) end
-  if bytes >= room then return 0 end
+  if bytes >= max_bytes then return 0 end
   -- @rule claim-bounded
-  return math.min(limit - count, LOOK - looked, at_once, math.ceil((room - bytes) / (bytes / looked + 1)))
+  return math.min(limit - count, LOOK - looked, at_once, math.ceil((max_bytes - bytes) / (bytes / looked + 1)))
 end
 
 -- When to look again at an entry that waits for another try, if a plain consumer took it meanwhile and may be at work:
 -- when it has been idle for a lease. nil if nobody did, or long ago.
 local function elsewhere(id, k)
-  local _, idle, deliveries = pending(group, id)
+  local _, idle, deliveries = pending(id)
   -- @rule plain-consumer-has-a-lease
   if deliveries and k.deliveries > 0 and deliveries > k.deliveries and idle * 1000 < lease then
     return now_us + lease - idle * 1000
@@ -138,22 +137,22 @@ local function elsewhere(id, k)
 end
 
 -- First what waits for another try. A timer that comes again for this group alone is put into the stream.
-local due = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
+local due = redis.call('ZRANGEBYSCORE', retries, '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
 local tried = 0
 while tried < #due do
   local most = may_read(8)
   if most <= 0 then break end
   local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
   local again, detached, later = {}, {}, {}
-  redis.call('ZREM', KEYS[7], NO_NONCE)
-  for n, raw in ipairs(redis.call('HMGET', KEYS[8], unpack(part))) do
+  redis.call('ZREM', retries, NO_NONCE)
+  for n, raw in ipairs(redis.call('HMGET', group, unpack(part))) do
     if raw and string.sub(raw, 1, 1) == 'D' then
       local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
       -- @rule no-two-occurrences-alike
-      if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32) end -- no two alike
+      if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(nonce .. part[n]), 1, 32) end -- no two alike
       -- stylua: ignore
-      redis.call('XADD', KEYS[6], '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
-        'only_group', group, '__data__', envelope)
+      redis.call('XADD', stream, '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
+        'only_group', group_name, '__data__', envelope)
       detached[#detached + 1] = part[n]
     else
       local at = elsewhere(part[n], known(raw))
@@ -164,9 +163,9 @@ while tried < #due do
       end
     end
   end
-  redis.call('ZREM', KEYS[7], unpack(part))
-  if #later > 0 then redis.call('ZADD', KEYS[7], unpack(later)) end
-  if #detached > 0 then redis.call('HDEL', KEYS[8], unpack(detached)) end
+  redis.call('ZREM', retries, unpack(part))
+  if #later > 0 then redis.call('ZADD', retries, unpack(later)) end
+  if #detached > 0 then redis.call('HDEL', group, unpack(detached)) end
   take_again(again)
   tried = tried + #part
 end
@@ -179,11 +178,11 @@ if cursor ~= '' and most <= 0 then
   next_cursor = cursor -- no room: the round goes on there, or its end might never be reached
 elseif cursor ~= '' and summary[1] > 0 then -- @rule idle-taken
   local found =
-    redis.call('XAUTOCLAIM', KEYS[6], group, consumer, math.floor(lease / 1000), cursor, 'COUNT', most, 'JUSTID')
+    redis.call('XAUTOCLAIM', stream, group_name, consumer, math.floor(lease / 1000), cursor, 'COUNT', most, 'JUSTID')
   next_cursor = found[1]
   local left = {}
   if #found[2] > 0 then
-    for n, at in ipairs(redis.call('ZMSCORE', KEYS[7], unpack(found[2]))) do
+    for n, at in ipairs(redis.call('ZMSCORE', retries, unpack(found[2]))) do
       -- @rule waiting-not-taken
       if not at then left[#left + 1] = found[2][n] end -- else it waits for its time
     end
@@ -197,10 +196,10 @@ end
 
 -- Then what is new. `last` is the last entry that was read, '-' for none, nil once there is none behind it.
 local last = '-'
-while ARGV[9] ~= '' do -- @rule dedicated-takes-nothing-new
+while wants_new do -- @rule dedicated-takes-nothing-new
   most = may_read(8)
   if most <= 0 then break end
-  local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', KEYS[6], '>')
+  local read = redis.call('XREADGROUP', 'GROUP', group_name, consumer, 'COUNT', most, 'STREAMS', stream, '>')
   local entries = read and read[1] and read[1][2] or {}
   for _, entry in ipairs(entries) do
     claim_one(entry, 1, nil)
@@ -208,20 +207,18 @@ while ARGV[9] ~= '' do -- @rule dedicated-takes-nothing-new
   last = #entries == most and entries[most][1] or nil
   if not last then break end
 end
-local more = ARGV[9] ~= ''
-  and last
-  and (last == '-' or #redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0) -- @rule more-looked-for
+local more = wants_new and last and (last == '-' or #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1) > 0) -- @rule more-looked-for
 
-bury_here(group, dead, now_us)
-if #forgotten > 0 then redis.call('HDEL', KEYS[8], unpack(forgotten)) end
+bury_here(letters, now_us)
+if #forgotten > 0 then redis.call('HDEL', group, unpack(forgotten)) end
 if #acked > 0 then
-  redis.call('HDEL', KEYS[8], unpack(acked))
-  redis.call('XACK', KEYS[6], group, unpack(acked)) -- @rule stream-dead-acknowledged
+  redis.call('HDEL', group, unpack(acked))
+  redis.call('XACK', stream, group_name, unpack(acked)) -- @rule stream-dead-acknowledged
 end
 if #kept > 0 then
-  redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('HSET', KEYS[8], unpack(kept))
-  if #acked > 0 then redis.call('HDEL', KEYS[8], unpack(acked)) end
+  redis.call('HDEL', group, NO_NONCE)
+  redis.call('HSET', group, unpack(kept))
+  if #acked > 0 then redis.call('HDEL', group, unpack(acked)) end
 end
 return answer({
   string.format('%.0f', now_us),
@@ -234,6 +231,6 @@ return answer({
   '',
   done.promoted,
   next_cursor,
-  redis.call('XPENDING', KEYS[6], group)[1],
+  redis.call('XPENDING', stream, group_name)[1],
   missing,
 })

@@ -2,10 +2,11 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
--- Uses    promotion, stream_group
--- ARGV[1] lease in microseconds; 0 to record only
--- ARGV[2] group, ARGV[3] consumer
--- ARGV    then three for each: entry, how often it was delivered, '1' if received, else ''
+-- Uses    letters, stream_group
+-- ARGV    lease us                  0 to record only
+--         group_name text
+--         consumer text
+-- Tail    of each entry: its id, how often it was delivered, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each 'OK' | 'STALE' | 'GONE' }
 --         error WRONGKEYTYPE; error DUPLICATE <entry>
 -- Race    a renewal that meets the ACK of the same lease: the deliveries stay, so either order is right.
@@ -14,23 +15,23 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us, group, consumer = time_us(), ARGV[2], ARGV[3]
+local now_us = time_us()
 local ids, seen = {}, {}
-for i = 4, #ARGV, 3 do
+for i = tail, #ARGV, 3 do
   local id = ARGV[i]
   if seen[id] then return fail('DUPLICATE', id) end
   seen[id] = i
   ids[#ids + 1] = id
 end
-local waiting = redis.call('ZMSCORE', KEYS[7], unpack(ids))
-local raws = redis.call('HMGET', KEYS[8], unpack(ids))
-local held, kept, reply = {}, {}, { number((now_us + tonumber(ARGV[1])) / 1e6) }
-local there = not redis.pcall('XPENDING', KEYS[6], group).err
+local waiting = redis.call('ZMSCORE', retries, unpack(ids))
+local raws = redis.call('HMGET', group, unpack(ids))
+local held, kept, reply = {}, {}, { number((now_us + lease) / 1e6) }
+local there = not redis.pcall('XPENDING', stream, group_name).err
 
 for n, id in ipairs(ids) do
   local at, owner, deliveries, _ = seen[id], nil, nil, nil
   if there then
-    owner, _, deliveries = pending(group, id)
+    owner, _, deliveries = pending(id)
   end
   if not owner then
     reply[n + 1] = 'GONE'
@@ -48,11 +49,11 @@ for n, id in ipairs(ids) do
 end
 
 if #kept > 0 then
-  redis.call('HDEL', KEYS[8], NO_NONCE)
-  redis.call('HSET', KEYS[8], unpack(kept))
+  redis.call('HDEL', group, NO_NONCE)
+  redis.call('HSET', group, unpack(kept))
 end
-if #held > 0 and tonumber(ARGV[1]) > 0 then
+if #held > 0 and lease > 0 then
   table.insert(held, 'JUSTID') -- @rule renewal-counts-no-delivery
-  redis.call('XCLAIM', KEYS[6], group, consumer, 0, unpack(held)) -- @rule renewal-renews
+  redis.call('XCLAIM', stream, group_name, consumer, 0, unpack(held)) -- @rule renewal-renews
 end
 return answer(reply)

@@ -2,12 +2,13 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
--- Uses    promotion, stream_group
--- ARGV[1] channel of wake hints
--- ARGV[2] lease in microseconds
--- ARGV[3] group, ARGV[4] consumer
--- ARGV[5] to ARGV[9] the policy's limits, see `read_limits`
--- ARGV    then four for each: entry, how often it was delivered, verb, detail, as timeline/settle.lua has them
+-- Uses    letters, stream_group
+-- ARGV    channel text              of wake hints
+--         lease us
+--         group_name text
+--         consumer text
+--         limits limits             of the topic's policy
+-- Tail    of each entry: its id, how often it was delivered, verb, detail, as timeline/settle.lua has them
 -- Returns { score of what comes next or '', then for each 'OK' | 'STALE' | 'GONE', or the reason of its death }
 --         error WRONGKEYTYPE; error DUPLICATE <entry>; error BADVERB <verb>
 -- Race    a late ACK of an entry that another consumer has taken, or that was delivered once more: the fence
@@ -18,19 +19,18 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us, group, consumer = time_us(), ARGV[3], ARGV[4]
-local limits = read_limits(5)
+local now_us = time_us()
 local ids, seen = {}, {}
-for i = 10, #ARGV, 4 do
+for i = tail, #ARGV, 4 do
   local id = ARGV[i]
   if seen[id] then return fail('DUPLICATE', id) end
   seen[id] = i
   ids[#ids + 1] = id
 end
-local waiting = redis.call('ZMSCORE', KEYS[7], unpack(ids))
-local raws = redis.call('HMGET', KEYS[8], unpack(ids))
-local acked, moved, kept, dead, reply = {}, {}, {}, {}, {}
-local there = redis.pcall('XPENDING', KEYS[6], group)
+local waiting = redis.call('ZMSCORE', retries, unpack(ids))
+local raws = redis.call('HMGET', group, unpack(ids))
+local acked, moved, kept, letters, reply = {}, {}, {}, {}, {}
+local there = redis.pcall('XPENDING', stream, group_name)
 there = not there.err -- else the stream or the group is gone, and so are all its entries
 
 local soonest
@@ -52,14 +52,14 @@ local function lost(id)
 end
 
 local function entry_at(id)
-  local entry = redis.call('XRANGE', KEYS[6], id, id)[1]
+  local entry = redis.call('XRANGE', stream, id, id)[1]
   return entry and read_entry(entry)
 end
 
 local function die(id, k, deliveries, reason, text)
   forget(id)
   local it = limits.keep and entry_at(id)
-  dead[#dead + 1] = { it or {}, k, deliveries - k.unsent, reason, text, it and true or false }
+  letters[#letters + 1] = { it or {}, k, deliveries - k.unsent, reason, text, it and true or false }
   return reason
 end
 
@@ -85,7 +85,7 @@ function verbs.nack(id, k, deliveries, idle, detail)
   local delay, text = cut(detail)
   k.attempts, k.suspect = k.attempts + 1, 0 -- @rule stream-nack-counts
   -- @rule lease-end-reckoned
-  local wait = delay ~= '' and tonumber(delay) or math.max(tonumber(ARGV[2]) - idle * 1000, 0)
+  local wait = delay ~= '' and tonumber(delay) or math.max(lease - idle * 1000, 0)
   return again(id, k, deliveries, (now_us + wait) / 1e6, text) -- @rule stream-nack-waits
 end
 
@@ -126,7 +126,7 @@ for n, id in ipairs(ids) do
   if not verbs[verb] then return fail('BADVERB', verb) end
   local owner, idle, deliveries
   if there then
-    owner, idle, deliveries = pending(group, id)
+    owner, idle, deliveries = pending(id)
   end
   if not owner then
     reply[n + 1] = 'GONE'
@@ -137,19 +137,19 @@ for n, id in ipairs(ids) do
   end
 end
 
-redis.call('HDEL', KEYS[8], NO_NONCE) -- @rule stream-settle-begins-with-a-delete
-bury_here(group, dead, now_us)
+redis.call('HDEL', group, NO_NONCE) -- @rule stream-settle-begins-with-a-delete
+bury_here(letters, now_us)
 local gone = {}
 for _, id in ipairs(acked) do
   if seen[id] ~= 'again' then gone[#gone + 1] = id end
 end
-if #gone > 0 then redis.call('HDEL', KEYS[8], unpack(gone)) end
+if #gone > 0 then redis.call('HDEL', group, unpack(gone)) end
 if #moved > 0 then
-  redis.call('HSET', KEYS[8], unpack(kept))
-  redis.call('ZADD', KEYS[7], unpack(moved))
+  redis.call('HSET', group, unpack(kept))
+  redis.call('ZADD', retries, unpack(moved))
 end
-if #acked > 0 then redis.call('XACK', KEYS[6], group, unpack(acked)) end -- @rule ends-acknowledged
+if #acked > 0 then redis.call('XACK', stream, group_name, unpack(acked)) end -- @rule ends-acknowledged
 
 reply[1] = next_for_us()
-if soonest then hint(ARGV[1], '', soonest) end
+if soonest then hint(channel, '', soonest) end
 return answer(reply)

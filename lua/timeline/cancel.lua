@@ -1,7 +1,8 @@
 -- timeline/cancel.lua: remove timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
--- ARGV    two for each timer: timer_id, condition, '' for none; see `refuses`
+-- ARGV    none
+-- Tail    of each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is
 --         cancelled once
 --         error WRONGKEYTYPE
@@ -12,16 +13,16 @@ local bad = wrong_type()
 if bad then return bad end
 
 local ids, gone, reply, seen = {}, {}, {}, {}
-for i = 1, #ARGV, 2 do
+for i = tail, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
 end
-local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 for n, id in ipairs(ids) do
-  local condition = ARGV[2 * n]
+  local condition = ARGV[tail + 2 * n - 1]
   local word = nil
   local there, r = scores[n] and not seen[id], nil -- @rule cancelled-once
   if there and (condition ~= '' or JOURNAL) then -- @rule cancel-asks
-    r = understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id))
+    r = understand(tonumber(scores[n]), redis.call('HGET', leases, id))
     word = refuses(condition, r)
   end
   reply[n] = word or (there and 'CANCELLED' or 'GONE')
@@ -38,9 +39,9 @@ for n, id in ipairs(ids) do
 end
 if #gone > 0 then -- @rule refused-cancels-unmarked
   if JOURNAL then append_always(time_us()) end -- @rule cancel-noted
-  redis.call('HDEL', KEYS[3], unpack(gone)) -- @rule cancel-clears-record
-  redis.call('HDEL', KEYS[2], unpack(gone)) -- @rule cancel-clears-payload
-  redis.call('ZREM', KEYS[1], unpack(gone))
+  redis.call('HDEL', leases, unpack(gone)) -- @rule cancel-clears-record
+  redis.call('HDEL', payloads, unpack(gone)) -- @rule cancel-clears-payload
+  redis.call('ZREM', timeline, unpack(gone))
   -- @rule cancel-marked
   mark(gone) -- also what is not there: it may rest in the cold store
 end

@@ -1,13 +1,14 @@
 -- timeline/claim.lua: lease timers whose score has come, the earliest first.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string, marks hash
--- ARGV[1] limit, 1 to 500
--- ARGV[2] lease in microseconds
--- ARGV[3] nonce, 16 bytes, never used before
--- ARGV[4] payload bytes to stop at (the first timer is taken whatever its size)
--- ARGV[5] grace in microseconds for a timer without payload
--- ARGV[6] to ARGV[10] the policy's limits, see `read_limits`; no first delivery is beyond them
--- ARGV[11] payloads to read at a time at most: what is read in vain is copied all the same
+-- Uses    letters
+-- ARGV    limit count               1 to 500
+--         lease us
+--         nonce nonce               never used before
+--         max_bytes bytes           of payloads to stop at (the first timer is taken whatever its size)
+--         grace us                  for a timer without payload
+--         limits limits             no first delivery is beyond them
+--         at_once count             payloads to read at a time at at_once: what is read in vain is copied all the same
 -- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
 --           number parked, { ids removed as orphans },
 --           { timer_id, record, envelope, and so on },
@@ -23,14 +24,14 @@
 --         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
-local now_us, most = time_us(), tonumber(ARGV[11])
+local now_us = time_us()
 -- @rule claim-of-due-by-limit
-local due = redis.pcall('ZRANGEBYSCORE', KEYS[1], '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
 local paused = ''
 if due.err or #due > 0 then -- an idle poll stays at three commands
   local bad = wrong_type()
   if bad or due.err then return bad or due end
-  local till = redis.call('GET', KEYS[5])
+  local till = redis.call('GET', pause)
   if now_us < (tonumber(till or 0) or 0) then -- @rule pause-holds
     due, paused = {}, till
   end
@@ -42,27 +43,26 @@ end
 
 -- Read payloads until there are enough bytes; answers how many timers that takes. The first one alone, and then as many
 -- at a time as there is room for if none is larger than those before: so one command serves many timers, and fewer than
--- `most` are read in vain.
+-- `at_once` are read in vain.
 local function read_payloads(enough)
   local taken, bytes, largest, some = 0, 0, 1, 1 -- @rule first-payload-alone
   while taken < #ids do
-    for _, envelope in ipairs(redis.call('HMGET', KEYS[2], unpack(ids, taken + 1, math.min(taken + some, #ids)))) do
+    for _, envelope in ipairs(redis.call('HMGET', payloads, unpack(ids, taken + 1, math.min(taken + some, #ids)))) do
       local size = envelope and #envelope or 0
       bytes, largest = bytes + size, math.max(largest, size)
       if taken > 0 and bytes > enough then return taken end -- @rule claim-bounded-by-bytes
       taken = taken + 1
       envelopes[taken] = envelope
     end
-    some = math.max(1, math.min(most, math.floor((enough - bytes) / largest))) -- @rule payloads-read-by-room
+    some = math.max(1, math.min(at_once, math.floor((enough - bytes) / largest))) -- @rule payloads-read-by-room
   end
   return taken
 end
 
-local taken = read_payloads(tonumber(ARGV[4]))
-local deadline = own_score(now_us + tonumber(ARGV[2]), 0)
+local taken = read_payloads(max_bytes)
+local deadline = own_score(now_us + lease, 0)
 local deadline_text = number(deadline) -- once, and not for each timer
-local limits = read_limits(6)
-local moved, kept, ended, dead, orphans, timers, deaths, parked = {}, {}, {}, {}, {}, {}, {}, 0
+local moved, kept, ended, letters, orphans, timers, deaths, parked = {}, {}, {}, {}, {}, {}, {}, 0
 
 local function note_moved(id, r, received, nonce)
   if r.state == PARKED then
@@ -89,15 +89,15 @@ local function hand_out(id, record, envelope)
   timers[n + 1], timers[n + 2], timers[n + 3] = id, record, envelope
 end
 
-local function lease(r)
-  r.state, r.nonce, r.score, r.claims = LEASED, ARGV[3], deadline, r.claims + 1 -- @rule claim-sets-lease
-  if r.occurrence == NO_NONCE then r.occurrence = ARGV[3] end -- @rule occurrence-kept
+local function leased(r)
+  r.state, r.nonce, r.score, r.claims = LEASED, nonce, deadline, r.claims + 1 -- @rule claim-sets-lease
+  if r.occurrence == NO_NONCE then r.occurrence = nonce end -- @rule occurrence-kept
   return pack(r)
 end
 
 local function park(id, r)
   parked = parked + 1
-  r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + tonumber(ARGV[5]), r.due) -- @rule parking-ends-lease
+  r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + grace, r.due) -- @rule parking-ends-lease
   keep(id, r.score, pack(r))
 end
 
@@ -112,8 +112,8 @@ local function die(id, r, envelope, reason, received, nonce)
   deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
   ended[#ended + 1] = id
   r.received = received
-  -- @rule letters-by-policy
-  dead[#dead + 1] = { id, r, envelope, reason, '', nonce, limits.keep and (reason ~= 'expired' or limits.keep_expired) }
+  local kept_too = limits.keep and (reason ~= 'expired' or limits.keep_expired) -- @rule letters-by-policy
+  letters[#letters + 1] = { id, r, envelope, reason, '', nonce, kept_too }
 end
 
 -- What becomes of a timer, whatever has happened to it.
@@ -129,7 +129,7 @@ local function claim_one(id, r, envelope)
   local reason = expired and 'expired' or fate(r, now_us, limits) -- @rule claim-asks-for-ends
   if envelope and reason then return die(id, r, envelope, reason, received, nonce) end -- @rule only-with-payload-dies
   if envelope then
-    hand_out(id, lease(r), envelope)
+    hand_out(id, leased(r), envelope)
   else
     park(id, r)
   end
@@ -137,12 +137,12 @@ local function claim_one(id, r, envelope)
 end
 
 -- Most timers are new: nothing has happened to them that could be their end, and their records differ in the due time
--- alone. So these are cut from one; see RECORD.
-local new = lease(fresh(0, 0))
-local before_due, after_due = string.sub(new, 1, 21), string.sub(new, 30)
+-- alone. So these are cut from one.
+local new = leased(fresh(0, 0))
+local before_due, after_due = string.sub(new, 1, DUE_FROM - 1), string.sub(new, DUE_TO + 1)
 
 if taken > 0 then
-  local records = redis.call('HMGET', KEYS[3], unpack(ids, 1, taken))
+  local records = redis.call('HMGET', leases, unpack(ids, 1, taken))
   for n = 1, taken do
     local id, score, envelope = ids[n], scores[n], envelopes[n]
     if not records[n] and envelope and score >= 0 and whole_us(score) and not JOURNAL then -- @rule new-timers-by-score
@@ -151,22 +151,22 @@ if taken > 0 then
       claim_one(id, understand(score, records[n]), envelope)
     end
   end
-  local names = bury(dead, now_us)
+  local names = bury(letters, now_us)
   if JOURNAL then
-    note_deaths(dead, names)
-    append_always(now_us, ARGV[3], deadline) -- @rule claim-noted
+    note_deaths(letters, names)
+    append_always(now_us, nonce, deadline) -- @rule claim-noted
   end
   if #ended > 0 then
-    redis.call('HDEL', KEYS[3], unpack(ended))
-    redis.call('HDEL', KEYS[2], unpack(ended))
-    redis.call('ZREM', KEYS[1], unpack(ended))
+    redis.call('HDEL', leases, unpack(ended))
+    redis.call('HDEL', payloads, unpack(ended))
+    redis.call('ZREM', timeline, unpack(ended))
     mark(ended) -- @rule claim-marks-deaths
   else -- @rule claim-begins-with-a-delete
-    redis.call('HDEL', KEYS[3], ids[1])
+    redis.call('HDEL', leases, ids[1])
   end
   if #moved > 0 then
-    redis.call('ZADD', KEYS[1], unpack(moved))
-    redis.call('HSET', KEYS[3], unpack(kept))
+    redis.call('ZADD', timeline, unpack(moved))
+    redis.call('HSET', leases, unpack(kept))
   end
 end
 

@@ -1,8 +1,8 @@
 -- timeline/extend.lua: renew leases, and record receipts.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- ARGV[1] lease in microseconds from now
--- ARGV    then three for each timer, each timer once: timer_id, nonce, '1' if received, else ''
+-- ARGV    lease us                  from now
+-- Tail    of each timer, each once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>
 -- Race    a renewal that meets the ACK of the same lease: the nonce stays, so the ACK holds
@@ -13,7 +13,7 @@ local bad = wrong_type()
 if bad then return bad end
 
 local ids, seen = {}, {}
-for i = 2, #ARGV, 3 do
+for i = tail, #ARGV, 3 do
   local id = ARGV[i]
   if seen[id] then return fail('DUPLICATE', id) end -- @rule extend-once-a-timer
   seen[id] = true
@@ -21,13 +21,14 @@ for i = 2, #ARGV, 3 do
 end
 
 local now_us = time_us()
-local deadline = own_score(now_us + tonumber(ARGV[1]), 0)
-local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-local records = redis.call('HMGET', KEYS[3], unpack(ids))
+local deadline = own_score(now_us + lease, 0)
+local scores = redis.call('ZMSCORE', timeline, unpack(ids))
+local records = redis.call('HMGET', leases, unpack(ids))
 local forgotten, moved, kept, reply = {}, {}, {}, { number(deadline) }
 
 for n, id in ipairs(ids) do
-  local nonce, received = ARGV[3 * n], ARGV[3 * n + 1] ~= ''
+  local at = tail + 3 * (n - 1)
+  local nonce, received = ARGV[at + 1], ARGV[at + 2] ~= ''
   local score = tonumber(scores[n] or nil)
   if score and holds(score, records[n], nonce) then
     local r = unpack_record(records[n])
@@ -50,12 +51,12 @@ end
 
 if JOURNAL then append_always(now_us) end -- @rule extend-noted
 if #forgotten > 0 then
-  redis.call('HDEL', KEYS[3], unpack(forgotten))
+  redis.call('HDEL', leases, unpack(forgotten))
 elseif #kept > 0 then -- @rule extend-begins-with-a-delete
-  redis.call('HDEL', KEYS[3], kept[1])
+  redis.call('HDEL', leases, kept[1])
 end
 if #moved > 0 then
-  redis.call('ZADD', KEYS[1], unpack(moved))
-  redis.call('HSET', KEYS[3], unpack(kept))
+  redis.call('ZADD', timeline, unpack(moved))
+  redis.call('HSET', leases, unpack(kept))
 end
 return answer(reply)

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- Writes  nothing
--- ARGV[1] timer_id
+-- ARGV    timer_id text
 -- Returns { score, record, envelope }, where the record is as `understand` sees it; {} if there is
 --         no such timer or it has no payload
 --         error WRONGKEYTYPE
@@ -11,7 +11,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
-local envelope = redis.call('HGET', KEYS[2], ARGV[1])
+local score = redis.call('ZSCORE', timeline, timer_id)
+local envelope = redis.call('HGET', payloads, timer_id)
 if not score or not envelope then return {} end
-return { score, pack(understand(tonumber(score), redis.call('HGET', KEYS[3], ARGV[1]))), envelope }
+return { score, pack(understand(tonumber(score), redis.call('HGET', leases, timer_id))), envelope }

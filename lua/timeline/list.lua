@@ -2,9 +2,11 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- Writes  nothing
--- ARGV[1] how many entries to look at, 1 to 500
--- ARGV[2] score and ARGV[3] timer_id of the last entry of the page before; '' and '' for the first page
--- ARGV[4] if it is there: with their envelopes, of so many bytes together at most, or one; a page ends sooner then
+-- ARGV    limit count               entries to look at, 1 to 500
+--         after_score text          of the last entry of the page before; '' for the first page
+--         after_id text             of the same entry; '' for the first page
+--         max_bytes bytes           if it is there: with their envelopes, of so many bytes together at most, or one; a page ends
+--                                   sooner then
 -- Returns { '1' if there is more, else '', then for each entry: timer_id, score, record, and its envelope or false
 --         if asked for }, where the record is as `understand` sees it
 --         error WRONGKEYTYPE
@@ -23,16 +25,15 @@ local function not_after(a, b)
   return #a <= #b -- @rule pages-by-bytes
 end
 
-local limit = tonumber(ARGV[1])
 local first = 0
-if ARGV[2] ~= '' then
+if after_score ~= '' then
   -- Rank of the first entry behind (score, timer_id), by halving the run of equal scores.
-  first = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. ARGV[2])
-  local last = redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2])
+  first = redis.call('ZCOUNT', timeline, '-inf', '(' .. after_score)
+  local last = redis.call('ZCOUNT', timeline, '-inf', after_score)
   while first < last do
     local middle = math.floor((first + last) / 2)
-    local id = redis.call('ZRANGE', KEYS[1], middle, middle)[1]
-    if not_after(id, ARGV[3]) then -- @rule pages-by-score-and-id
+    local id = redis.call('ZRANGE', timeline, middle, middle)[1]
+    if not_after(id, after_id) then -- @rule pages-by-score-and-id
       first = middle + 1
     else
       last = middle
@@ -40,28 +41,28 @@ if ARGV[2] ~= '' then
   end
 end
 
-local found = redis.call('ZRANGE', KEYS[1], first, first + limit, 'WITHSCORES') -- one more than asked for
+local found = redis.call('ZRANGE', timeline, first, first + limit, 'WITHSCORES') -- one more than asked for
 local more = #found > 2 * limit
 local ids = {}
 for i = 1, math.min(#found, 2 * limit), 2 do
   ids[#ids + 1] = found[i]
 end
 local envelopes
-if ARGV[4] and #ids > 0 then
+if max_bytes and #ids > 0 then
   local size, last = 0, #ids
   for n, id in ipairs(ids) do
-    size = size + redis.call('HSTRLEN', KEYS[2], id)
-    if size > tonumber(ARGV[4]) and n > 1 then -- @rule pages-bounded-by-bytes
+    size = size + redis.call('HSTRLEN', payloads, id)
+    if size > max_bytes and n > 1 then -- @rule pages-bounded-by-bytes
       last, more = n - 1, true
       break
     end
   end
   ids = { unpack(ids, 1, last) }
-  envelopes = redis.call('HMGET', KEYS[2], unpack(ids))
+  envelopes = redis.call('HMGET', payloads, unpack(ids))
 end
 local reply = { more and '1' or '' }
 if #ids > 0 then
-  local records = redis.call('HMGET', KEYS[3], unpack(ids))
+  local records = redis.call('HMGET', leases, unpack(ids))
   for n, id in ipairs(ids) do
     local score = found[2 * n]
     reply[#reply + 1] = id

@@ -1,7 +1,8 @@
 -- timeline/repair.lua: remove payloads and lease records that have no timer.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- ARGV    timer_ids that had none a grace period ago
+-- ARGV    none
+-- Tail    timer_ids that had none a grace period ago
 -- Returns { payloads removed, lease records removed }
 --         error WRONGKEYTYPE
 -- Race    a timer that was scheduled meanwhile: whether it is there is asked again here, in the same
@@ -10,9 +11,10 @@
 local bad = wrong_type()
 if bad then return bad end
 
+local ids = { unpack(ARGV, tail) }
 local orphans, seen = {}, {}
-for n, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV))) do
-  local id = ARGV[n]
+for n, score in ipairs(redis.call('ZMSCORE', timeline, unpack(ids))) do
+  local id = ids[n]
   -- @rule repair-asks-again
   if not score and not seen[id] then -- whose payload and record were both found comes twice
     orphans[#orphans + 1], seen[id] = id, true
@@ -26,4 +28,4 @@ if JOURNAL then
   append_always(time_us()) -- @rule repair-noted
 end
 -- @rule repair-clears-records
-return answer({ redis.call('HDEL', KEYS[2], unpack(orphans)), redis.call('HDEL', KEYS[3], unpack(orphans)) })
+return answer({ redis.call('HDEL', payloads, unpack(orphans)), redis.call('HDEL', leases, unpack(orphans)) })

@@ -1,8 +1,8 @@
 -- timeline/run.lua: make timers due now.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- ARGV[1] channel of wake hints
--- ARGV    then timer_ids
+-- ARGV    channel text              of wake hints
+-- Tail    timer_ids
 -- Returns for each timer 'OK' | 'IN_FLIGHT' (a relay delivers it; nothing changed) | 'GONE'
 --         error WRONGKEYTYPE
 -- Race    a relay that claims the timer at the same moment: whoever comes second sees what the first
@@ -13,14 +13,11 @@ if bad then return bad end
 
 local now_us = time_us()
 local before = head()
-local ids = {}
-for i = 2, #ARGV do
-  ids[#ids + 1] = ARGV[i]
-end
-local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local ids = { unpack(ARGV, tail) }
+local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local moved, kept, reply = {}, {}, {}
 for n, id in ipairs(ids) do
-  local r = scores[n] and understand(tonumber(scores[n]), redis.call('HGET', KEYS[3], id))
+  local r = scores[n] and understand(tonumber(scores[n]), redis.call('HGET', leases, id))
   if not r then
     reply[n] = 'GONE'
   elseif r.state == LEASED then -- @rule run-spares-leases
@@ -41,9 +38,9 @@ end
 if #moved > 0 then
   if JOURNAL then append_always(now_us) end -- @rule run-noted
   -- @rule run-begins-with-a-delete
-  redis.call('HDEL', KEYS[3], kept[1]) -- a delete first, so that a Redis at its maxmemory takes the rest
-  redis.call('ZADD', KEYS[1], unpack(moved))
-  redis.call('HSET', KEYS[3], unpack(kept))
-  hint(ARGV[1], before, head()) -- @rule run-hints
+  redis.call('HDEL', leases, kept[1]) -- a delete first, so that a Redis at its maxmemory takes the rest
+  redis.call('ZADD', timeline, unpack(moved))
+  redis.call('HSET', leases, unpack(kept))
+  hint(channel, before, head()) -- @rule run-hints
 end
 return answer(reply)

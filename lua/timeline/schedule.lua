@@ -1,9 +1,9 @@
 -- timeline/schedule.lua: store timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- ARGV[1] channel of wake hints
--- ARGV[2] most timers that the topic may hold, 0: no limit
--- ARGV    then three for each timer: timer_id, when, envelope
+-- ARGV    channel text              of wake hints
+--         most count                timers that the topic may hold, 0: no limit
+-- Tail    of each timer: timer_id, when, envelope
 --           when: see `instant`; and then, if wanted, each behind a semicolon and in this order:
 --             'e' and a score          it expires then
 --             'x' and microseconds     it expires so long after its due time
@@ -24,25 +24,25 @@ if bad then return bad end
 
 local now_us = time_us()
 local ids = {}
-for i = 3, #ARGV, 3 do
+for i = tail, #ARGV, 3 do
   ids[#ids + 1] = ARGV[i]
 end
-local found = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-local room = tonumber(ARGV[2])
+local found = redis.call('ZMSCORE', timeline, unpack(ids))
+local room = most
 if room > 0 then
-  room = room - redis.call('ZCARD', KEYS[1])
+  room = room - redis.call('ZCARD', timeline)
 else
   room = math.huge
 end
 local scores, stored, written, kept, reply = {}, {}, {}, {}, { string.format('%.0f', now_us) }
 local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
-local records = JOURNAL and redis.call('HMGET', KEYS[3], unpack(ids))
+local records = JOURNAL and redis.call('HMGET', leases, unpack(ids))
 
 -- The timer of the n-th id as it stands: as this call leaves it, if it came before. Most records are made only here,
 -- where somebody asks: one takes as long as all else that is done for a timer.
 local function standing(n, id)
   if latest[id] then return keeping[id] or fresh(latest[id], 0) end -- @rule conditions-see-own-call
-  return found[n] and understand(tonumber(found[n]), redis.call('HGET', KEYS[3], id))
+  return found[n] and understand(tonumber(found[n]), redis.call('HGET', leases, id))
 end
 
 local function note_stored(n, id, score, expires)
@@ -65,7 +65,8 @@ local function say(n, word, text)
 end
 
 for n, id in ipairs(ids) do
-  local when, options = cut(ARGV[3 * n + 1])
+  local at = tail + 3 * (n - 1)
+  local when, options = cut(ARGV[at + 1])
   local score = instant(when, now_us)
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
   local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
@@ -99,7 +100,7 @@ for n, id in ipairs(ids) do
     if JOURNAL then note_stored(n, id, score, expires) end
     latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
     scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id
-    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[3 * n + 2]
+    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[at + 2]
     written[size + 1] = id
   end
 end
@@ -107,14 +108,14 @@ end
 if #written > 0 then
   local before = head()
   if JOURNAL then append(now_us) end -- @rule schedule-noted
-  redis.call('ZADD', KEYS[1], unpack(scores)) -- @rule schedule-begins-with-zadd
-  redis.call('HDEL', KEYS[3], unpack(written)) -- @rule schedule-clears-record
-  redis.call('HSET', KEYS[2], unpack(stored))
+  redis.call('ZADD', timeline, unpack(scores)) -- @rule schedule-begins-with-zadd
+  redis.call('HDEL', leases, unpack(written)) -- @rule schedule-clears-record
+  redis.call('HSET', payloads, unpack(stored))
   for id, r in pairs(keeping) do -- @rule expiry-written
     kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   end
-  if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
-  hint(ARGV[1], before, head()) -- @rule schedule-hints
+  if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
+  hint(channel, before, head()) -- @rule schedule-hints
 end
 
 return answer(reply)

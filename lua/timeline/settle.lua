@@ -1,10 +1,11 @@
 -- timeline/settle.lua: end leases.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, marks hash
--- ARGV[1] channel of wake hints
--- ARGV[2] to ARGV[6] the policy's limits, see `read_limits`
--- ARGV    then groups of timers whose leases end alike: nonce, verb, detail, how many, and their ids; each
---         timer once. The details:
+-- Uses    letters
+-- ARGV    channel text              of wake hints
+--         limits limits
+-- Tail    groups of timers whose leases end alike: nonce, verb, detail, how many, and their ids; each timer once.
+--         The details:
 --           'ack'         ''
 --           'nack'        microseconds until it is due again, or '' (when its lease ends); ';'; the error
 --           'release'     any of 'r' (it was received: count the attempt), 's' (deliver it alone), 'u' (it
@@ -26,7 +27,7 @@ local bad = wrong_type()
 if bad then return bad end
 
 local ids, seen = {}, {} -- and where in ARGV a timer's group begins
-local from, n = 7, 0
+local from, n = tail, 0
 while from <= #ARGV do
   local last = from + 3 + ARGV[from + 3]
   for i = from + 4, last do
@@ -40,10 +41,9 @@ end
 
 local now_us = time_us()
 local before = head()
-local limits = read_limits(2)
-local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-local records = redis.call('HMGET', KEYS[3], unpack(ids))
-local ended, forgotten, moved, kept, rewritten, dead, reply = {}, {}, {}, {}, {}, {}, { '' }
+local scores = redis.call('ZMSCORE', timeline, unpack(ids))
+local records = redis.call('HMGET', leases, unpack(ids))
+local ended, forgotten, moved, kept, rewritten, letters, reply = {}, {}, {}, {}, {}, {}, { '' }
 
 -- Note how a lease ended, and what is left of the timer.
 local function note_end(id, fields) note(BY_VERB[ARGV[seen[id] + 1]], id, nonce_is(ARGV[seen[id]]) .. fields) end
@@ -58,8 +58,8 @@ local function die(id, r, reason, text)
   remove(id)
   r.received = reason == 'unreadable' and 0 or 1
   local keep = limits.keep -- @rule outcome-letters-by-policy
-  local envelope = keep and redis.call('HGET', KEYS[2], id)
-  dead[#dead + 1] = { id, r, envelope, reason, text, ARGV[seen[id]], keep }
+  local envelope = keep and redis.call('HGET', payloads, id)
+  letters[#letters + 1] = { id, r, envelope, reason, text, ARGV[seen[id]], keep }
   return reason
 end
 
@@ -141,26 +141,26 @@ for n, id in ipairs(ids) do
   end
 end
 
-local names = bury(dead, now_us) -- @rule burial-before-removal
+local names = bury(letters, now_us) -- @rule burial-before-removal
 if JOURNAL then
-  note_deaths(dead, names)
+  note_deaths(letters, names)
   append_always(now_us) -- @rule settle-noted
 end
 if #forgotten > 0 then
-  redis.call('HDEL', KEYS[3], unpack(forgotten))
+  redis.call('HDEL', leases, unpack(forgotten))
 elseif #kept > 0 then -- @rule settle-begins-with-a-delete
-  redis.call('HDEL', KEYS[3], kept[1])
+  redis.call('HDEL', leases, kept[1])
 end
 if #ended > 0 then
-  redis.call('HDEL', KEYS[2], unpack(ended)) -- @rule end-clears-payload
-  redis.call('ZREM', KEYS[1], unpack(ended))
+  redis.call('HDEL', payloads, unpack(ended)) -- @rule end-clears-payload
+  redis.call('ZREM', timeline, unpack(ended))
   mark(ended) -- @rule end-marked
 end
-if #moved > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
-if #kept > 0 then redis.call('HSET', KEYS[3], unpack(kept)) end
-if #rewritten > 0 then redis.call('HSET', KEYS[2], unpack(rewritten)) end
+if #moved > 0 then redis.call('ZADD', timeline, unpack(moved)) end
+if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
+if #rewritten > 0 then redis.call('HSET', payloads, unpack(rewritten)) end
 
 local after = head()
-hint(ARGV[1], before, after) -- @rule settle-hints
+hint(channel, before, after) -- @rule settle-hints
 reply[1] = after
 return answer(reply)

@@ -76,8 +76,8 @@ BREAKS = {
         stream.test_equal_ids_come_again_as_two_occurrences,
         "stream/claim",
         "no-two-occurrences-alike",
-        "hex(ARGV[3])",
-        old="string.sub(redis.sha1hex(ARGV[3] .. part[n]), 1, 32)",
+        "hex(nonce)",
+        old="string.sub(redis.sha1hex(nonce .. part[n]), 1, 32)",
     ),
     "what was dropped is rescheduled": of_stream(
         dropped, "stream/settle", "dropped-is-lost", "if not it then return forget(id) end"
@@ -150,7 +150,7 @@ BREAKS = {
     ),
     "nothing is removed": of_list(ready.test_a_due_timer_moves_whole, "lib/promotion", "promoted-removed"),
     "removed before it is pushed": of_list(
-        no_push, "lib/promotion", "push-before-removal", "redis.call('ZREM', KEYS[1], unpack(gone))\n@1"
+        no_push, "lib/promotion", "push-before-removal", "redis.call('ZREM', timeline, unpack(gone))\n@1"
     ),
     "a push first": of_list(
         ready.test_a_full_redis_drains, "lib/promotion", "promotion-begins-with-deletes", lines=3
@@ -204,7 +204,7 @@ BREAKS = {
         "lib/promotion",
         "push-asked-before-burial",
         "",
-        old="if may and #dead > 0 and #batch > 0 then may() end",
+        old="if may and #letters > 0 and #batch > 0 then may() end",
     ),
     "a lease that lapsed counts as late": of_list(
         ready.test_how_late_it_is,
@@ -228,14 +228,14 @@ BREAKS = {
         "list/reclaim",
         "returned-as-next",
         "",
-        old="if #back > 0 then redis.call('RPUSH', KEYS[6], unpack(back)) end",
+        old="if #back > 0 then redis.call('RPUSH', ready, unpack(back)) end",
     ),
     "given back behind all": of_list(
         ready.test_what_the_dead_have_left_comes_back,
         "list/reclaim",
         "returned-as-next",
-        "redis.call('LPUSH', KEYS[6]",
-        old="redis.call('RPUSH', KEYS[6]",
+        "redis.call('LPUSH', ready",
+        old="redis.call('RPUSH', ready",
     ),
     "the time goes on": of_list(
         ready.test_the_time_begins_anew,
@@ -294,22 +294,22 @@ BREAKS = {
         stream.test_a_promoter_and_a_reader,
         "stream/claim",
         "group-keeps-its-place",
-        "redis.call('XGROUP', 'SETID', KEYS[6], group, '$') local done = promote(",
+        "redis.call('XGROUP', 'SETID', stream, group_name, '$') local done = promote(",
         old="local done = promote(",
     ),
     "a group that was lost begins behind the timers": of_stream(
         stream.test_a_group_that_was_lost,
         "stream/claim",
         "group-begins-where-told",
-        "group, '$', 'MKSTREAM'",
-        old="group, ARGV[16], 'MKSTREAM'",
+        "group_name, '$', 'MKSTREAM'",
+        old="group_name, begins, 'MKSTREAM'",
     ),
     "a group that was lost is made behind the timers": of_stream(
         stream.test_a_group_that_was_lost_is_promoted_to,
         "stream/promote",
         "promoter-group-begins-where-told",
-        "ARGV[5], '$', 'MKSTREAM'",
-        old="ARGV[5], ARGV[12], 'MKSTREAM'",
+        "group_name, '$', 'MKSTREAM'",
+        old="group_name, begins, 'MKSTREAM'",
     ),
     "what waited in a group that was lost is acknowledged": of_stream(
         stream.test_a_wait_in_a_group_that_was_lost,
@@ -383,7 +383,7 @@ BREAKS = {
         "stream/claim",
         "retries-are-their-groups",
         "if false then",
-        old="if it.only_group and it.only_group ~= group then",
+        old="if it.only_group and it.only_group ~= group_name then",
     ),
     "what is trimmed stays pending": of_stream(
         stream.test_a_limit_drops_and_says_so,
@@ -404,7 +404,7 @@ BREAKS = {
         "stream/claim",
         "more-looked-for",
         "true",
-        old="#redis.call('XRANGE', KEYS[6], '(' .. last, '+', 'COUNT', 1) > 0",
+        old="#redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1) > 0",
     ),
     "a dedicated one takes what is new": of_stream(
         dedicated, "stream/claim", "dedicated-takes-nothing-new", "while true do"
@@ -417,7 +417,7 @@ BREAKS = {
         "stream/claim",
         "claim-bounded",
         "limit",
-        old="math.ceil((room - bytes) / (bytes / looked + 1))",
+        old="math.ceil((max_bytes - bytes) / (bytes / looked + 1))",
     ),
     # Ends
     "an ack leaves it pending": of_stream(
@@ -450,7 +450,11 @@ BREAKS = {
         stream.test_out_of_attempts, "stream/settle", "stream-return-asks-for-ends"
     ),
     "a letter without its group": of_stream(
-        stream.test_out_of_attempts, "lib/stream_group", "letter-names-group", ")", old=", 'group', group)"
+        stream.test_out_of_attempts,
+        "lib/stream_group",
+        "letter-names-group",
+        ")",
+        old=", 'group', group_name)",
     ),
     "a reschedule stays pending": of_stream(
         stream.test_a_reschedule_is_its_groups,
@@ -491,7 +495,7 @@ BREAKS = {
         "stream/tidy",
         "last-node-trimmed",
         "trimmed = trimmed",
-        old="trimmed = trimmed + redis.call('XTRIM', KEYS[6], 'MINID', floor)",
+        old="trimmed = trimmed + redis.call('XTRIM', stream, 'MINID', floor)",
     ),
     "no limit": of_stream(
         stream.test_a_limit_drops_and_says_so,

@@ -30,7 +30,7 @@ THE_FENCE = {
         "timeline/claim",
         "claim-sets-lease",
         "r.state, r.score, r.claims = LEASED, deadline, r.claims + 1\n"
-        "if r.nonce == NO_NONCE then r.nonce = ARGV[3] end",
+        "if r.nonce == NO_NONCE then r.nonce = nonce end",
     ),
     "parking keeps the nonce": Break(
         "timeline/claim",
@@ -103,8 +103,8 @@ THE_TIME = {
     "claim by a stale order": Break(
         "timeline/claim",
         "claim-of-due-by-limit",
-        "'WITHSCORES', 'LIMIT', 1, ARGV[1]",
-        old="'WITHSCORES', 'LIMIT', 0, ARGV[1]",
+        "'WITHSCORES', 'LIMIT', 1, limit",
+        old="'WITHSCORES', 'LIMIT', 0, limit",
     ),
 }
 
@@ -124,7 +124,7 @@ THE_COUNT = {
     "nack does not count": Break("timeline/settle", "nack-counts"),
     "receipt not recorded": Break("timeline/extend", "receipt-recorded"),
     "receipt outlives its lease": Break("timeline/claim", "receipt-ends-with-lease"),
-    "occurrence not kept": Break("timeline/claim", "occurrence-kept", "r.occurrence = ARGV[3]"),
+    "occurrence not kept": Break("timeline/claim", "occurrence-kept", "r.occurrence = nonce"),
     "attempts lost on a foreign lease": Break(
         "lib/prelude", "foreign-lease-counts-receipt", "r.attempts = 0"
     ),
@@ -176,7 +176,7 @@ THE_KEYS = {
         "lib/prelude", "hint-if-earlier", "after < before", old="tonumber(after) < tonumber(before)"
     ),
     "limit ignored": Break(
-        "timeline/claim", "claim-of-due-by-limit", "'LIMIT', 0, 500", old="'LIMIT', 0, ARGV[1]"
+        "timeline/claim", "claim-of-due-by-limit", "'LIMIT', 0, 500", old="'LIMIT', 0, limit"
     ),
     "byte bound ignored": Break("timeline/claim", "claim-bounded-by-bytes"),
     "a big timer never taken": Break(
@@ -186,14 +186,14 @@ THE_KEYS = {
     "the first payload not read alone": Break(
         "timeline/claim",
         "first-payload-alone",
-        "taken, bytes, largest, some = 0, 0, 1, most",
+        "taken, bytes, largest, some = 0, 0, 1, at_once",
         old="taken, bytes, largest, some = 0, 0, 1, 1",
     ),
     "large ones read in vain behind a small one": Break(
         "timeline/claim",
         "payloads-read-by-room",
         "math.min(16, math.floor((enough",
-        old="math.min(most, math.floor((enough",
+        old="math.min(at_once, math.floor((enough",
     ),
     "a new timer's due time lost": Break(
         "timeline/claim",

@@ -72,28 +72,28 @@ THE_DEAD = {
     "removed before they are buried": Break(
         "timeline/settle",
         "burial-before-removal",
-        "if ended[1] then redis.call('ZREM', KEYS[1], unpack(ended)) end\n@1",
+        "if ended[1] then redis.call('ZREM', timeline, unpack(ended)) end\n@1",
     ),
-    "dead letters begin with an addition": Break("lib/prelude", "burial-behind-a-delete"),
+    "dead letters begin with an addition": Break("lib/letters", "burial-behind-a-delete"),
     "last error lost": Break(
-        "lib/prelude", "letter-keeps-error-and-content", "'error', '',", old="'error', text,"
+        "lib/letters", "letter-keeps-error-and-content", "'error', '',", old="'error', text,"
     ),
     "last error cut short": Break("timeline/settle", "reject-counts", "text = cut(text)\n@1"),
     "content of the dead lost": Break(
-        "lib/prelude", "letter-keeps-error-and-content", "'envelope', '')", old="'envelope', envelope or '')"
+        "lib/letters", "letter-keeps-error-and-content", "'envelope', '',", old="'envelope', envelope or '',"
     ),
     "occurrence of the dead lost": Break(
-        "lib/prelude", "letter-keeps-occurrence", "'occurrence', NO_NONCE,", old="'occurrence', r.occurrence,"
+        "lib/letters", "letter-keeps-occurrence", "'occurrence', NO_NONCE,", old="'occurrence', r.occurrence,"
     ),
     "a timer without payload dies": Break(
         "timeline/claim", "only-with-payload-dies", "if reason then", old="if envelope and reason then"
     ),
     "redriven over a living timer": Break("people/redrive", "redrive-spares-living", "if taken[id] then"),
     "redriven twice in a call": Break(
-        "people/redrive", "redrive-spares-living", "if redis.call('ZSCORE', KEYS[1], id) then"
+        "people/redrive", "redrive-spares-living", "if redis.call('ZSCORE', timeline, id) then"
     ),
     "redrive leaves the letter": Break(
-        "people/redrive", "redrive-begins-with-a-delete", "redis.call('XDEL', KEYS[4], '0-0')"
+        "people/redrive", "redrive-begins-with-a-delete", "redis.call('XDEL', dead, '0-0')"
     ),
     "redrive begins with an addition": Break(
         "people/redrive", "redrive-begins-with-a-delete", "@2\n@1", lines=2
@@ -116,29 +116,29 @@ THE_DEAD = {
         "people/purge",
         "purge-leaves-no-empty-stream",
         "if false then",
-        old="if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then",
+        old="if removed > 0 and redis.call('XLEN', dead) == 0 then",
     ),
     "an empty stream left by trim": Break(
         "people/trim",
         "trim-leaves-no-empty-stream",
         "if false then",
-        old="if removed > 0 and redis.call('XLEN', KEYS[4]) == 0 then",
+        old="if removed > 0 and redis.call('XLEN', dead) == 0 then",
     ),
     "trimmed silently": Break(
         "people/trim",
         "trim-counted",
-        "redis.call('XTRIM', KEYS[4], 'MAXLEN', count)",
-        old="removed = removed + redis.call('XTRIM', KEYS[4], 'MAXLEN', count)",
+        "redis.call('XTRIM', dead, 'MAXLEN', count)",
+        old="removed = removed + redis.call('XTRIM', dead, 'MAXLEN', count)",
     ),
     "pages carry the content": Break("people/letters", "page-without-content", "if true then"),
     "pages read without end": Break(
-        "people/letters", "page-bounded-by-bytes", "then", old="or bytes > room then"
+        "people/letters", "page-bounded-by-bytes", "then", old="or bytes > max_bytes then"
     ),
     "pages repeat their last entry": Break(
-        "people/letters", "page-starts-behind-last", "and '-' or ARGV[2]", old="and '-' or '(' .. ARGV[2]"
+        "people/letters", "page-starts-behind-last", "and '-' or after", old="and '-' or '(' .. after"
     ),
     "pages end too soon": Break(
-        "people/letters", "page-ends-at-the-end", "if true then", old="if #entries < step then"
+        "people/letters", "page-ends-at-the-end", "if true then", old="if #entries < at_once then"
     ),
     "no age trims": Break("people/trim", "trim-by-age", "if false then"),
 }
@@ -228,7 +228,7 @@ THE_PEOPLE = {
     "run waits for the due time": Break("timeline/run", "run-lowers-due-time"),
     "run moves the due time": Break("timeline/run", "run-lowers-due-time", "r.due = now_us / 1e6"),
     "run begins with an addition": Break(
-        "timeline/run", "run-begins-with-a-delete", "", old="redis.call('HDEL', KEYS[3], kept[1])"
+        "timeline/run", "run-begins-with-a-delete", "", old="redis.call('HDEL', leases, kept[1])"
     ),
     "run on the publishers' grid": Break(
         "timeline/run",
@@ -250,12 +250,10 @@ THE_PEOPLE = {
         "people/pause", "past-pause-refused", "if till < 0 then", old="if till <= now_us then"
     ),
     "a pause that is past ends another": Break(
-        "people/pause", "end-only-by-end", "if ARGV[2] == 'end' or till <= now_us then"
+        "people/pause", "end-only-by-end", "if mode == 'end' or till <= now_us then"
     ),
     "a pause past 9999": Break("people/pause", "pause-before-9999"),
-    "a pause since 1970": Break(
-        "people/pause", "pause-from-now", "0", old="(ARGV[2] == 'in' and now_us or 0)"
-    ),
+    "a pause since 1970": Break("people/pause", "pause-from-now", "0", old="(mode == 'in' and now_us or 0)"),
     "the later counted as due": Break(
         "people/stats", "due-counted-by-now", "'-inf', '+inf'", old="'-inf', number(now_us / 1e6)"
     ),
@@ -269,6 +267,6 @@ THE_PEOPLE = {
         "timeline/repair", "repair-asks-again", "if", old="if not score and"
     ),
     "repair leaves the records": Break(
-        "timeline/repair", "repair-clears-records", "0", old="redis.call('HDEL', KEYS[3], unpack(orphans))"
+        "timeline/repair", "repair-clears-records", "0", old="redis.call('HDEL', leases, unpack(orphans))"
     ),
 }

@@ -12,7 +12,7 @@ OF_INSERT = {
     "the run's ledger written first": Break(
         "bulk/insert",
         "timers-before-ledger",
-        "if #decided > 0 then redis.call('SADD', KEYS[4], unpack(decided)) end\n@1",
+        "if #decided > 0 then redis.call('SADD', ledger, unpack(decided)) end\n@1",
     ),
     "the run's ledger never expires": Break("bulk/insert", "run-ledger-expires"),
     "long ids as they are": Break("bulk/insert", "long-ids-hashed", "if false then"),

@@ -21,7 +21,7 @@ THE_JOURNAL = {
     "repair without a record": Break("timeline/repair", "repair-noted"),
     "purge without a record": Break("people/purge", "purge-noted"),
     "dead letters before it is known that they can be recorded": Break(
-        "lib/journal", "append-asked-before-burial"
+        "lib/letters", "append-asked-before-burial"
     ),
     "a trim before it is known that it can be recorded": Break("people/trim", "append-asked-before-trim"),
     "a resume before it is known that it can be recorded": Break(
@@ -81,7 +81,7 @@ THE_JOURNAL = {
     "the end of a renewal is not told": Break(
         "timeline/extend", "receipt-told-from-renewal", "score_is(0)", old="score_is(r.score)"
     ),
-    "the letter is not told": Break("lib/journal", "letter-noted", "''", old="dead_id_is(names[n])"),
-    "the expired as dead": Break("lib/journal", "expired-noted-as-expired", "DEAD,"),
+    "the letter is not told": Break("lib/letters", "letter-noted", "''", old="dead_id_is(names[n])"),
+    "the expired as dead": Break("lib/letters", "expired-noted-as-expired", "local kind = DEAD"),
     "a lost payload is not told": Break("timeline/claim", "orphan-noted"),
 }

@@ -9,42 +9,42 @@ THE_LOAD = {
     "ledger not written": Break(
         "bulk/guarded_load",
         "ledger-written",
-        "redis.call('HSET', MARKS, 'x',",
-        old="redis.call('HSET', MARKS, entry,",
+        "redis.call('HSET', marks, 'x',",
+        old="redis.call('HSET', marks, entry,",
     ),
     "ledger of all plans": Break(
         "bulk/guarded_load",
         "ledger-by-plan",
         "local entry = 'b:' ..",
-        old="local entry = 'b' .. ARGV[3] .. ':' ..",
+        old="local entry = 'b' .. plan .. ':' ..",
     ),
     "what lives is overwritten": Break("bulk/guarded_load", "living-left-alone", "if false then"),
     "marks not read": Break("bulk/guarded_load", "marks-read", "elseif false then"),
     "touches not read": Break(
-        "bulk/guarded_load", "touches-and-versions-compared", "return", old="return marks[2 * n - 1] or"
+        "bulk/guarded_load", "touches-and-versions-compared", "return", old="return touched[2 * n - 1] or"
     ),
     "versions not compared": Break(
         "bulk/guarded_load",
         "touches-and-versions-compared",
         "",
-        old="or marks[2 * n] and version < marks[2 * n]",
+        old="or touched[2 * n] and version < touched[2 * n]",
     ),
     "own version held off": Break(
         "bulk/guarded_load",
         "touches-and-versions-compared",
-        "version <= marks[2 * n]",
-        old="version < marks[2 * n]",
+        "version <= touched[2 * n]",
+        old="version < touched[2 * n]",
     ),
     "one version for all rows": Break(
         "bulk/guarded_load",
         "version-by-row",
-        "string.sub(ARGV[5], 1, 19)",
-        old="string.sub(ARGV[5], 19 * n - 18, 19 * n)",
+        "string.sub(versions, 1, 19)",
+        old="string.sub(versions, 19 * n - 18, 19 * n)",
     ),
     "epoch not compared": Break(
-        "bulk/guarded_load", "marks-are-the-plans", "if plan", old="if epoch ~= ARGV[2] or plan"
+        "bulk/guarded_load", "marks-are-the-plans", "if plan", old="if epoch ~= open_epoch or plan"
     ),
-    "plan not compared": Break("bulk/guarded_load", "marks-are-the-plans", "", old="or plan ~= ARGV[3]"),
+    "plan not compared": Break("bulk/guarded_load", "marks-are-the-plans", "", old="or plan ~= open_plan"),
     "load begins with a delete": Break("lib/bulk_columns", "bulk-begins-with-zadd", "@2\n@1", lines=2),
     "record of a gone timer kept by the load": Break("lib/bulk_columns", "bulk-clears-records"),
     "what lives loses its record": Break(
@@ -88,7 +88,7 @@ THE_MARKS = {
     "marks without a plan": Break(
         "lib/prelude",
         "marks-only-under-a-plan",
-        "if not MARKS or #ids == 0 or",
+        "if not marks or #ids == 0 or",
         old="if not marking or #ids == 0 or",
     ),
     "marks of another type": Break(
@@ -100,8 +100,8 @@ THE_MARKS = {
     "epoch made anew with marks there": Break(
         "bulk/marks",
         "epoch-kept",
-        "ARGV[6] or redis.call('HGET', MARKS, 'epoch')",
-        old="redis.call('HGET', MARKS, 'epoch') or ARGV[6]",
+        "new_epoch or redis.call('HGET', marks, 'epoch')",
+        old="redis.call('HGET', marks, 'epoch') or new_epoch",
     ),
     "marks taken from a live driver": Break(
         "bulk/marks", "driver-held-until", "if false and now_us", old="if by and by ~= driver and now_us"
@@ -116,19 +116,19 @@ THE_MARKS = {
         "bulk/marks", "close-by-owner", "if false then return answer", old="if not mine then return answer"
     ),
     "marks of another store": Break(
-        "bulk/marks", "one-store-at-a-time", "and false then", old="and store and store ~= ARGV[7] then"
+        "bulk/marks", "one-store-at-a-time", "and false then", old="and store and store ~= asking_store then"
     ),
     "taken over without a word": Break(
-        "bulk/marks", "takeover-asked-for", "if false then", old="if ARGV[9] == '' then"
+        "bulk/marks", "takeover-asked-for", "if false then", old="if not force then"
     ),
     "taken over with what was noted": Break(
-        "bulk/marks", "takeover-drops-marks", "-- with its", old="redis.call('UNLINK', MARKS) -- with its"
+        "bulk/marks", "takeover-drops-marks", "-- with its", old="redis.call('UNLINK', marks) -- with its"
     ),
     "the store not written": Break(
         "bulk/marks",
         "store-written",
-        "redis.call('HSET', MARKS,",
-        old="redis.call('HSET', MARKS, 'store', ARGV[7],",
+        "redis.call('HSET', marks,",
+        old="redis.call('HSET', marks, 'store', asking_store,",
     ),
     "abandoned marks stay": Break(
         "bulk/marks", "abandoned-marks-go", "if marking and are_abandoned() then end"
@@ -140,10 +140,10 @@ THE_MARKS = {
         "bulk/retire", "retirement-marks-unless-abandoned", "marking", old="marking and not are_abandoned()"
     ),
     "loaded by abandoned marks": Break(
-        "bulk/guarded_load", "marks-are-the-plans", "ARGV[3] then", old="ARGV[3] or are_abandoned() then"
+        "bulk/guarded_load", "marks-are-the-plans", "plan then", old="plan or are_abandoned() then"
     ),
     "marks are kept for nothing": Break(
-        "bulk/marks", "marks-kept-until", "now_us", old="now_us + tonumber(ARGV[5]) * 1000"
+        "bulk/marks", "marks-kept-until", "now_us", old="now_us + kept * 1000"
     ),
 }
 THE_RETIREMENT = {
@@ -151,10 +151,10 @@ THE_RETIREMENT = {
         "bulk/retire",
         "retirement-fenced",
         "if false then",
-        old="if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then",
+        old="if redis.call('HGET', retiring, version) ~= token then",
     ),
     "retirement leaves no version": Break(
-        "bulk/retire", "version-written", "'fx', ARGV[1]", old="names[n], ARGV[1]"
+        "bulk/retire", "version-written", "'fx', version", old="names[n], version"
     ),
     "an older retirement wins": Break("bulk/retire", "newest-version-wins", "if true then"),
     "a retirement keeps touches": Break(
@@ -169,7 +169,7 @@ THE_PACE = {
         "bulk/pace", "turns-behind-others", "local ends = now_us +", old="local ends = till +"
     ),
     "a turn is not kept": Break(
-        "bulk/pace", "turn-kept", "redis.call('SET', KEYS[1] .. ':x',", old="redis.call('SET', KEYS[1],"
+        "bulk/pace", "turn-kept", "redis.call('SET', pace .. ':x',", old="redis.call('SET', pace,"
     ),
     "time of a rest is caught up on": Break(
         "bulk/pace", "turns-from-now", "if till == 0 or till >", old="if till < now_us or till >"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from relay.store.keys import KeyNames
+from relay.store.server import manifest as manifests
 from relay.store.server.manifest import manifest, parse
 from relay.store.server.scripts import Script, source
 
@@ -15,6 +17,7 @@ VERBS = sorted(
     str(file.relative_to(LUA).with_suffix("")) for file in LUA.rglob("*.lua") if file.parent.name != "lib"
 )
 HEADER = "-- a/b.lua: do it.\n--\n{}\n-- ARGV    none\n\nreturn 1\n"
+ARGUED = "-- a/b.lua: do it.\n--\n-- KEYS    timeline zset\n{}\n-- Returns nothing\n\nreturn 1\n"
 
 
 def test_what_a_header_declares() -> None:
@@ -23,15 +26,77 @@ def test_what_a_header_declares() -> None:
         *("timeline", "payloads", "leases", "dead", "pause", "stream", "retries", "group", "marks")
     ]
     assert (declared.own_keys, declared.marks, declared.writes) == (8, True, True)
-    assert declared.uses == ("promotion", "stream_group")
+    assert declared.uses == ("letters", "promotion", "stream_group")
     assert not manifest("timeline/get").writes
 
 
 def test_the_text_begins_with_what_was_declared() -> None:
-    """The types of its keys, and which of them is that of the marks."""
-    first = source("timeline/settle").splitlines()[0]
-    assert first == "local KINDS, MARKS = { 'zset', 'hash', 'hash', 'stream', 'hash' }, KEYS[5]"
-    assert source("timeline/extend+journal").splitlines()[0].endswith(", nil")
+    """The types of its keys; a local for each key and each argument; where the tail begins."""
+    assert source("timeline/settle").startswith(
+        "local KINDS = { 'zset', 'hash', 'hash', 'stream', 'hash' }\n"
+        "local timeline, payloads, leases, dead, marks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]\n"
+        "local channel = ARGV[1]\n"
+        "local limits = { attempts = tonumber(ARGV[2]), claims = tonumber(ARGV[3]), age = tonumber(ARGV[4]),"
+        " keep = ARGV[5] ~= '', keep_expired = ARGV[6] ~= '' }\n"
+        "local tail = 7\n"
+    )
+    head = source("timeline/extend+journal").splitlines()[1]
+    assert head == "local timeline, payloads, leases, marks = KEYS[1], KEYS[2], KEYS[3]", "and no marks"
+    assert "local tail" not in manifest("timeline/claim").head()
+
+
+def test_what_its_arguments_are() -> None:
+    declared = manifest("timeline/claim")
+    assert dict(declared.arguments) == {
+        "limit": "count",
+        "lease": "us",
+        "nonce": "nonce",
+        "max_bytes": "bytes",
+        "grace": "us",
+        "limits": "limits",
+        "at_once": "count",
+    }
+    assert not declared.tail
+    assert manifest("timeline/cancel").tail
+    assert dict(manifest("people/stats").arguments) == {}
+
+
+def test_what_there_is_to_say_of_an_argument_may_take_lines() -> None:
+    lines = "-- ARGV    one us      from now\n--                     on\n--         two flag\n-- Tail    ids"
+    declared = parse("a/b", ARGUED.format(lines))
+    assert (dict(declared.arguments), declared.tail) == ({"one": "us", "two": "flag"}, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("-- ARGV    lease", "ARGV has 'lease'; write a name and a type or unit, such as 'lease us'"),
+        ("-- ARGV    lease microseconds", "ARGV has 'lease microseconds'"),
+        ("-- ARGV    lease us\n--         lease us", "ARGV has 'lease us'"),
+        ("-- ARGV    Lease us", "ARGV has 'Lease us'"),
+        ("-- ARGV    lease us from now", "ARGV has 'lease us from now'"),
+        ("-- ARGV    timeline text", "timeline is a key and an argument"),
+        ("", "ARGV has ''"),
+    ],
+)
+def test_an_argument_that_is_none_is_named(line: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as raised:
+        parse("a/b", ARGUED.format(line))
+    assert str(raised.value).startswith("lua/a/b.lua: ")
+
+
+@pytest.mark.checkout
+@pytest.mark.parametrize("part", sorted(file.stem for file in (LUA / "lib").glob("*.lua")))
+def test_who_uses_a_file_takes_its_keys(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file of `lua/lib` says that it takes, the script that uses it has to take."""
+    needed = re.search(r"^-- KEYS +(.*)$", manifests.text_of(f"lib/{part}"), re.MULTILINE)
+    if needed is None or part == "journal":
+        return
+    used = HEADER.format(f"-- KEYS    pace string\n-- Uses    {part}")
+    whole = manifests.text_of
+    monkeypatch.setattr(manifests, "text_of", lambda name: used if name == "a/b" else whole(name))
+    with pytest.raises(ValueError, match=rf"^lua/a/b\.lua: Uses has {part}, and KEYS has no \w+ \w+"):
+        manifest("a/b")
 
 
 @pytest.mark.checkout
@@ -62,7 +127,7 @@ def test_a_line_that_ends_in_a_comma_goes_on() -> None:
         ("-- KEYS    timeline zset, timeline zset", "KEYS has 'timeline zset'"),
         ("-- KEYS    marks hash, timeline zset", "marks before other keys"),
         ("-- KEYS    timeline zset\n-- Writes  little", "Writes is 'little'; write 'nothing'"),
-        ("-- Keys    timeline zset", "KEYS has ''"),
+        ("-- Keys    timeline zset", "KEYS is missing"),
     ],
 )
 def test_a_line_that_is_no_manifest_is_named(line: str, problem: str) -> None:

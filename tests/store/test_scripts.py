@@ -11,6 +11,7 @@ import pytest
 from relay.core.timers import NewTimer
 from relay.store.dispatch import promotions, stream_groups
 from relay.store.server.connect import connect
+from relay.store.server.manifest import manifest
 from relay.store.server.scripts import Script, source
 from relay.store.timeline import topics
 from relay.store.timeline.redis_store import VERBS as TIMER_VERBS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 VERBS = (*TIMER_VERBS, *topics.VERBS, *promotions.LIST_VERBS, *promotions.STREAM_VERBS, *stream_groups.VERBS)
 
 SUBCOMMAND = re.compile(
-    r"'(XGROUP|XINFO|XREADGROUP)', ('\w+', (?:group, consumer, 'COUNT', most, 'STREAMS', )?)"
+    r"'(XGROUP|XINFO|XREADGROUP)', ('\w+', (?:group_name, consumer, 'COUNT', most, 'STREAMS', )?)"
 )
 """What stands before the key in these commands."""
 
@@ -95,6 +96,7 @@ def test_rules_that_can_be_read_off(verb: str) -> None:
     """Keys come in KEYS only, no Lua number is returned or joined, and every range is limited."""
     code = SUBCOMMAND.sub(r"'\1', ", re.sub(r"--.*", "", source(verb).partition(f"-- {verb}.lua")[2]))
     assert "tostring" not in code.replace("tostring(n - 1)", ""), "an index is a small whole number"
+    assert "KEYS[" not in code, "the loader gives each key its name"
     for command in re.findall(r"redis\.p?call\('(\w+)', ([^,)]+)", code):
-        assert command[1].startswith("KEYS["), command
+        assert command[1] in {*manifest(verb).keys, "hash"}, command
     assert "LIMIT" in code or "BYSCORE" not in code

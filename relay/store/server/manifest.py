@@ -1,15 +1,25 @@
 """What a script's header declares, so that nothing about a script is said beside it.
 
-    -- list/promote.lua: move due timers to a ready list.
+    -- timeline/settle.lua: end leases.
     --
-    -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
-    --         ready list, processing list, taken hash, marks hash
-    -- Uses    promotion, list_entries
+    -- KEYS    timeline zset, payloads hash, leases hash, dead stream,
+    --         marks hash
+    -- Uses    letters
+    -- ARGV    channel text              of wake hints
+    --         limits limits             of the topic's policy
+    -- Tail    groups of timers: …
 
 `KEYS` names the keys in the order in which the script takes them, each with the type that it must have; a
 line that ends in a comma goes on in the next one. `marks` stands last: a script that takes it may end timers.
-`Uses` names the files of `lua/lib` that come between the prelude and the script. A script that only reads has
-a line `Writes  nothing`, and never comes with the journal.
+`Uses` names the files of `lua/lib` that come between the prelude and the script; such a file says by a line
+`KEYS` which keys a script must have that uses it. A script that only reads has a line `Writes  nothing`, and
+never comes with the journal.
+
+`ARGV` has one argument a line: its name, its type or unit, and, behind two spaces or more, what there is to
+say of it; a line that is indented further goes on with that. `Tail` says what comes behind them.
+
+The loader writes from all this how the script begins: each key and each argument is a local of its name, and
+`tail` is the place in `ARGV` of the first of what the arguments leave.
 """
 
 from __future__ import annotations
@@ -24,13 +34,28 @@ from pathlib import Path
 
 TYPES = frozenset(("hash", "list", "set", "stream", "string", "zset"))
 MARKS = "marks"
+EVERYWHERE = ("timeline", "payloads", "leases", MARKS)
+"""Keys that the prelude and the journal name: nil for a script without them."""
+
+NUMBERS = frozenset(("bytes", "count", "ms", "s", "us"))
+TEXTS = frozenset(("msgpack", "nonce", "text"))
+LIMITS = "limits"
+POLICY = {"attempts": "count", "claims": "count", "age": "us", "keep": "flag", "keep_expired": "flag"}
+"""What the policy says of timers that fail: most attempts, most claims, most time from the due time to
+a further attempt (0: no limit), whether to keep the dead and the expired. An argument of the type `limits` is
+all of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`keys`: name to type, in order. `uses`: files of `lua/lib`, without their suffix."""
+    """`keys`, `arguments`: name to type, in order. `uses`: files of `lua/lib`, without their suffix.
+
+    `tail`: whether more comes behind the arguments.
+    """
 
     keys: Mapping[str, str]
+    arguments: Mapping[str, str]
+    tail: bool
     uses: tuple[str, ...]
     writes: bool
 
@@ -44,10 +69,17 @@ class Manifest:
         """How many keys it takes, the marks not counted."""
         return len(self.keys) - self.marks
 
-    def locals(self) -> str:
-        """The first line of the script's text: `KINDS`, the types that its keys must have, and `MARKS`."""
+    def head(self) -> str:
+        """How the script's text begins: `KINDS`, the types that its keys must have, and its locals."""
         kinds = ", ".join(f"'{kind}'" for kind in self.keys.values())
-        return f"local KINDS, MARKS = {{ {kinds} }}, {f'KEYS[{len(self.keys)}]' if self.marks else 'nil'}"
+        keys = ", ".join(f"KEYS[{n}]" for n, _ in enumerate(self.keys, 1))
+        names = (*self.keys, *(name for name in EVERYWHERE if name not in self.keys))
+        lines = [f"local KINDS = {{ {kinds} }}", f"local {', '.join(names)} = {keys}"]
+        place = 1
+        for name, kind in self.arguments.items():
+            lines.append(f"local {name} = {_taken(kind, place)}")
+            place += _places(kind)
+        return "\n".join((*lines, f"local tail = {place}") if self.tail else lines)
 
 
 @cache
@@ -58,28 +90,86 @@ def text_of(name: str) -> str:
 
 @cache
 def manifest(verb: str) -> Manifest:
-    """What the header of `lua/<verb>.lua` declares. Raises `ValueError` where it is no manifest."""
-    return parse(verb, text_of(verb))
+    """What the header of `lua/<verb>.lua` declares.
+
+    Raises `ValueError` where it is no manifest, or the script uses a file whose keys it does not take.
+    """
+    declared = parse(verb, text_of(verb))
+    for part in declared.uses:
+        for name, kind in _keys(f"lib/{part}", _header(text_of(f"lib/{part}"))).items():
+            if declared.keys.get(name) != kind:
+                raise ValueError(f"lua/{verb}.lua: Uses has {part}, and KEYS has no {name} {kind} for it")
+    return declared
 
 
 def parse(verb: str, text: str) -> Manifest:
     """The manifest in a script's text. Raises `ValueError`, which names the script and the line."""
-    header = text.partition("\n\n")[0]
-    keys: dict[str, str] = {}
-    for each in _line(header, "KEYS").split(", "):
-        name, _, kind = each.partition(" ")
-        if not re.fullmatch(r"[a-z]+", name) or kind not in TYPES or name in keys:
-            raise ValueError(
-                f"lua/{verb}.lua: KEYS has {each!r}; write a name and a type, such as 'dead stream'"
-            )
-        keys[name] = kind
+    header = _header(text)
+    keys = _keys(verb, header)
+    if not keys:
+        raise ValueError(f"lua/{verb}.lua: KEYS is missing; write a name and a type, such as 'dead stream'")
     if MARKS in keys and list(keys)[-1] != MARKS:
         raise ValueError(f"lua/{verb}.lua: KEYS has marks before other keys; write it last")
     writes = _line(header, "Writes")
     if writes not in ("", "nothing"):
         raise ValueError(f"lua/{verb}.lua: Writes is {writes!r}; write 'nothing', or leave the line out")
     uses = _line(header, "Uses")
-    return Manifest(keys, tuple(uses.split(", ")) if uses else (), not writes)
+    arguments = _arguments(verb, header)
+    if clash := sorted(keys.keys() & arguments.keys()):
+        raise ValueError(
+            f"lua/{verb}.lua: {clash[0]} is a key and an argument; give the argument another name"
+        )
+    return Manifest(
+        keys, arguments, "\n-- Tail " in header, tuple(uses.split(", ")) if uses else (), not writes
+    )
+
+
+def _header(text: str) -> str:
+    return text.partition("\n\n")[0]
+
+
+def _keys(verb: str, header: str) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for each in filter(None, _line(header, "KEYS").split(", ")):
+        name, _, kind = each.partition(" ")
+        if not re.fullmatch(r"[a-z]+", name) or kind not in TYPES or name in keys:
+            raise ValueError(
+                f"lua/{verb}.lua: KEYS has {each!r}; write a name and a type, such as 'dead stream'"
+            )
+        keys[name] = kind
+    return keys
+
+
+def _arguments(verb: str, header: str) -> dict[str, str]:
+    arguments: dict[str, str] = {}
+    found = re.search(r"^-- ARGV {4}(.+(?:\n-- {9}.+)*)$", header, re.MULTILINE)
+    lines = found[1].split("\n-- " + " " * 8) if found else [""]
+    for line in [] if lines == ["none"] else lines:
+        if line.startswith(" "):  # goes on with what there is to say
+            continue
+        name, _, rest = line.partition(" ")
+        kind = rest.split("  ")[0]
+        known = kind in NUMBERS or kind in TEXTS or kind in ("flag", LIMITS)
+        if not re.fullmatch(r"[a-z][a-z_]*", name) or not known or name in arguments:
+            raise ValueError(
+                f"lua/{verb}.lua: ARGV has {line!r}; write a name and a type or unit, such as 'lease us'"
+            )
+        arguments[name] = kind
+    return arguments
+
+
+def _taken(kind: str, place: int) -> str:
+    """How a script reads an argument that begins at a place of `ARGV`."""
+    if kind == LIMITS:
+        fields = (f"{name} = {_taken(each, place + n)}" for n, (name, each) in enumerate(POLICY.items()))
+        return f"{{ {', '.join(fields)} }}"
+    if kind == "flag":
+        return f"ARGV[{place}] ~= ''"
+    return f"tonumber(ARGV[{place}])" if kind in NUMBERS else f"ARGV[{place}]"
+
+
+def _places(kind: str) -> int:
+    return len(POLICY) if kind == LIMITS else 1
 
 
 def _line(header: str, label: str) -> str:

@@ -53,7 +53,7 @@ def source(name: str) -> str:
     verb, _, journal = name.partition("+")
     declared = manifest(verb)
     shared = [text_of(f"lib/{part}") for part in ("prelude", journal, *declared.uses) if part]
-    return "\n".join((declared.locals(), *shared, text_of(verb)))
+    return "\n".join((declared.head(), *shared, text_of(verb)))
 
 
 class Script:
