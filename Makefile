@@ -133,6 +133,7 @@ check: .venv/stamp-test ## ruff, mypy, import-linter, buf, StyLua, and that noth
 	@$(BIN)/python tools/stubs.py --check
 	@$(BIN)/python tools/settings_docs.py --check
 	@$(BIN)/python tools/metrics_docs.py --check
+	@$(BIN)/python tools/life_docs.py --check
 	@$(BIN)/python tools/chart.py --check
 	@$(BIN)/python tools/openapi.py --check
 	@$(BIN)/python tools/lua_check.py --check
