@@ -143,7 +143,7 @@ LIMITS = [
 _ENDS = {LifeEvent[verb.name]: verb for verb in Verb}
 
 
-def _varied(event: LifeEvent, renewed: bool = False, **choices: Sequence[Any]) -> Iterator[Happening]:
+def varied(event: LifeEvent, renewed: bool = False, **choices: Sequence[Any]) -> Iterator[Happening]:
     """The event with each choice of each of its facts."""
     for chosen in product(*choices.values()):
         given = Given(now=NOW, nonce=N1)
@@ -154,30 +154,30 @@ def happenings() -> Iterator[Happening]:
     """Every event, with every choice of what comes with it that its rules look at."""
     conditions = [Condition(), Condition(True), Condition(due=DUE), Condition(True, DUE), Condition(due=1)]
     flags = (False, True)
-    yield from _varied(LifeEvent.SCHEDULE, True, due=[DUE, LATER, 0], expires=[0, 1, NOW + HOUR])
-    yield from _varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions, create=flags, full=flags)
-    yield from _varied(
+    yield from varied(LifeEvent.SCHEDULE, True, due=[DUE, LATER, 0], expires=[0, 1, NOW + HOUR])
+    yield from varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions, create=flags, full=flags)
+    yield from varied(
         LifeEvent.CLAIM, nonce=[N2], lease=[LEASE], limits=LIMITS, content=flags, grace=[60 * SECOND]
     )
     for event in (LifeEvent.RECEIPT, LifeEvent.EXTEND):
-        yield from _varied(event, nonce=[N1, N2], lease=[0, 2 * LEASE], now=[NOW, DUE - HOUR])
-    yield from _varied(LifeEvent.ACK, nonce=[N1, N2, b""])
-    yield from _varied(LifeEvent.NACK, nonce=[N2], limits=[KEPT])
-    yield from _varied(
+        yield from varied(event, nonce=[N1, N2], lease=[0, 2 * LEASE], now=[NOW, DUE - HOUR])
+    yield from varied(LifeEvent.ACK, nonce=[N1, N2, b""])
+    yield from varied(LifeEvent.NACK, nonce=[N2], limits=[KEPT])
+    yield from varied(
         LifeEvent.NACK, retry_after=[None, 0, HOUR], limits=LIMITS, now=[NOW, DUE - HOUR], error=["no; no"]
     )
-    yield from _varied(LifeEvent.RELEASE, nonce=[N2])
+    yield from varied(LifeEvent.RELEASE, nonce=[N2])
     told: dict[str, Any] = {"received": flags, "suspect": flags, "unsent": flags}
-    yield from _varied(LifeEvent.RELEASE, **told, retry_after=[None, HOUR])
-    yield from _varied(
+    yield from varied(LifeEvent.RELEASE, **told, retry_after=[None, HOUR])
+    yield from varied(
         LifeEvent.RELEASE, received=flags, retry_after=[0], limits=LIMITS, now=[NOW, DUE - HOUR]
     )
     reasons = [Reason.REJECTED, Reason.FAILED, Reason.UNREADABLE]
-    yield from _varied(LifeEvent.REJECT, nonce=[N1, N2], reason=reasons, limits=LIMITS[:2], error=["no"])
+    yield from varied(LifeEvent.REJECT, nonce=[N1, N2], reason=reasons, limits=LIMITS[:2], error=["no"])
     for renewed in flags:
-        yield from _varied(LifeEvent.RESCHEDULE, renewed, nonce=[N1, N2], due=[DUE, LATER])
-    yield from _varied(LifeEvent.CANCEL, condition=conditions)
-    yield from _varied(LifeEvent.RUN, now=[NOW, DUE - HOUR])
+        yield from varied(LifeEvent.RESCHEDULE, renewed, nonce=[N1, N2], due=[DUE, LATER])
+    yield from varied(LifeEvent.CANCEL, condition=conditions)
+    yield from varied(LifeEvent.RUN, now=[NOW, DUE - HOUR])
 
 
 class Stands(NamedTuple):
