@@ -46,10 +46,10 @@ from relay.web.server import HttpServer, serve_http, start_http
 log = logging.getLogger(__name__)
 
 HEALTH_INTERVAL = 1.0
-"""Seconds after which grpc.health.v1 tells of a change at the latest."""
+"""Seconds within which grpc.health.v1 reports a change."""
 
 STOP_TIMEOUT = 5.0
-"""Seconds for the gRPC server to end its calls after the drain."""
+"""Seconds that the gRPC server has to end its calls after the drain."""
 
 START_RETRY = 0.1
 """Seconds between two tries to reach Redis at the start."""
@@ -68,10 +68,11 @@ Started = Callable[[Listening], None]
 
 
 def run(settings: Settings, *, started: Started | None = None, if_taken: str = "") -> int:
-    """Run the daemon until SIGTERM or SIGINT; answers the exit code.
+    """Run the daemon until SIGTERM or SIGINT; return the exit code.
 
-    `started` is called once all listeners are bound. `if_taken` says what else helps where one can't be: the
-    end of a sentence. The code is 0, 1 if it can't serve, and 4 if that is for want of Redis.
+    `started` is called once all listeners are bound. `if_taken` is the end of a sentence that says what else
+    helps if an address is taken. The code is 0, 1 if the relay can't serve, and 4 if it can't because Redis
+    is away.
     """
     set_up_logs(settings.log.level, settings.log.format)
     for sentence in doubtful(os.environ):
@@ -89,7 +90,7 @@ def run(settings: Settings, *, started: Started | None = None, if_taken: str = "
 
 
 def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
-    """The errors in a tree of groups."""
+    """Yield the errors in a tree of exception groups."""
     found: list[ServiceError] = []
     for failure in group.exceptions:
         found += leaves(failure) if isinstance(failure, BaseExceptionGroup) else [failure]
@@ -97,8 +98,8 @@ def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
 
 
 async def serve(settings: Settings, started: Started | None = None) -> None:
-    """Start everything, say so to `started`, wait for a signal, drain, stop. Raises `ServiceError` if it
-    can't start."""
+    """Start everything, call `started`, wait for a signal, drain, and stop. Raises `ServiceError` if it can't
+    start."""
     url = settings.redis.location
     keys = key_names(settings.redis)
     timeout = settings.redis.command_timeout
@@ -189,7 +190,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 tasks.start_soon(tell_health, engine, api)
                 tasks.start_soon(push, engine, count.unreadable)
                 # Modules and settings stay: a full collection that looked at them all would stop every
-                # loop for some fifty milliseconds.
+                # loop for about 50 ms.
                 gc.freeze()
                 log.info(
                     "relay is serving",
@@ -219,12 +220,12 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
 
 @asynccontextmanager
 async def traced() -> AsyncIterator[Tracing]:
-    """The spans of this relay, if OpenTelemetry's variables ask for any. Raises `WrongVariable`."""
+    """Make the tracing of this relay, if OpenTelemetry's variables ask for it. Raises `WrongVariable`."""
     names = exporters(os.environ)
     if not names:
         yield Tracing()
         return
-    from relay.telemetry.traces.export import Exporting  # only who traces pays for it
+    from relay.telemetry.traces.export import Exporting  # only a relay that traces pays for the import
 
     exporting = Exporting(names)
     log.info("tracing is on", extra={"exporters": names})
@@ -237,7 +238,7 @@ async def traced() -> AsyncIterator[Tracing]:
 
 @asynccontextmanager
 async def measured() -> AsyncIterator[Metrics]:
-    """The metrics of this relay, pushed too if OpenTelemetry's variables ask for it. Raises
+    """Make the metrics of this relay, which are pushed, too, if OpenTelemetry's variables ask for it. Raises
     `WrongVariable`."""
     names = exporters(os.environ, METRICS)
     if not names:
@@ -257,7 +258,7 @@ async def measured() -> AsyncIterator[Metrics]:
 
 
 async def pushed(metrics: Metrics) -> None:
-    """Push for ever."""
+    """Push until cancelled."""
     from relay.telemetry.metrics import pushing
 
     await pushing.push(metrics)
@@ -289,9 +290,9 @@ async def stop(
     *,
     last: bool = False,
 ) -> None:
-    """In this order: say so, claim nothing more, let applications finish, release, close.
+    """Stop in this order: say so, claim nothing more, let applications finish, release leases, close.
 
-    `last`: before all that, go on until the applications have drained; the time for both is one.
+    With `last`, go on before that until the applications have drained; one timeout bounds both.
     """
     end = anyio.current_time() + drain_timeout
     if last:
@@ -307,7 +308,7 @@ async def stop(
 
 
 async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope) -> None:
-    """A second signal ends the wait for applications: what is still leased is released at once."""
+    """Let a second signal end the wait for applications: leases that are left are released at once."""
     log.warning("drain cut short", extra={"signal": (await anext(signals)).name})
     drain.cancel()
 
@@ -315,10 +316,10 @@ async def hurry(signals: AsyncIterator[signal.Signals], drain: anyio.CancelScope
 async def unless_told_to_stop(
     signals: AsyncIterator[signal.Signals], start: Callable[[], Awaitable[str]]
 ) -> str | None:
-    """What `start` answers; None if a signal came first.
+    """Return what `start` returns; None if a signal came first.
 
-    As the first process of a container a relay has no default action for SIGTERM: one that comes while it
-    waits for Redis would be lost, and the relay serve on until it is killed.
+    The first process of a container has no default action for SIGTERM. So a SIGTERM that comes while the
+    relay waits for Redis would be lost, and the relay would serve until it is killed.
     """
     stopped = False
     answer: str | None = None
@@ -338,9 +339,9 @@ async def unless_told_to_stop(
 
 
 async def fit_server(settings: Settings, redis: Connection) -> str:
-    """Wait for Redis up to `start_timeout`; answers its name and version.
+    """Wait up to `start_timeout` for Redis; return its name and version.
 
-    Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if it is not fit.
+    Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if Relay can't use it.
     """
     trouble = "no answer"
     with anyio.move_on_after(settings.redis.start_timeout):

@@ -1,1 +1,1 @@
-"""What callers may ask for, in the messages of `relay.v1`, whichever way they came: gRPC or HTTP."""
+"""The calls of `relay.v1`, whether they come by gRPC or by HTTP."""

@@ -1,4 +1,5 @@
-"""Timers that are said by columns: what they share once, and for each an entry of every column."""
+"""New timers that come as columns: a request has what they share once, and an entry in every column for
+each."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
 MAX_SHARED = 16 << 20
-"""Bytes of headers and content types that one call stores at most: as many as a message has by default."""
+"""The most bytes of headers and content types that one call stores: the default size limit of a message."""
 
 
 class RequestColumns:
     """The timers of a request.
 
-    `trace` is the caller's trace context. Raises `InvalidField` where the columns differ in length, or what
+    `trace` is the caller's trace context. Raises `InvalidField` if the columns differ in length, or if what
     the timers share is wrong.
     """
 
@@ -46,7 +47,7 @@ class RequestColumns:
         self._failures: dict[int, InvalidField] = {}
 
     def _check_shared(self, timers: int) -> None:
-        """What is said once is stored for each: a small request could fill Redis."""
+        """Limit what the timers share: it is stored for each, so a small request could fill Redis."""
         words = (*self._headers, *self._headers.values(), self._content_type)
         each = sum(len(word.encode()) for word in words)
         if each * timers > MAX_SHARED:
@@ -57,10 +58,10 @@ class RequestColumns:
             )
 
     def read(self, part: slice) -> None:
-        """Take in the timers of this part; the next one begins where it ends."""
+        """Read the timers of this part; the next part begins where it ends."""
         names, payloads, times = self._names[part], self._payloads[part], self._times[part]
         timers = self._timers(names, payloads, times)
-        # Together they are looked at in a fifth of the time, and hardly ever anything is wrong.
+        # A check of all together takes a fifth of the time, and hardly ever is one of them wrong.
         if not (
             validate.plain_names(names) and validate.times(times) and max(map(len, payloads)) <= self._limit
         ):
@@ -71,11 +72,11 @@ class RequestColumns:
 
     @property
     def timers(self) -> NewTimers:
-        """Those that were read and are right."""
+        """The timers that were read and are valid."""
         return NewTimers.joined(self._read)
 
     def outcomes(self, stored: Sequence[Scheduled | ServiceError]) -> Sequence[Scheduled | ServiceError]:
-        """What became of all that was read, by what became of those that are right."""
+        """Yield the results of all that were read, given the results of the valid ones."""
         if not self._failures:
             return stored
         results = iter(stored)
@@ -114,7 +115,7 @@ class RequestColumns:
 
 
 def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | ServiceError]) -> None:
-    """Add what became of the next timers."""
+    """Add the results of the next timers."""
     first = len(response.results)
     dues, results = [], []
     for place, outcome in enumerate(outcomes, first):

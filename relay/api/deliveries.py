@@ -1,8 +1,8 @@
-"""Deliveries for consumers that come and go: they take some in one call, and say in another how they ended.
+"""Deliveries for consumers that come and go: they take some with one call, and settle them with another.
 
-What was taken stays leased, and is renewed like any delivery, in a session of its own that takes nothing
-more. It counts as received once the answer that carries it was written. Without an outcome within its
-visibility it is released: the consumer has gone.
+A delivery that was taken stays leased, and is renewed like any delivery, in a session of its own that takes
+nothing more. It counts as received once the answer that carries it was written. Without an outcome within its
+visibility it is released, since the consumer seems to be gone.
 """
 
 from __future__ import annotations
@@ -24,44 +24,45 @@ from relay.engine.engine import Engine
 from relay.v1 import delivery_service_pb2 as pb
 
 LEAST_WAIT = 0.5
-"""Seconds that who does not want to wait waits all the same: a claim takes a moment."""
+"""Seconds that a call waits even if it asks not to: a claim takes a moment."""
 
 SETTLE_TIMEOUT = 5.0
-"""Seconds for outcomes to be written before their caller is told that Redis is away."""
+"""Seconds that outcomes have to be written; after that the caller is answered that Redis is away."""
 
 REMEMBERED = 10_000
-"""Deliveries that have ended and of which is still known how."""
+"""The deliveries that have ended whose end is remembered."""
 
 MOST_CALLS = 1_000
-"""Calls that wait, or whose answer is being written, at a time."""
+"""The calls that may wait for deliveries, or have their answer written, at a time."""
 
 MOST_HELD = 10_000
-"""Deliveries of which nobody has said how they ended, after which nobody gets more. Each is renewed and
-remembered until it is settled or given up."""
+"""The most deliveries without an outcome; beyond that nobody gets more. Each is renewed and remembered until
+it is settled or given up."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """What one call took. `until` has the loop's time at which each delivery is given up."""
+    """The deliveries that one call took. `until` has the loop's time at which each is given up."""
 
     topic: str
     session: Session
     visibility: float
     suspect: bool
-    """Whether what is given up goes alone the next time: it came with others, and one may have been fatal."""
+    """Whether a delivery that is given up goes alone the next time: it came with others, one of which may
+    have killed the consumer."""
     until: dict[bytes, float]
     problems: dict[bytes, Problem] = field(default_factory=dict)
     look: asyncio.TimerHandle | None = None
 
     def collect(self) -> None:
-        """Take what the session has to say, since no stream does."""
+        """Take the session's messages, since there is no stream that does."""
         self.problems.update(self.session.take().problems)
 
 
 class Taken:
-    """What a call took, until it is known whether it came to the consumer. May be empty."""
+    """The deliveries of a call until it is known whether they reached the consumer. May be empty."""
 
     def __init__(
         self,
@@ -78,13 +79,13 @@ class Taken:
         self.leases = leases
 
     def handed(self) -> None:
-        """The answer was written: the attempts count."""
+        """Note that the answer was written: the attempts count."""
         self._over()
         self._engine.received(self._session, [lease.token for lease in self.leases])
         self._hold()
 
     def give_back(self) -> None:
-        """The consumer has gone before that: no attempt."""
+        """Note that the consumer went away before that: no attempt counts."""
         self._over()
         for lease in self.leases:
             self._engine.give_back(
@@ -94,24 +95,25 @@ class Taken:
 
 
 def _nothing() -> None:
-    """There is nothing to do."""
+    """Do nothing."""
 
 
 class Consumers:
-    """Serves all of them."""
+    """Serves all consumers."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._held: dict[bytes, _Held] = {}
         self._ended: OrderedDict[bytes, Problem] = OrderedDict()
         self._asked: dict[Session, int] = {}
-        """The calls that wait, or whose answer is being written: how many deliveries each may have."""
+        """For each call that waits, or whose answer is being written: the deliveries that it may have."""
 
     async def receive(self, topic: str, *, limit: int, wait: float, visibility: float | None) -> Taken | None:
-        """Take up to `limit` deliveries of a topic; wait for the first up to `wait` seconds.
+        """Take up to `limit` deliveries of a topic; wait up to `wait` seconds for the first.
 
-        Empty if none came, None if the relay drains. `visibility`: seconds in which an outcome must come,
-        at most and by default the topic's `delivery_timeout`. Raises `InvalidField`, and `TooMany`.
+        Empty if none came, None if the relay drains. `visibility` is the number of seconds in which an
+        outcome must come; the topic's `delivery_timeout` is both its limit and its default. Raises
+        `InvalidField` and `TooMany`.
         """
         admit(self._engine, "topic", [topic])
         lifetime = self._engine.lifetime(topic)
@@ -126,7 +128,7 @@ class Consumers:
             with anyio.move_on_after(max(wait, LEAST_WAIT)):
                 leases = await self._first(session)
         finally:
-            if not leases:  # also if the caller has gone: then what was on its way to it is released
+            if not leases:  # or the caller has gone: then what was on its way to it is released
                 del self._asked[session]
                 self._engine.detach(session, broken=False)
         if not leases:
@@ -145,7 +147,7 @@ class Consumers:
         self._asked.pop(session, None)
 
     def _admitted(self, limit: int) -> int:
-        """How many of `limit` deliveries one more call may have, at least one; raises `TooMany`."""
+        """How many of `limit` deliveries one more call may have, at least one. Raises `TooMany`."""
         if len(self._asked) >= MOST_CALLS:
             raise TooMany(f"{MOST_CALLS} calls wait for deliveries already; wait in fewer")
         if len(self._held) >= MOST_HELD:
@@ -153,8 +155,8 @@ class Consumers:
         return max(1, min(limit, MOST_HELD - len(self._held) - sum(self._asked.values())))
 
     async def _first(self, session: Session) -> list[Lease]:
-        """The first deliveries; empty once the session drains. Taken, they are answered without a pause, so
-        that who cancels either has them or has taken none."""
+        """Wait for the first deliveries; empty once the session drains. There is no await between taking and
+        answering them, so a call that is cancelled has either answered them or taken none."""
         while not session.draining:
             outgoing = await session.next()
             if outgoing and outgoing.leases:
@@ -195,16 +197,16 @@ class Consumers:
         self._watch(held)
 
     def _forget(self, held: _Held, token: bytes, what: Problem) -> None:
-        """A delivery has ended; what is said of it from now on is answered with `what`."""
+        """Note that a delivery has ended; later outcomes of it are answered with `what`."""
         del held.until[token], self._held[token]
         self._ended[token] = what
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
 
     async def settle(self, topic: str, settlements: Sequence[pb.Settlement]) -> list[pb.Problem]:
-        """Take outcomes, and wait until they are written; answers which changed nothing, and why.
+        """Take outcomes, and wait until they are written; return those that changed nothing, and why.
 
-        Raises `StoreUnavailable` if Redis is away: they wait for it, and need not be said again.
+        Raises `StoreUnavailable` if Redis is away: the outcomes wait for it, and need not be sent again.
         """
         admit(self._engine, "topic", [topic])
         found: list[pb.Problem] = []
@@ -221,7 +223,7 @@ class Consumers:
                 await self._engine.flush(held.session)
         if scope.cancelled_caught:
             raise StoreUnavailable(
-                "Redis can't be reached now; what was settled is kept, and written when it is back"
+                "Redis can't be reached now; the outcomes are kept, and written when it is back"
             )
         for token, held in ended.items():
             held.collect()
@@ -246,7 +248,7 @@ class Consumers:
         if lease is None or (extends and lease.lost):
             return Problem.STALE
         held.collect()
-        held.problems.pop(token, None)  # said unasked, and said again by the settlement if it holds
+        held.problems.pop(token, None)  # the settlement reports it again if it holds
         what = settle(self._engine, held.session, settlement)
         if what is not None:
             return what

@@ -1,4 +1,4 @@
-"""Relay's errors as callers see them: one table for gRPC's statuses and HTTP's."""
+"""Relay's errors as callers see them: one table for the statuses of gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from relay.core.errors import (
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """What a kind of error is called.
+    """The codes and names of a kind of error.
 
     `code` is the number of a gRPC status, `status` that of HTTP. `name` and `title` are those of a problem's
-    details (RFC 9457). `retry_after`: seconds after which it may be better; None if waiting mends nothing.
+    details (RFC 9457). `retry_after` is the number of seconds after which a retry may help; None if none can.
     """
 
     code: int
@@ -52,7 +52,7 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
 }
 
 INTERNAL = ErrorKind(code_pb2.INTERNAL, 500, "internal", "The relay could not do it")
-"""For those that no caller can mend."""
+"""The kind of errors that no caller can mend."""
 
 
 def kind(failure: ServiceError) -> ErrorKind:

@@ -1,4 +1,4 @@
-"""What consumers of every kind ask for and say: which topics they may have, and how a delivery ended."""
+"""What consumers of every kind share: the topics that they may have, and the outcomes of deliveries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.v1 import delivery_service_pb2 as pb
 EXTEND = pb.OUTCOME_EXTEND
 
 WRONG = {"outcome": Problem.INVALID_OUTCOME, "retry_after": Problem.INVALID_RETRY_AFTER}
-"""By the field of a settlement that is wrong."""
+"""Problems by the field of a settlement that is wrong."""
 
 PROBLEMS = {
     Problem.UNKNOWN_TOKEN: pb.PROBLEM_REASON_UNKNOWN_TOKEN,
@@ -28,12 +28,12 @@ PROBLEMS = {
 
 
 def problem(token: bytes, what: Problem) -> pb.Problem:
-    """A settlement that changed nothing, as callers are told of it."""
+    """A settlement that changed nothing, as callers see it."""
     return pb.Problem(token=token, reason=PROBLEMS[what], message=what.value)
 
 
 def admit(engine: Engine, field: str, topics: Sequence[str]) -> None:
-    """Raise `InvalidField` for topics whose deliveries can't be asked for."""
+    """Raises `InvalidField` for topics whose deliveries can't be requested."""
     pushed = engine.pushed()
     for topic in topics:
         engine.admit(field, topic)
@@ -46,7 +46,7 @@ def admit(engine: Engine, field: str, topics: Sequence[str]) -> None:
 
 
 def settle(engine: Engine, session: Session, settlement: pb.Settlement) -> Problem | None:
-    """Take one outcome; a problem if the outcome itself is wrong, and its delivery is still open."""
+    """Take one outcome. Returns a problem if the outcome itself is wrong; the delivery is then still open."""
     token = settlement.token
     if settlement.outcome == EXTEND:
         engine.extend(session, token)

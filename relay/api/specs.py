@@ -1,4 +1,4 @@
-"""Timers that are said one by one, each by a `TimerSpec`; of any topics."""
+"""New timers that come one by one, each as a `TimerSpec`, of any topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.v1 import timer_pb2 as pb
 class Specs:
     """The timers of a request.
 
-    `admit` answers how many bytes a payload of a topic may have, or raises `InvalidField`. `trace` is the
+    `admit` returns how many bytes a payload of a topic may have, or raises `InvalidField`. `trace` is the
     caller's trace context.
     """
 
@@ -37,7 +37,7 @@ class Specs:
         """The topic and the name of each that was read, or what is wrong with it."""
 
     def read(self, part: slice) -> None:
-        """Take in the timers of this part; the next one begins where it ends."""
+        """Read the timers of this part; the next part begins where it ends."""
         specs = self._specs[part]
         if self._read_together(specs):
             return
@@ -60,7 +60,7 @@ class Specs:
             self._read.setdefault(topic, []).append(NewTimers.of(some))
 
     def _read_together(self, specs: Sequence[pb.TimerSpec]) -> bool:
-        """In half of the time, if they are of one topic and nothing is wrong with any."""
+        """Read them in half of the time, if they are of one topic and all are valid."""
         topics = {spec.topic for spec in specs}
         if len(topics) != 1:
             return False
@@ -83,14 +83,13 @@ class Specs:
 
     @property
     def timers(self) -> dict[str, NewTimers]:
-        """Those that were read and are right, by topic."""
+        """The timers that were read and are valid, by topic."""
         return {topic: NewTimers.joined(parts) for topic, parts in self._read.items()}
 
     def outcomes(
         self, stored: Mapping[str, Sequence[Scheduled | ServiceError]]
     ) -> Iterator[tuple[str, str, Scheduled | ServiceError]]:
-        """What became of each that was read, by what became of those that are right: its topic, its name, and
-        the result."""
+        """Yield topic, name and result of each timer that was read, given the results of the valid ones."""
         results = {topic: iter(some) for topic, some in stored.items()}
         for named in self._named:
             if isinstance(named, InvalidField):

@@ -20,7 +20,7 @@ from relay.v1 import timer_service_pb2 as service
 
 MAX_BATCH = 10_000
 STRETCH = 250
-"""Timers of a batch that are read, or answered, at a stretch: what is due waits a millisecond for them."""
+"""Timers of a batch that are read, or answered, in one go: due timers wait a millisecond for them."""
 
 DEFAULT_PAGE = 100
 TRACE_CONTEXT = ("traceparent", "tracestate")
@@ -33,9 +33,9 @@ FILTERS = {
 
 
 class TimerCalls:  # see 0046
-    """See `proto/relay/v1/timer_service.proto`. What goes wrong is raised as a `ServiceError`.
+    """See `proto/relay/v1/timer_service.proto`. Every failure is raised as a `ServiceError`.
 
-    `trace` is the caller's W3C trace context, to be kept in the timers' headers; see `trace_context`.
+    `trace` is the caller's W3C trace context, which is kept in the timers' headers; see `trace_context`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -45,7 +45,7 @@ class TimerCalls:  # see 0046
     async def schedule(
         self, request: service.ScheduleRequest, trace: Mapping[str, str]
     ) -> service.ScheduleResponse:
-        """Store one timer."""
+        """Store one timer. Raises `InvalidField`, or another `ServiceError` of the engine."""
         create = _create(request.mode)
         condition = translate.condition(request.condition)
         if create and condition != NO_CONDITION:
@@ -61,7 +61,7 @@ class TimerCalls:  # see 0046
     async def schedule_batch(
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]
     ) -> service.ScheduleBatchResponse:
-        """Store many; bad ones fail by themselves."""
+        """Store many timers. A bad one fails by itself."""
         _check_count("timers", len(request.timers))
         create = _create(request.mode)
         specs = Specs(request.timers, self._admit, trace, create=create)
@@ -84,7 +84,7 @@ class TimerCalls:  # see 0046
     async def schedule_columns(
         self, request: service.ScheduleColumnsRequest, trace: Mapping[str, str]
     ) -> service.ScheduleColumnsResponse:
-        """Store many of one topic; bad ones fail by themselves."""
+        """Store many timers of one topic. A bad one fails by itself."""
         count = len(request.timer_ids)
         _check_count("timer_ids", count)
         topic = request.topic
@@ -124,7 +124,7 @@ class TimerCalls:  # see 0046
         return service.GetTimerResponse(timer=translate.timer(topic, stored))
 
     async def list(self, request: service.ListTimersRequest) -> service.ListTimersResponse:
-        """Read one page."""
+        """Read one page of a topic. Raises `InvalidField`."""
         topic = self._engine.admit("topic", request.topic)
         if request.state not in FILTERS:
             raise InvalidField("state", f"{request.state} is not a state")
@@ -142,7 +142,8 @@ class TimerCalls:  # see 0046
         )
 
     def _admit(self, topic: str) -> int:
-        """How many bytes a payload of the topic may have, if there may be such a topic."""
+        """How many bytes a payload of the topic may have. Raises `InvalidField` if the topic is not
+        admitted."""
         return self._engine.max_payload_bytes(self._engine.admit("topic", topic))
 
     def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
@@ -155,8 +156,8 @@ def _check_count(field: str, count: int) -> None:
 
 
 async def _by_stretches(turn: asyncio.Lock, count: int, work: Callable[[slice], None]) -> None:
-    """Do the work on so many items; others have the loop in between. Long batches take turns: stretch by
-    stretch among each other, the first would end with the last."""
+    """Do the work on `count` items, with turns of the loop for others in between. Long batches take turns: if
+    they alternated in small steps, the first would end with the last."""
     if count <= STRETCH:
         work(slice(0, count))
         return
@@ -177,5 +178,5 @@ def _create(mode: service.ScheduleMode) -> bool:
 
 
 def trace_context(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    """The W3C trace context among the caller's metadata or headers, whose names are in lower case."""
+    """Find the W3C trace context in the caller's metadata or headers, whose names are in lower case."""
     return {key: value for key, value in pairs if key in TRACE_CONTEXT and isinstance(value, str)}

@@ -26,15 +26,14 @@ REDRIVEN = {
 
 
 class TopicCalls:
-    """See `proto/relay/v1/topic_service.proto`. What goes wrong is raised as a `RelayError`."""
+    """See `proto/relay/v1/topic_service.proto`. Every failure is raised as a `RelayError`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._topics = engine.topics
 
     async def list(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        """Read one page: topics that are registered, and those that are configured. Each on it costs a script
-        call."""
+        """Read one page of the topics that are registered or configured. Each costs a script call."""
         limit = _page_size(request.page_size, MAX_TOPICS)
         names = sorted({*await self._topics.topics(), *self._engine.configured})
         start = bisect_right(names, request.page_token) if request.page_token else 0
@@ -49,7 +48,7 @@ class TopicCalls:
         return pb.GetTopicResponse(topic=await self._stats(self._name(request.topic)))
 
     async def pause(self, request: pb.PauseTopicRequest) -> pb.PauseTopicResponse:
-        """Pause one."""
+        """Pause a topic. Raises `InvalidField` if the end is past."""
         topic = self._name(request.topic)
         end = request.WhichOneof("end")
         until = duration = None
@@ -68,7 +67,7 @@ class TopicCalls:
         return pb.ResumeTopicResponse(topic=await self._stats(topic))
 
     async def list_dead(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
-        """Read one page."""
+        """Read one page of dead letters. Raises `InvalidField`."""
         topic = self._name(request.topic)
         limit = _page_size(request.page_size, MAX_PER_CALL)
         page = await self._topics.dead_page(topic, limit=limit, cursor=request.page_token)
@@ -79,7 +78,7 @@ class TopicCalls:
         )
 
     async def get_dead(self, request: pb.GetDeadLetterRequest) -> pb.GetDeadLetterResponse:
-        """Read one."""
+        """Read a dead letter. Raises `TimerNotFound`."""
         topic = self._name(request.topic)
         letter = await self._topics.dead_letter(topic, request.dead_id)
         if letter is None:
@@ -87,24 +86,24 @@ class TopicCalls:
         return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter))
 
     async def redrive(self, request: pb.RedriveDeadLettersRequest) -> pb.RedriveDeadLettersResponse:
-        """Bring some back to life."""
+        """Bring dead letters back to life. Raises `InvalidField`."""
         topic = self._name(request.topic)
         changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
         return pb.RedriveDeadLettersResponse(results=[REDRIVEN[change] for change in changes])
 
     async def purge(self, request: pb.PurgeDeadLettersRequest) -> pb.PurgeDeadLettersResponse:
-        """Remove some for good."""
+        """Remove dead letters for good. Raises `InvalidField`."""
         topic = self._name(request.topic)
         return pb.PurgeDeadLettersResponse(
             purged=await self._topics.purge(topic, _dead_ids(request.dead_ids))
         )
 
     def _name(self, topic: str) -> str:
-        # Whatever is in Redis may be looked after, also what is admitted no more.
+        # Everything in Redis may be looked after, even a topic that is not admitted any more.
         return validate.name("topic", topic)
 
     async def _listed(self, topic: str) -> pb.Topic:
-        """One of a listing; what is wrong with it must not hide the others."""
+        """Read one topic of a listing; a failure must not hide the others."""
         try:
             return await self._stats(topic)
         except (WrongKeyType, StoreRefused) as failure:

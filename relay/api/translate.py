@@ -1,4 +1,4 @@
-"""Between protobuf messages and values."""
+"""Translates between protobuf messages and values."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ STATES = {TimerState.PENDING: pb.TIMER_STATE_PENDING, TimerState.LEASED: pb.TIME
 
 
 def timestamp(instant: int) -> Timestamp:
-    """Microseconds since 1970 as a Timestamp."""
+    """Turn microseconds since 1970 into a Timestamp."""
     seconds, rest = divmod(instant, SECOND)
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 
 
 def instant(field: str, message: Timestamp) -> int:
-    """A Timestamp as microseconds, rounded up."""
+    """Turn a Timestamp into microseconds since 1970, rounded up. Raises `InvalidField`."""
     nanos = message.nanos
     if not 0 <= nanos < 1_000_000_000:
         raise InvalidField(field, "has nanos outside 0 to 999,999,999")
@@ -64,7 +64,7 @@ def instant(field: str, message: Timestamp) -> int:
 
 
 def length(field: str, message: Duration) -> int:
-    """A Duration as microseconds, rounded up; not negative."""
+    """Turn a Duration into microseconds, rounded up. Raises `InvalidField` if it is negative."""
     seconds, nanos = message.seconds, message.nanos
     if seconds < 0 or nanos < 0:
         raise InvalidField(field, "is negative; give 0 or more")
@@ -82,7 +82,7 @@ def new_timer(
     create: bool = False,
     condition: Condition = NO_CONDITION,
 ) -> NewTimer:
-    """A validated timer; raises `InvalidField`. `trace` is the caller's trace context."""
+    """Check and translate a timer. `trace` is the caller's trace context. Raises `InvalidField`."""
     validate.name("timer_id", timer_id)
     due = delay = None
     if spec.HasField("due_time"):
@@ -111,8 +111,8 @@ def new_timer(
 def new_timers(
     specs: Sequence[pb.TimerSpec], max_payload_bytes: int, trace: Mapping[str, str], *, create: bool
 ) -> NewTimers | None:
-    """`new_timer` of each, looked at together; those without a timer_id get one. Where it is None, or raises
-    `InvalidField`, one of them is wrong or only unusual: which, and how, is for `new_timer` to say."""
+    """Check and translate all timers together; those without a timer_id get one. If this returns None, or
+    raises `InvalidField`, one of them is wrong or only unusual: `new_timer` finds which one, and how."""
     timer_ids = [spec.timer_id or uuid.uuid4().hex for spec in specs]
     payloads = [spec.payload for spec in specs]
     if not validate.plain_names(timer_ids) or max(map(len, payloads)) > max_payload_bytes:
@@ -143,7 +143,7 @@ def new_timers(
 
 
 def headers(said: Mapping[str, str], trace: Mapping[str, str]) -> Mapping[str, str]:
-    """A timer's headers, with the caller's trace context unless they have their own."""
+    """Return a timer's headers, with the caller's trace context unless they have their own."""
     own: Mapping[str, str] = validate.headers(dict(said)) if said else {}
     if trace and "traceparent" not in own:  # a tracestate belongs to its own traceparent
         return {**trace, **own}
@@ -151,7 +151,8 @@ def headers(said: Mapping[str, str], trace: Mapping[str, str]) -> Mapping[str, s
 
 
 def expiry(spec: pb.TimerSpec, due: int | None) -> tuple[int | None, int | None]:
-    """When a timer expires: an instant, or a distance from its due time; at most one is not None."""
+    """Return when a timer expires: an instant, or a distance from its due time; at most one is not None.
+    Raises `InvalidField`."""
     if spec.HasField("expire_time"):
         if spec.HasField("expire_after"):
             raise InvalidField("expire_time", "is set beside expire_after; set at most one of the two")
@@ -168,7 +169,7 @@ def expiry(spec: pb.TimerSpec, due: int | None) -> tuple[int | None, int | None]
 
 
 def condition(message: pb.Condition) -> Condition:
-    """What must hold for a change."""
+    """Translate the condition of a change."""
     due = instant("condition.due_time", message.due_time) if message.HasField("due_time") else None
     return Condition(message.only_if_pending, due)
 
@@ -177,19 +178,21 @@ Ended = delivery.Settlement | handler.TimerHandlerDeliverResponse
 
 
 def acknowledges(message: Ended) -> bool:
-    """Whether it is an ACK and nothing else, as most are."""
+    """Whether the settlement is an ACK and nothing else, as most are."""
     return message.outcome == delivery.OUTCOME_ACK and not message.HasField("reschedule")
 
 
 def ending(message: Ended, max_payload_bytes: int) -> Ending:
-    """What an application says of a delivery; raises `InvalidField`."""
+    """Translate an outcome. Raises `InvalidField`."""
     if acknowledges(message):
         return ACKED
     verb = ENDS.get(message.outcome)
     if verb is None:
-        raise InvalidField("outcome", f"{message.outcome} is no end; send ACK, NACK, REJECT or RESCHEDULE")
+        raise InvalidField(
+            "outcome", f"{message.outcome} is not an end; send ACK, NACK, REJECT or RESCHEDULE"
+        )
     if (verb is Verb.RESCHEDULE) is not message.HasField("reschedule"):
-        raise InvalidField("reschedule", "goes with RESCHEDULE, and with nothing else")
+        raise InvalidField("reschedule", "is set beside another outcome; leave it out, or send RESCHEDULE")
     error = shortened(message.reason, validate.MAX_REASON_BYTES)
     if verb is Verb.RESCHEDULE:
         return Ending(verb, again=_again(message.reschedule, max_payload_bytes))
@@ -217,7 +220,7 @@ def _again(message: delivery.Reschedule, max_payload_bytes: int) -> Again:
 
 
 def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
-    """The fields of a ScheduleResponse. As a dict: protobuf makes nested messages of one in place, which
+    """Return the fields of a ScheduleResponse as a dict: protobuf makes nested messages of it in place, which
     takes less than half as long as copying one message into the next."""
     seconds, rest = divmod(result.due or 0, SECOND)
     due = {"seconds": seconds, "nanos": rest * 1000}
@@ -231,7 +234,7 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
 
 
 def item_error(failure: ServiceError) -> service.ItemError:
-    """Why one item of many failed."""
+    """Say why one item of many failed."""
     field = failure.field if isinstance(failure, InvalidField) else ""
     return service.ItemError(code=kind(failure).code, message=str(failure), field=field)
 
@@ -239,14 +242,14 @@ def item_error(failure: ServiceError) -> service.ItemError:
 class ScheduleResults:
     """Makes a ScheduleBatchResponse, result by result.
 
-    Each is a response of its own, in bytes: several, one behind the other, are a response that has the
-    results of all (protobuf.dev, Encoding, "Last One Wins"). For all that is stored one message is filled
-    again and again, since most of it stays the same; writing it takes less than copying it into the next.
+    Each result is a response of its own, in bytes. Several responses in a row are one response with all their
+    results (protobuf.dev, Encoding, "Last One Wins"). One message is filled again for each stored timer,
+    since most of it stays the same: writing it takes less time than copying it into another message.
     """
 
     def __init__(self) -> None:
         self.response = service.ScheduleBatchResponse()
-        """Of what was joined."""
+        """The response with all results that were joined."""
         self._written: list[bytes] = []
         self._one = service.ScheduleBatchResponse()
         self._scheduled = self._one.results.add().scheduled
@@ -256,12 +259,12 @@ class ScheduleResults:
         self._said: tuple[str, int, Change] | None = None
 
     def add(self, topic: str, timer_id: str, result: Scheduled) -> None:
-        """What became of a timer."""
+        """Add the result of a stored timer."""
         if not result.stored or result.due is None:
             self._write(service.ScheduleResult(scheduled=scheduled(topic, timer_id, result)))
             return
         said = topic, result.due, result.change
-        if said != self._said:  # those of one delay are due at one instant
+        if said != self._said:  # timers with one delay are due at one instant
             self._said = said
             self._scheduled.replaced = result.change is Change.REPLACED
             self._scheduled.result = RESULTS[result.change]
@@ -273,11 +276,11 @@ class ScheduleResults:
         self._written.append(self._one.SerializeToString())
 
     def refuse(self, failure: ServiceError) -> None:
-        """Why a timer was not stored."""
+        """Add why a timer was not stored."""
         self._write(service.ScheduleResult(error=item_error(failure)))
 
     def join(self) -> None:
-        """Take what was said since the last time into the response; in portions, so that none takes long."""
+        """Move the results since the last call into the response, in portions, so that none takes long."""
         self.response.MergeFromString(b"".join(self._written))
         self._written.clear()
 
@@ -286,7 +289,7 @@ class ScheduleResults:
 
 
 def timer(topic: str, stored: StoredTimer) -> pb.Timer:
-    """A timer as it stands."""
+    """Translate a stored timer."""
     return pb.Timer(
         topic=topic,
         timer_id=text(stored.timer_id),
@@ -301,14 +304,14 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
 
 
 def deliveries(leases: Iterable[Lease]) -> delivery.DeliveryBatch:
-    """A message for each."""
+    """Return a message for each problem."""
     frame = delivery.DeliveryBatch()
     _fill(frame.deliveries, leases)
     return frame
 
 
 def frame(parts: Sequence[Leases], *, columns: bool) -> delivery.DeliverResponse:
-    """What a stream is sent; by columns if the application reads them, and the deliveries are alike."""
+    """Return the message for a stream: columns if the application reads them and the deliveries are alike."""
     response = delivery.DeliverResponse()
     if columns and _alike(parts):
         _fill_columns(response.columns, parts)
@@ -318,7 +321,7 @@ def frame(parts: Sequence[Leases], *, columns: bool) -> delivery.DeliverResponse
 
 
 def _alike(parts: Sequence[Leases]) -> bool:
-    """Whether they differ only in what has a column."""
+    """Whether the deliveries differ only in what has a column."""
     topic, first = parts[0].topic, parts[0].timers
     headers, content_type = first.headers[0], first.content_types[0]
     return all(
@@ -346,19 +349,19 @@ def _fill_columns(columns: delivery.DeliveryColumns, parts: Sequence[Leases]) ->
 
 
 def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:
-    """A call to the application's `TimerHandler`."""
+    """Return the request for the application's `TimerHandler`."""
     return handler.TimerHandlerDeliverRequest(delivery=deliveries([lease]).deliveries[0])
 
 
 def pushed_batch(leases: Iterable[Lease]) -> handler.TimerHandlerDeliverBatchRequest:
-    """The same with many."""
+    """Return the request with many deliveries."""
     request = handler.TimerHandlerDeliverBatchRequest()
     _fill(request.deliveries, leases)
     return request
 
 
 def _fill(messages: Any, leases: Iterable[Lease]) -> None:
-    """Add deliveries. One message is filled again and again, and copied: most of it stays the same."""
+    """Add deliveries. One message is filled again for each, and copied: most of it stays the same."""
     message = delivery.Delivery()
     due_time, deadline_time = message.due_time, None
     for those, place in leases:
@@ -384,10 +387,10 @@ def _fill(messages: Any, leases: Iterable[Lease]) -> None:
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` bytes of it."""
+    """Cut a text to at most `limit` bytes."""
     return text if 4 * len(text) <= limit else text.encode()[:limit].decode(errors="ignore")
 
 
 def text(name: str) -> str:
-    """A name that protobuf takes; one that is not UTF-8 is shown escaped."""
+    """Return a name that protobuf takes: one that is not UTF-8 is escaped."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")

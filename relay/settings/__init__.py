@@ -1,4 +1,4 @@
-"""What can be set, from where, and with what bounds.
+"""The settings: where they come from, and their bounds.
 
     settings = load(Path("relay.yaml"))     # environment over file over defaults
     settings.policies()("invoices").lease_ttl  # topics: over defaults:

@@ -1,4 +1,4 @@
-"""The tree described: for error messages, for `docs/reference/settings.md`, for whoever asks."""
+"""A description of the tree, for error messages and for `docs/reference/settings.md`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY_TOPIC = "<name>"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One field. Bounds are None where there are none; `choices` is empty where any value goes."""
+    """One field. A bound is None if there is none; `choices` is empty if any value is allowed."""
 
     path: tuple[str, ...]
     type: str
@@ -35,7 +35,7 @@ class Described:
 
     @property
     def bounds(self) -> str:
-        """Its bounds or choices, as in `0.1 to 300`; empty where there are none."""
+        """Its bounds or choices, such as `0.1 to 300`; empty if there are none."""
         if self.choices:
             return ", ".join(self.choices)
         if self.lowest is None or self.highest is None:
@@ -44,7 +44,7 @@ class Described:
 
     @property
     def expected(self) -> str:
-        """What a right value is, as the end of "must be …"."""
+        """What a valid value is, as the end of "must be …"."""
         if self.choices:
             return f"one of {self.bounds}"
         if self.type == "boolean":
@@ -61,7 +61,7 @@ def _plain(number: float) -> str:
 
 @cache
 def fields() -> tuple[Described, ...]:
-    """All fields in the tree's order; those of any topic stand under `topics.<name>`."""
+    """Yield all fields in the tree's order; those of a topic are under `topics.<name>`."""
     return tuple(_walk(Settings, ()))
 
 
@@ -102,7 +102,7 @@ def find(path: tuple[str, ...]) -> Described | None:
 
 
 def siblings(path: tuple[str, ...]) -> list[str]:
-    """The names that are allowed where the last part of `path` stands."""
+    """Return the names that are allowed in the place of the last part of `path`."""
     level = _of_any_topic(path)[:-1]
     return list(dict.fromkeys(f.path[len(level)] for f in fields() if f.path[: len(level)] == level))
 

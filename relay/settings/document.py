@@ -1,4 +1,5 @@
-"""The YAML file as a plain tree, stricter than YAML: text keys only, and none twice."""
+"""Reads the YAML file as a plain tree. It is stricter than YAML: keys must be text, and no key may come
+twice."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from relay.settings.problems import SettingsError
 LEVELS = ("redis", "grpc", "http", "log", "defaults", "topics")
 
 MOST_BYTES = 16 << 20
-"""A settings file is smaller: what is not, such as a device, is not read to its end."""
+"""The most bytes of a settings file. A larger one, such as a device, is not read to its end."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -30,9 +31,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_document(file: Path) -> dict[str, Any]:
-    """The file's settings; a level without content counts as left out.
+    """Read the file's settings. A level without content counts as left out.
 
-    Raises `SettingsError`. No message quotes the file: a password may stand there.
+    Raises `SettingsError`. No message quotes the file, which may hold a password.
     """
     content = _read(file)
     try:

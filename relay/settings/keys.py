@@ -1,4 +1,4 @@
-"""The names of the keys in Redis, as the settings have them; the daemon and the pipeline ask here."""
+"""The names of the keys in Redis according to the settings, for the daemon and the pipeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from relay.store.keys import KeyNames
 
 
 def key_names(redis: RedisSettings) -> KeyNames:
-    """The names of all keys, as they are set."""
+    """Return the names of all keys according to the settings."""
     return KeyNames(
         timeline=redis.timeline_key,
         payloads=redis.payloads_key,

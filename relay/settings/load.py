@@ -1,4 +1,4 @@
-"""From file and environment to `Settings`: environment over file over defaults, field by field."""
+"""Reads `Settings`: the environment overrides the file, and the file the defaults, field by field."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Read the YAML file `config` (None: there is none) and the variables `RELAY_…`.
+    """Read the YAML file `config`, if it is not None, and the variables `RELAY_…`.
 
-    `overrides`, by dotted path such as `grpc.listen`, stand above both: command line options.
+    `overrides` are command line options by dotted path, such as `grpc.listen`, and override both.
     Raises `SettingsError` with one sentence for each problem.
     """
     tree = read_document(config) if config else {}
@@ -42,10 +42,10 @@ def load(
 
 
 def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: Origins) -> list[str]:
-    """Put the environment's values into the tree, note where they came from; returns problems.
+    """Put the environment's values into the tree, and note where they came from. Returns the problems.
 
-    A variable without `__` that names no setting may be somebody else's, also where it names a level, as
-    RELAY_API. One that Kubernetes makes for a Service is: RELAY_PORT is in every pod beside a Service that is
+    A variable without `__` that names no setting may belong to somebody else, even if it names a level, such
+    as RELAY_API. Kubernetes makes some for every Service: RELAY_PORT is in every pod beside a Service that is
     called `relay`. See `doubtful`.
     """
     problems = []
@@ -62,7 +62,7 @@ def _add_environment(tree: dict[str, Any], environ: Mapping[str, str], origins: 
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
-    """Set one value; where a level is no mapping, that is left for validation to tell."""
+    """Set one value. A level that is not a mapping is left for the validation to report."""
     *levels, last = path
     for level in levels:
         inner = tree.setdefault(level, {})

@@ -1,4 +1,4 @@
-"""What is wrong with the settings, in sentences that name the path."""
+"""Problems with the settings, as sentences that name the path."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from relay.settings import describe
 from relay.settings.rules import Misfit
 
 Origins = dict[tuple[str, ...], str]
-"""Path → the environment variable that set it."""
+"""The environment variable that set each path."""
 
 SECRET_PATHS = {("redis",), ("redis", "url"), ("redis", "password"), ("redis", "sentinel_password")}
-"""Whose values are never repeated."""
+"""The fields whose values are never repeated."""
 
 
 class SettingsError(ServiceError):
@@ -29,7 +29,8 @@ class SettingsError(ServiceError):
 
 
 def sentences(error: ValidationError, tree: Mapping[str, Any], origins: Origins) -> list[str]:
-    """One sentence for each fault; what a topic inherits from `defaults` is told once, there."""
+    """Return one sentence for each fault. A fault that a topic inherits from `defaults` is reported once,
+    there."""
     problems = []
     for fault in error.errors(include_url=False):
         path = tuple(str(part) for part in fault["loc"] if part != "[key]")
@@ -45,7 +46,7 @@ def sentences(error: ValidationError, tree: Mapping[str, Any], origins: Origins)
 
 
 def _split(field: str) -> tuple[str, ...]:
-    """A Misfit's field as a path; a topic's name may contain dots."""
+    """Return a Misfit's field as a path. A topic's name may contain dots."""
     if field.startswith("topics."):
         _, rest = field.split(".", 1)
         topic, _, last = rest.rpartition(".")
@@ -54,7 +55,7 @@ def _split(field: str) -> tuple[str, ...]:
 
 
 def _is_inherited(path: tuple[str, ...], tree: Mapping[str, Any]) -> bool:
-    """Whether a topic's entry leaves all policy to `defaults`, or this field of it."""
+    """Whether a topic's entry leaves its whole policy, or this field of it, to `defaults`."""
     if path[0] != "topics" or len(path) < 3:
         return False
     own = tree["topics"].get(path[1], {})
@@ -88,7 +89,7 @@ def _problem(fault: Any, path: tuple[str, ...]) -> str:
 
 
 def _got(fault: Any, path: tuple[str, ...]) -> str:
-    """The value as it was given, shortened; nothing where it could be a secret."""
+    """Quote the value as it was given, shortened; empty if it could be a secret."""
     if path in SECRET_PATHS:
         return ""
     value = fault["input"]

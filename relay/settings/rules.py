@@ -1,4 +1,4 @@
-"""What single values, and values together, must be like. Errors are the ends of sentences."""
+"""Checks of single values and of values together. Errors are the ends of sentences."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from relay.core.policy import TopicPolicy
 
 
 class Misfit(ValueError):
-    """Two fields contradict each other; `field` is the path, from the level checked, of one of them: in parts
-    where a topic's name is one, since that may contain dots."""
+    """Two fields contradict each other. `field` is the path of one of them, from the level that was checked.
+    It comes in parts if a topic's name is one, since that may contain dots."""
 
     def __init__(self, field: str | tuple[str, ...], problem: str) -> None:
         self.path = field if isinstance(field, tuple) else ()
@@ -36,19 +36,19 @@ MAX_SOCKET_PATH = 107
 
 
 def not_a_bool(value: Any) -> Any:
-    """Refuse true and false, which Python would take for 1 and 0."""
+    """Refuse true and false, which Python takes for 1 and 0. Raises `ValueError`."""
     if isinstance(value, bool):
         raise ValueError(f"must be a number, got {str(value).lower()}")
     return value
 
 
 def topic(value: str) -> str:
-    """A topic's name."""
+    """Check a topic's name."""
     return _name(value, "the topic's name ")
 
 
 def prefix(value: str) -> str:
-    """The first part of a key or channel, under the rules for topics."""
+    """Check the first part of a key or channel, under the rules for topics."""
     return _name(value, "")
 
 
@@ -60,7 +60,8 @@ def _name(value: str, subject: str) -> str:
 
 
 def distinct_prefixes(**prefixes: str) -> None:
-    """A key is `prefix:topic`: no two topics may meet in one key, whatever their names."""
+    """Require prefixes by which no two topics can share a key `prefix:topic`, whatever their names. Raises
+    `Misfit`."""
     for (name, one), (other_name, other) in permutations(prefixes.items(), 2):
         if one == other:
             raise Misfit(name, f"must differ from {other_name}, both are {one!r}")
@@ -72,7 +73,8 @@ def distinct_prefixes(**prefixes: str) -> None:
 
 
 def location(value: Any) -> Any:
-    """A URL of Redis. No message repeats any part of it, which may be the password."""
+    """Check a URL of Redis. Raises `ValueError`, whose message repeats no part of it: that could be the
+    password."""
     if not isinstance(value, str):
         raise ValueError("must be a URL such as redis://127.0.0.1:6379/0")
     redis_url.parse(value)
@@ -80,7 +82,8 @@ def location(value: Any) -> Any:
 
 
 def password(value: Any) -> Any:
-    """Any text but one that ends with a line end, which only a mistake brings there."""
+    """Check a password: any text that does not end with a line end, which only a mistake puts there. Raises
+    `ValueError`."""
     if not isinstance(value, str):
         raise ValueError("must be text; put it in quotes")
     if value.endswith(("\n", "\r")):
@@ -89,7 +92,7 @@ def password(value: Any) -> Any:
 
 
 def credentials_fit(url: str, *, username: str, password: str, sentinel_password: str) -> None:
-    """What the URL says is not said again beside it."""
+    """Refuse credentials beside a URL that has them. Raises `Misfit`."""
     where = redis_url.parse(url)
     if username and where.login.username:
         raise Misfit("username", "is in url already; give it in one place")
@@ -104,13 +107,13 @@ def credentials_fit(url: str, *, username: str, password: str, sentinel_password
 
 
 def listen(value: str) -> str:
-    """`host:port`."""
+    """Check an address `host:port`."""
     addresses.split(value)
     return value
 
 
 def listen_or_socket(value: str) -> str:
-    """`host:port` or `unix:/path`."""
+    """Check an address `host:port` or `unix:/path`. Raises `ValueError`."""
     if not value.startswith("unix:"):
         return listen(value)
     path = value.removeprefix("unix:")
@@ -122,7 +125,7 @@ def listen_or_socket(value: str) -> str:
 
 
 def listeners_differ(listeners: Mapping[str, str]) -> None:
-    """Raise `Misfit` if two settings, by their path, ask for the same port of the same address."""
+    """Raises `Misfit` if two settings, given by their paths, ask for the same port of the same address."""
     taken: list[tuple[str, str, int]] = []
     for path, listen_on in listeners.items():
         if listen_on.startswith("unix:"):
@@ -135,7 +138,7 @@ def listeners_differ(listeners: Mapping[str, str]) -> None:
 
 
 def host_names(value: str) -> str:
-    """Host names with commas between them, without ports; there may be none."""
+    """Check host names with commas between them, without ports; there may be none. Raises `ValueError`."""
     for name in map(str.strip, value.split(",") if value.strip() else ()):
         if not _HOST_NAME.fullmatch(name) and not _is_address(name):
             raise ValueError(f"must be host names with commas between them, without ports, got {name!r}")
@@ -151,7 +154,7 @@ def _is_address(text: str) -> bool:
 
 
 def on_or_off(value: Any) -> Any:
-    """A section of which `off` switches its `keep` off, and `on` switches it on."""
+    """Read a section for which `off` switches its `keep` off, and `on` switches it on."""
     word = value.lower() if isinstance(value, str) else value
     if word in (True, "on", "true", "yes"):
         return {"keep": True}
@@ -159,12 +162,12 @@ def on_or_off(value: Any) -> Any:
 
 
 def off(value: Any) -> Any:
-    """YAML reads a bare off as false."""
+    """Read a choice; YAML reads a bare off as false."""
     return "off" if value is False else value
 
 
 def switch(value: Any) -> Any:
-    """`on` and `off`, which YAML reads as true and false."""
+    """Read `on` and `off`, which YAML reads as true and false."""
     word = value.lower() if isinstance(value, str) else value
     if word in (True, "true", "yes"):
         return "on"
@@ -172,14 +175,14 @@ def switch(value: Any) -> Any:
 
 
 def target(value: str) -> str:
-    """Empty, or an address to dial."""
+    """Check an address to dial, which may be empty. Raises `ValueError`."""
     if value and listen_or_socket(value).endswith(":0"):
         raise ValueError(f"must name a port to dial, got {value!r}")
     return value
 
 
 def target_fits(mode: str, target: str) -> None:
-    """Push has a target, and nothing else has."""
+    """Require a target with push, and none without it. Raises `Misfit`."""
     if mode == "push" and not target:
         raise Misfit("target", "must say whom to dial, as in 127.0.0.1:50051, since delivery.mode is push")
     if mode != "push" and target:
@@ -187,14 +190,15 @@ def target_fits(mode: str, target: str) -> None:
 
 
 def group(value: str) -> str:
-    """Empty, or the name of a group; one with a colon could lead to another topic's key."""
+    """Check the name of a group, which may be empty. A colon in it could lead to another topic's key. Raises
+    `ValueError`."""
     if value and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value):
         raise ValueError(f"must be 1 to 64 letters, digits, '.', '_' or '-', got {value!r}")
     return value
 
 
 def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
-    """A stream is read by a group, and nobody is called for what goes to a list."""
+    """Require a group for a stream, and no push for a list, whose entries workers take. Raises `Misfit`."""
     if dispatch == "stream" and not group:
         raise Misfit("stream.group", "must name the application, as in billing, since dispatch is stream")
     if dispatch == "list" and mode == "push":
@@ -202,11 +206,11 @@ def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
 
 
 DISPATCHED = ("stream", "list")
-"""Sections of a topic that are for the `dispatch` of their name."""
+"""The sections of a topic that belong to the `dispatch` of the same name."""
 
 
 def section_fits(field: tuple[str, ...], section: str, dispatch: str) -> None:
-    """A topic says nothing of a stream or a list that it doesn't have."""
+    """Refuse settings of a stream or a list that the topic does not have. Raises `Misfit`."""
     if dispatch != section:
         raise Misfit(
             field, f"has no effect while dispatch is {dispatch}; set it to {section}, or leave this out"
@@ -214,14 +218,15 @@ def section_fits(field: tuple[str, ...], section: str, dispatch: str) -> None:
 
 
 def octal_mode(value: Any) -> Any:
-    """Octal digits as text: YAML reads a bare 0660 as the number 432, and a bare 660 as 660."""
+    """Check octal digits as text: YAML reads a bare 0660 as the number 432, and a bare 660 as 660. Raises
+    `ValueError`."""
     if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
         raise ValueError(f'must be three octal digits in quotes, such as "0660", got {value!r}')
     return value
 
 
 def times_fit(policy: TopicPolicy) -> None:
-    """The times of one policy do not contradict each other."""
+    """Check that the times of one policy do not contradict each other. Raises `Misfit`."""
     if policy.polling_interval > policy.max_polling_interval:
         raise Misfit(
             "polling_interval",

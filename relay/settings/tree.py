@@ -30,14 +30,15 @@ FRAMING = 128 * 1024
 
 
 class RedisUrl(Secret[str]):
-    """A Redis URL that shows `***` in the place of its password; `get_secret_value()` has it."""
+    """A Redis URL that shows `***` in the place of its password; `get_secret_value()` returns the whole
+    URL."""
 
     def _display(self) -> str:
         return mask(self.get_secret_value())
 
 
 class Password(Secret[str]):
-    """A password that shows `***`, or nothing where there is none."""
+    """A password that shows `***`, or nothing if it is empty."""
 
     def _display(self) -> str:
         return MASK if self.get_secret_value() else ""
@@ -52,7 +53,8 @@ Topic = Annotated[str, AfterValidator(rules.topic)]
 def field(
     default: Any, unit: str, description: str, *, ge: float | None = None, le: float | None = None
 ) -> Any:
-    """A field with all that its documentation needs; `unit` is empty for what is no quantity."""
+    """Make a field with all that its documentation needs; `unit` is empty for a field that is not a
+    quantity."""
     return Field(
         default,
         description=description,
@@ -64,7 +66,7 @@ def field(
 
 
 class Section(BaseModel):
-    """What every level of the tree has in common."""
+    """The base of every level of the tree."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
@@ -78,14 +80,17 @@ class RedisSettings(Section):
         "The server: `redis://`, `rediss://` (TLS), `unix://`, or its Sentinels: "
         "`redis+sentinel://h1,h2,h3/name/0`. Passwords are never shown. See [redis.md](../how-to/redis.md).",
     )
-    username: str = field("", "", "The user, where the URL names none.")
+    username: str = field("", "", "The user, if the URL names none.")
     password: Annotated[Password, BeforeValidator(rules.password)] = field(
         "",
         "",
-        "The password, where the URL has none: as a Secret holds it, without percent-encoding. Never shown.",
+        "The password, if the URL has none, as a Secret holds it, without percent-encoding. It is never "
+        "shown.",
     )
     sentinel_password: Annotated[Password, BeforeValidator(rules.password)] = field(  # see 0035
-        "", "", "The same for the Sentinels, in the place of the URL's `sentinel_password`."
+        "",
+        "",
+        "The password of the Sentinels, in the place of the URL's `sentinel_password`. It is never shown.",
     )
     start_timeout: Number = field(
         3.0, "seconds", "How long a start waits for Redis before it fails.", ge=0.1, le=300
@@ -96,7 +101,7 @@ class RedisSettings(Section):
     allow_eviction: bool = field(
         False,
         "",
-        "Start although Redis may evict any key (`maxmemory-policy` `allkeys-*`), and so lose timers. "
+        "Start although Redis may evict any key (`maxmemory-policy` `allkeys-*`) and lose timers by that. "
         "A policy `volatile-*` needs no permission: no key that holds timers has a time to live.",
     )
     timeline_key: Prefix = field("timers_timeline", "", "Prefix of the sorted sets of due times.")
@@ -111,38 +116,39 @@ class RedisSettings(Section):
     retiring_key: Prefix = field(
         "timers_retiring",
         "",
-        "Prefix of the keys by which the pipeline's writes to the cold store are fenced.",
+        "Prefix of the hashes that fence the pipeline's writes to the cold store.",
     )
     ledger_key: Prefix = field(
-        "timers_ledger", "", "Prefix of the keys that say which timers a load of the pipeline has inserted."
+        "timers_ledger", "", "Prefix of the sets of timers that a load of the pipeline has inserted."
     )
     ready_key: Prefix = field(
-        "timers_ready", "", "Prefix of the ready lists, of topics that are dispatched to one."
+        "timers_ready", "", "Prefix of the ready lists of topics with `dispatch: list`."
     )
     processing_key: Prefix = field(
-        "timers_processing", "", "Prefix of the lists of what workers have taken from a ready list."
+        "timers_processing", "", "Prefix of the lists of entries that workers have taken from a ready list."
     )
     taken_key: Prefix = field(
-        "timers_taken", "", "Prefix of the hashes that tell since when an entry is in a processing list."
+        "timers_taken", "", "Prefix of the hashes that hold since when an entry is in a processing list."
     )
     stream_key: Prefix = field(
-        "timers_stream", "", "Prefix of the streams, of topics that are dispatched to one."
+        "timers_stream", "", "Prefix of the streams of topics with `dispatch: stream`."
     )
     retries_key: Prefix = field(
         "timers_retries",
         "",
-        "Prefix of the sorted sets of what a stream's group tries again: `…:{group}:{topic}`.",
+        "Prefix of the sorted sets of entries that a stream's group tries again: `…:{group}:{topic}`.",
     )
     group_key: Prefix = field(
-        "timers_group", "", "Prefix of the hashes of what is known of a group's entries: `…:{group}:{topic}`."
+        "timers_group", "", "Prefix of the hashes of records of a group's entries: `…:{group}:{topic}`."
     )
     topics_key: Prefix = field("timers_topics", "", "The set of all topics, and the prefix of its locks.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")
     hash_tags: bool = field(
         False,
         "",
-        "Put topics into braces, `timers_timeline:{orders}`, so that a Redis Cluster keeps all of a topic in "
-        "one slot. What was stored under the other naming is not seen.",
+        "Put topics into braces, `timers_timeline:{orders}`, so that a Redis Cluster keeps all keys of a "
+        "topic "
+        "in one slot. Timers that were stored under the other naming are not found.",
     )
 
     @model_validator(mode="after")
@@ -157,7 +163,7 @@ class RedisSettings(Section):
 
     @property
     def location(self) -> str:
-        """The URL with the credentials that stand beside it: all that a connection needs. Secret."""
+        """The URL with the credentials that stand beside it: all that a connection needs. It is secret."""
         return with_credentials(
             self.url.get_secret_value(),
             username=self.username,
@@ -189,13 +195,13 @@ class RedisSettings(Section):
 
 
 def max_connections(default: int, more: str) -> Any:
-    """Of a listener."""
+    """The fields of a listener that bound its connections."""
     what = f"At most this many connections are open at a time. {more}"
     return field(default, "connections", what, ge=1, le=100_000)
 
 
 def max_header_bytes() -> Any:
-    """Of a listener."""
+    """The fields of a listener that bound its connections."""
     return field(
         16 * 1024,
         "bytes",
@@ -206,13 +212,13 @@ def max_header_bytes() -> Any:
 
 
 WHEN_FULL = (
-    "A further one takes the place of the one that has waited longest for a request; where every connection "
+    "A further one takes the place of the one that has waited longest for a request; if every connection "
     "has a request under way, the further one is answered 503."
 )
 
 
 def idle_timeout() -> Any:
-    """Of a listener for HTTP."""
+    """The field of an HTTP listener that bounds idle connections."""
     return field(
         60.0,
         "seconds",
@@ -233,7 +239,7 @@ class GrpcSettings(Section):
         "Port 0 takes any free one.",
     )
     socket_mode: Annotated[str, BeforeValidator(rules.octal_mode)] = field(
-        "0660", "octal digits", "Permissions of the Unix socket; without effect on TCP."
+        "0660", "octal digits", "Permissions of the Unix socket. They have no effect on TCP."
     )
     max_message_bytes: Whole = field(
         16 * MIB, "bytes", "The largest message that a caller may send.", ge=MIB, le=256 * MIB
@@ -276,7 +282,7 @@ class GrpcSettings(Section):
 
     @property
     def bounds(self) -> CallBounds:
-        """The same as the listener wants them."""
+        """The limits in the form that the listener takes."""
         return CallBounds(
             self.max_connections,
             self.max_header_bytes,
@@ -296,8 +302,9 @@ class HttpSettings(Section):
     ready_needs_redis: bool = field(
         True,
         "",
-        "Whether `/healthz/ready` fails while Redis is away. `false` where an application must not be taken "
-        "out of service for want of its timers.",
+        "Whether `/healthz/ready` fails while Redis is away. Set `false` if an application must stay in "
+        "service "
+        "without its timers.",
     )
     max_connections: Whole = max_connections(100, WHEN_FULL)
     max_header_bytes: Whole = max_header_bytes()
@@ -305,7 +312,7 @@ class HttpSettings(Section):
 
     @property
     def bounds(self) -> ConnectionBounds:
-        """The same as the listener wants them."""
+        """The limits in the form that the listener takes."""
         return ConnectionBounds(self.max_connections, self.max_header_bytes, self.idle_timeout)
 
 
@@ -319,8 +326,9 @@ class ApiSettings(Section):
     ] = field(
         "auto",
         "",
-        "Whether there is one. `auto`: where `grpc.listen` is `host:port`, and not beside a Unix socket, "
-        "which fewer can reach than loopback.",
+        "Whether the API in JSON is served. `auto` serves it if `grpc.listen` is `host:port`, and not "
+        "beside a "
+        "Unix socket, which fewer processes can reach than loopback.",
     )
     listen: Annotated[str, AfterValidator(rules.listen)] = field(
         "127.0.0.1:7453",
@@ -330,7 +338,8 @@ class ApiSettings(Section):
     allowed_hosts: Annotated[str, AfterValidator(rules.host_names)] = field(
         "",
         "",
-        "Names, with commas between them, that callers may use beside loopback and the address itself. A "
+        "Host names, with commas between them, that callers may use beside loopback and the address "
+        "itself. A "
         "request with another `Host` is refused: it may come from a page in somebody's browser.",
     )
     max_body_bytes: Whole = field(
@@ -342,7 +351,7 @@ class ApiSettings(Section):
 
     @property
     def bounds(self) -> ConnectionBounds:
-        """The same as the listener wants them."""
+        """The limits in the form that the listener takes."""
         return ConnectionBounds(self.max_connections, self.max_header_bytes, self.idle_timeout)
 
     @property
@@ -355,15 +364,17 @@ class LogSettings(Section):
     """The log, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = field(
-        "info", "", "The least level that is written."
+        "info", "", "The log has lines of this level and of those above it."
     )
     format: Literal["auto", "json", "text"] = field(
-        "auto", "", "`json` lines, readable `text`, or `auto`: text on a terminal, else JSON."
+        "auto",
+        "",
+        "The form of a line: `json`, readable `text`, or `auto`, which is text on a terminal and else JSON.",
     )
 
 
 class DeliverySettings(Section):
-    """Which way the timers of a topic reach the application."""
+    """How the timers of a topic reach the application."""
 
     mode: Literal["stream", "push"] = field(
         "stream",
@@ -372,7 +383,7 @@ class DeliverySettings(Section):
         "serves `TimerHandler`.",
     )
     target: Annotated[str, AfterValidator(rules.target)] = field(
-        "", "", "The application that is dialled: `host:port` or `unix:/path`. With `push` only."
+        "", "", "The application that the relay dials, with `push` only: `host:port` or `unix:/path`."
     )
 
     @model_validator(mode="after")
@@ -382,61 +393,68 @@ class DeliverySettings(Section):
 
 
 class RetrySettings(Section):
-    """How often and how soon a delivery that failed is made again.
+    """How often and how soon a failed delivery is tried again.
 
-    The wait before attempt n+1 is drawn between 0 and `initial` × `multiplier`^(n-1), at most `max`.
+    The wait before attempt n+1 is a random time between 0 and `initial` × `multiplier`^(n-1), at most `max`.
     """
 
     max_attempts: Whole = field(
-        25, "attempts", "A timer is dead after so many failed attempts.", ge=1, le=1_000_000
+        25, "attempts", "The number of failed attempts after which a timer is dead.", ge=1, le=1_000_000
     )
     initial: Number = field(1.0, "seconds", "The longest wait after the first attempt.", ge=0, le=86_400)
     multiplier: Number = field(
-        2.0, "times", "By how much the longest wait grows with each further attempt.", ge=1, le=100
+        2.0, "times", "The factor by which the longest wait grows with each further attempt.", ge=1, le=100
     )
-    max: Number = field(600.0, "seconds", "The longest wait of all.", ge=0, le=604_800)
+    max: Number = field(600.0, "seconds", "The longest wait after any attempt.", ge=0, le=604_800)
     max_age: Number = field(
         0.0,
         "seconds",
-        "A timer is dead if a further attempt would come so long after its due time. 0: never.",
+        "A timer is dead if its next attempt would come later than this after its due time. 0 means no "
+        "limit.",
         ge=0,
         le=31_536_000,
     )
 
     def to_policy(self) -> RetryPolicy:
-        """The same as the engine wants it."""
+        """The settings in the form that the engine takes."""
         return RetryPolicy(**self.model_dump())
 
 
 class DeadLetterSettings(Section):
-    """What becomes of the dead. `dead_letters: off` is short for `keep: false`."""
+    """What becomes of dead timers. `dead_letters: off` is short for `keep: false`."""
 
-    keep: bool = field(True, "", "Keep timers that died, to be looked at and redriven.")
-    keep_expired: bool = field(False, "", "Keep expired ones too.")
+    keep: bool = field(True, "", "Keep dead timers as dead letters, which people can inspect and redrive.")
+    keep_expired: bool = field(False, "", "Keep expired timers as dead letters, too.")
     max_count: Whole = field(
         0,
         "dead letters",
-        "Beyond so many the oldest are removed, counted and logged, every few minutes. 0: none ever.",
+        "The number of dead letters that a topic keeps. Every few minutes the oldest ones beyond it are "
+        "removed, "
+        "counted and logged. 0 means no limit.",
         ge=0,
         le=100_000_000,
     )
     max_age: Number = field(
-        0.0, "seconds", "Older ones are removed in the same way. 0: none ever.", ge=0, le=3_153_600_000
+        0.0,
+        "seconds",
+        "The age beyond which dead letters are removed in the same way. 0 means no limit.",
+        ge=0,
+        le=3_153_600_000,
     )
 
     def to_policy(self) -> DeadLetterPolicy:
-        """The same as the engine wants it."""
+        """The settings in the form that the engine takes."""
         return DeadLetterPolicy(**self.model_dump())
 
 
 class StreamSettings(Section):
-    """For topics with `dispatch: stream`: this relay's application among those that get every timer."""
+    """For topics with `dispatch: stream`: the consumer group of this relay's application."""
 
     group: Annotated[str, AfterValidator(rules.group)] = field(
         "",
         "",
-        "The application's consumer group: relays with the same name share the timers, each name gets all of "
-        "them. Letters, digits, `.`, `_` and `-`.",
+        "The application's consumer group. Relays with the same name share the timers; each name gets all of "
+        "them. A name has letters, digits, `.`, `_` and `-`.",
     )
     min_idle_time: Number = field(  # see 0044
         30.0,
@@ -451,22 +469,22 @@ class StreamSettings(Section):
     reclaim: Annotated[Literal["all", "dedicated", "off"], BeforeValidator(rules.off)] = field(
         "all",
         "",
-        "Whether this relay takes what a dead consumer of its group has left: `all` do, beside new "
-        "entries; a "
-        "`dedicated` one takes that and nothing new; `off` leaves it to others.",
+        "Whether this relay takes entries that a dead consumer of its group has left. `all` takes them "
+        "beside "
+        "new entries, `dedicated` takes only them, `off` leaves them to other relays.",
     )
     max_length: Whole = field(
         0,
         "entries",
-        "Beyond so many the stream's oldest are dropped, counted and logged, even if a group has "
-        "not had them. "
-        "0: none ever; an abandoned group then keeps all.",
+        "The number of entries that the stream keeps. The oldest ones beyond it are dropped, counted and "
+        "logged, even if a group has not had them. 0 means no limit; an abandoned group then keeps all "
+        "entries.",
         ge=0,
         le=1_000_000_000,
     )
 
     def to_policy(self) -> StreamPolicy:
-        """The same as the engine wants it."""
+        """The settings in the form that the engine takes."""
         return StreamPolicy(self.group, Reclaim(self.reclaim), self.max_length)
 
 
@@ -476,15 +494,16 @@ class ListSettings(Section):
     processing_timeout: Number = field(
         0.0,
         "seconds",
-        "An entry that has been in the processing list for so long goes back to the ready list: "
-        "its worker is "
-        "taken for dead. Longer than the longest job. 0: the processing list is left alone.",
+        "The time after which an entry of the processing list goes back to the ready list, because its "
+        "worker is "
+        "taken for dead. Give more than the longest job takes. 0 means that the processing list is left "
+        "alone.",
         ge=0,
         le=604_800,
     )
 
     def to_policy(self) -> ListPolicy:
-        """The same as the engine wants it."""
+        """The settings in the form that the engine takes."""
         return ListPolicy(self.processing_timeout)
 
 
@@ -494,26 +513,27 @@ class PolicySettings(Section):
     dispatch: Literal["lease", "list", "stream"] = field(
         "lease",
         "",
-        "Where due timers go: `lease` delivers them from the timeline; `list` moves them to a list "
-        "for workers of any kind; `stream` to a stream, of which every group gets each. See "
+        "Where due timers go. `lease` delivers them from the timeline; `list` moves them to a list "
+        "for workers of any kind; `stream` moves them to a stream, from which every group gets each. See "
         "[dispatch.md](../how-to/dispatch.md).",
     )
 
     polling_interval: Number = field(
-        0.05, "seconds", "The least time between two claims that find nothing.", ge=0.001, le=60
+        0.05, "seconds", "The shortest time between two claims that find nothing.", ge=0.001, le=60
     )
     max_polling_interval: Number = field(
         5.0,
         "seconds",
-        "The longest sleep: how late a timer may be that a foreign publisher wrote without a hint.",
+        "The longest sleep of a topic: a timer that a foreign publisher wrote without a hint is at most "
+        "this late.",
         ge=0.001,
         le=3600,
     )
     lease_ttl: Number = field(
         30.0,
         "seconds",
-        "The length of a lease: how long after a relay's death its timers are delivered again. "
-        "With `renew: false` it is the handler's limit too; give 3 to 5 times its P99 then.",
+        "The length of a lease, after which the timers of a dead relay are delivered again. "
+        "With `renew: false` it is the handler's limit, too; give 3 to 5 times the handler's P99 then.",
         ge=0.1,
         le=86_400,
     )
@@ -521,32 +541,33 @@ class PolicySettings(Section):
     delivery_timeout: Number = field(
         600.0,
         "seconds",
-        "How long a silent delivery is renewed; then its timer is due again.",
+        "How long the lease of a silent delivery is renewed. After that its timer is due again.",
         ge=0.1,
         le=604_800,
     )
-    claim_batch: Whole = field(300, "timers", "At most so many timers are claimed in one call.", ge=1, le=500)
+    claim_batch: Whole = field(300, "timers", "The most timers that one call claims.", ge=1, le=500)
     max_payload_bytes: Whole = field(
         MIB, "bytes", "The largest payload that is accepted.", ge=0, le=MOST_PAYLOAD_BYTES
     )
     max_concurrent: Whole = field(
         100,
         "deliveries",
-        "At most so many deliveries to a pushed application are under way. A stream says its own limit.",
+        "The most deliveries to a pushed application that are under way at a time. A stream names its own "
+        "limit.",
         ge=1,
         le=10_000,
     )
     max_claims: Whole = field(  # see 0028
         1_000,
         "deliveries",
-        "A timer is dead after so many deliveries that were sent, whether or not they counted as attempts.",
+        "The number of sent deliveries after which a timer is dead, whether or not they counted as attempts.",
         ge=1,
         le=1_000_000,
     )
     max_waiting: Whole = field(
         0,
         "timers",
-        "Schedule refuses a new timer while the topic holds so many. 0: no limit.",
+        "The number of timers at which the topic is full: Schedule refuses new ones. 0 means no limit.",
         ge=0,
         le=1_000_000_000,
     )
@@ -556,8 +577,9 @@ class PolicySettings(Section):
     journal_max_length: Whole = field(
         1_000_000,
         "records",
-        "The journal keeps so many records, of some 70 bytes each; older ones are dropped, counted and "
-        "logged.",
+        "The number of records that the journal keeps, of about 70 bytes each. Older ones are dropped, "
+        "counted "
+        "and logged.",
         ge=1,
         le=1_000_000_000,
     )
@@ -574,7 +596,7 @@ class PolicySettings(Section):
         return self
 
     def to_policy(self) -> TopicPolicy:
-        """The same as the engine wants it."""
+        """The settings in the form that the engine takes."""
         own = self.model_dump(exclude={"delivery", "retry", "dead_letters", "dispatch", "stream", "list"})
         if self.dispatch == "stream":
             own["lease_ttl"] = self.stream.min_idle_time
@@ -590,7 +612,7 @@ class PolicySettings(Section):
 
 
 class Settings(BaseSettings):
-    """Everything. Each topic's entry is complete: what it leaves out it has from `defaults`."""
+    """All settings. Each topic's entry is complete: `defaults` has filled in what it leaves out."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False
@@ -608,14 +630,14 @@ class Settings(BaseSettings):
         False,
         "",
         "On SIGTERM go on claiming and delivering until every application has drained, for at most "
-        "`drain_timeout`; then drain. For a container that is told to stop together with its application.",
+        "`drain_timeout`; then drain. Use it in a container that is stopped together with its application.",
     )
     defaults: PolicySettings = PolicySettings()
     topics: dict[Topic, PolicySettings] = Field(
         default_factory=dict, description="Overrides `defaults`, field by field."
     )
     topics_closed: bool = field(
-        False, "", "Refuse every topic that has no entry in `topics`; a misspelt name is told at once."
+        False, "", "Refuse every topic that has no entry in `topics`, so that a misspelt name is an error."
     )
 
     @classmethod
@@ -627,13 +649,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Nothing is read behind the caller's back: see `load`."""
+        """Take nothing but the arguments: `load` reads the file and the environment."""
         return (init_settings,)
 
     @model_validator(mode="before")
     @classmethod
     def _inherit_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Fill up each topic from `defaults`; what has the wrong form is left to later checks."""
+        """Fill in each topic from `defaults`. A value of the wrong form is left to later checks."""
         defaults, topics = data.get("defaults"), data.get("topics")
         if isinstance(defaults, PolicySettings):
             defaults = defaults.model_dump()
@@ -647,7 +669,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _unasked_work_is_per_topic(self) -> Self:
-        # Nobody would know which topics to poll: those that are pushed or promoted must be named.
+        # The relay must know which topics to poll, so those that are pushed or promoted must be named.
         if self.defaults.delivery.mode == "push":
             raise rules.Misfit("defaults.delivery.mode", "must be stream: name each pushed topic in topics")
         if self.defaults.dispatch != "lease":
@@ -689,19 +711,19 @@ class Settings(BaseSettings):
 
     @property
     def serves_api(self) -> bool:
-        """Whether there is an API in JSON."""
+        """Whether the API in JSON is served."""
         if self.api.enabled == "auto":
             return not self.grpc.listen.startswith("unix:")
         return self.api.enabled == "on"
 
     def policies(self) -> Policies:
-        """The policies of all topics as the engine wants them."""
+        """Return the policies of all topics in the form that the engine takes."""
         own = {topic: policy.to_policy() for topic, policy in self.topics.items()}
         return Policies(self.defaults.to_policy(), own, self.topics_closed)
 
 
 def _for(own: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """`defaults` without what is about another `dispatch` than the topic's `own`."""
+    """Return `defaults` without sections for another `dispatch` than the topic's `own`."""
     return {
         name: value
         for name, value in defaults.items()
@@ -710,14 +732,14 @@ def _for(own: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 def _long(policy: dict[str, Any]) -> dict[str, Any]:
-    """With `dead_letters` in its long form, so that the rest of it is inherited."""
+    """Return an entry with `dead_letters` in its long form, so that the rest of it is inherited."""
     if "dead_letters" not in policy:
         return policy
     return {**policy, "dead_letters": rules.on_or_off(policy["dead_letters"])}
 
 
 def _filled(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """`own`, filled up from `defaults`, level by level."""
+    """Return `own`, filled in from `defaults` level by level."""
     filled = {**defaults, **own}
     for name, inner in defaults.items():
         if isinstance(inner, dict) and isinstance(own.get(name), dict):

@@ -1,4 +1,4 @@
-"""Variables `RELAY_…` that name no setting: which setting was meant, and whose else they may be."""
+"""Variables `RELAY_…` that name no setting: which setting was meant, and who else may have set them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "RELAY_"
 SEPARATOR = "__"
 
 OTHERS = {"RELAY_CONFIG", "RELAY_TARGET"}
-"""Relay's own, and no settings: options of the command line, and of the clients."""
+"""Variables of Relay that are not settings but options of the command line and the clients."""
 
 _OF_A_SERVICE = re.compile(r".*(_SERVICE_(HOST|PORT(_.+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """The variables that Kubernetes puts into every pod for a Service, such as one called `relay` or
@@ -24,7 +24,7 @@ _NEAR = 0.8
 
 
 def path_of(variable: str) -> tuple[str, ...]:
-    """What a variable's name means as a path; a topic keeps its case and may contain `__`."""
+    """Return a variable's name as a path. A topic keeps its case and may contain `__`."""
     first, *rest = variable.removeprefix(PREFIX).split(SEPARATOR)
     if first.lower() == "topics" and len(rest) > 1:
         nested = tuple(part.lower() for part in rest[-2:])
@@ -40,16 +40,16 @@ def is_service(variable: str) -> bool:
 
 
 def guess(variable: str) -> str:
-    """The variable that was probably meant, as the end of a sentence; empty if none is near."""
+    """Return the variable that was probably meant, as the end of a sentence; empty if none is similar."""
     near = _near(variable)
     return f"; did you mean {near}?" if near else ""
 
 
 def doubtful(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that is probably meant as a setting and has no effect: a misspelt one, or
-    the name of a level.
+    """Return a sentence for each variable that is probably meant as a setting and has no effect: a misspelt
+    one, or the name of a level.
 
-    A name without `__` may be somebody else's, so it must not keep a relay from starting.
+    A variable without `__` may belong to somebody else, so it must not keep a relay from starting.
     """
     found = []
     for variable in sorted(filter(_may_be_foreign, environ)):
@@ -57,7 +57,7 @@ def doubtful(environ: Mapping[str, str]) -> list[str]:
             fields_of = f"set its fields, as in {variable}{SEPARATOR}…"
             found.append(f"{variable} is a level of settings and has no effect; {fields_of}")
         elif _near(variable):
-            found.append(f"{variable} is no setting and has no effect{guess(variable)}")
+            found.append(f"{variable} is not a setting and has no effect{guess(variable)}")
     return found
 
 
@@ -69,7 +69,7 @@ def _may_be_foreign(variable: str) -> bool:
 
 @cache
 def _candidates() -> dict[str, str]:
-    """Bare form → variable; a setting of `defaults` also without that level."""
+    """The variables by their bare form. A setting of `defaults` has a second form, without that level."""
     known = [field.variable for field in fields() if ANY_TOPIC not in field.path]
     short = {_bare(name.replace("DEFAULTS__", "")): name for name in known}
     return {**short, **{_bare(name): name for name in known}}
@@ -86,5 +86,5 @@ def _near(variable: str) -> str:
 
 
 def _bare(variable: str) -> str:
-    """Without what people leave out or add."""
+    """Return the name without what people leave out or add."""
     return variable.removeprefix(PREFIX).replace("_", "").upper()

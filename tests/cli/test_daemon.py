@@ -44,7 +44,7 @@ def test_config_tells_of_a_variable_that_is_probably_misspelt(
     result = run("config")
     assert (result.exit_code, result.stderr) == (
         0,
-        "relay: RELAY_REDIS_URL is no setting and has no effect; did you mean RELAY_REDIS__URL?\n",
+        "relay: RELAY_REDIS_URL is not a setting and has no effect; did you mean RELAY_REDIS__URL?\n",
     )
 
 

@@ -73,7 +73,7 @@ def test_mistakes_are_found_before_spark_starts(
             [*right, "--topic", "a{b"],
             {"RELAY_REDIS_URL": away},
             2,
-            "RELAY_REDIS_URL is no setting",
+            "RELAY_REDIS_URL is not a setting",
         ),
         (right, {"RELAY_REDIS__URL": away}, 4, "Redis can't be reached: nobody listens there"),
         (right, {"RELAY_REDIS__URL": "redis://a:b:c:d/x"}, 2, "redis.url: "),

@@ -339,7 +339,7 @@ def test_what_may_be_somebody_else_s_is_doubted_and_no_error(variable: str, mean
     """Without `__`: it has no effect, and a sentence says so."""
     environ = {variable: "1"}
     assert load(environ=environ) == load(environ={})
-    assert doubtful(environ) == [f"{variable} is no setting and has no effect; did you mean {meant}?"]
+    assert doubtful(environ) == [f"{variable} is not a setting and has no effect; did you mean {meant}?"]
 
 
 @pytest.mark.parametrize(
