@@ -1,4 +1,4 @@
-"""The application that the relay dials: one channel, and whether it can be called now."""
+"""The application that the relay dials: one channel, and whether the application can be called now."""
 
 from __future__ import annotations
 
@@ -30,33 +30,35 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside; the application is beside the relay
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the outside world; the application is beside the relay
 )
 
 NEVER_BEGAN = ("connections to all backends failing", "failed to connect to all addresses")
-"""How gRPC's details begin where a call found no connection; a test holds them to the library."""
+"""How gRPC's details begin if a call found no connection; a test compares them with the library."""
 
 REASON_TIMEOUT = 0.5
-"""Seconds to find out why the application can't be called."""
+"""Seconds for the call that finds out why the application can't be called."""
 
 log = logging.getLogger(__name__)
 
 
 class Application:
-    """A channel to `target`, watched. `unreadable` is told of answers that can't be read."""
+    """A channel to `target` whose state is watched. `unreadable` is called for each answer that can't be
+    parsed."""
 
     def __init__(self, target: str, unreadable: Count) -> None:
         self.target = target
         self.connection = 0
-        """Counts how often the application has become ready; calls remember theirs."""
+        """The number of times that the application has become ready; each call remembers its own."""
         self.sends_receipts = False
-        """Whether its handlers send receipts, by the last call that told; see `timer_handler.proto`. It
-        holds over connections: a call that breaks at the beginning of one has told nothing."""
+        """Whether its handlers send receipts, as the last call that showed it did; see `timer_handler.proto`.
+        It holds across connections, since a call that breaks at the beginning of one shows nothing."""
         self.one_by_one: set[str] = set()
-        """Topics that are called by `Deliver`: on this connection `DeliverBatch` was UNIMPLEMENTED. By topic,
-        since an application may mean that it has no handler for one."""
+        """The topics that are called by `Deliver`, since `DeliverBatch` was UNIMPLEMENTED on this connection.
+        They are noted by topic, because an application may mean that it has no handler for one."""
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
-        # As a stream of one answer: only so gRPC gives the initial metadata before the end.
+        # This is called as a stream of one answer: only then does gRPC give the initial metadata before the
+        # end.
         self._deliver: Any = self._channel.unary_stream(
             DELIVER,
             request_serializer=pb.TimerHandlerDeliverRequest.SerializeToString,
@@ -81,7 +83,7 @@ class Application:
         await self._channel.close()
 
     async def run(self) -> None:
-        """Watch the channel for ever; connect whenever it is not connected."""
+        """Watch the channel until cancelled; connect whenever it is not connected."""
         said = None
         while True:
             state = self._channel.get_state(try_to_connect=True)
@@ -93,7 +95,7 @@ class Application:
                 said = ready
                 await self._tell(ready=ready)
             await self._channel.wait_for_state_change(state)
-            if self.ready:  # it broke, even if it is made anew by now
+            if self.ready:  # it broke, even if it is connected again by now
                 self._turn(ready=False)
 
     def _turn(self, *, ready: bool) -> None:
@@ -109,7 +111,7 @@ class Application:
             log.info("the application can be called", extra={"target": self.target})
             return
         reason = "no answer"
-        try:  # to learn why: the channel's state does not tell, and a call fails at once
+        try:  # a call fails at once and says why, which the channel's state does not
             await self._health.Check(health_pb2.HealthCheckRequest(), timeout=REASON_TIMEOUT)
         except grpc.aio.AioRpcError as failure:
             reason = failure.details() or failure.code().name
@@ -119,24 +121,25 @@ class Application:
         )
 
     def call(self, request: pb.TimerHandlerDeliverRequest, *, timeout: float, metadata: Any) -> Any:
-        """Begin a call; it fails at once where the application can't be reached."""
+        """Begin a call. It fails at once if the application can't be reached."""
         return self._deliver(request, timeout=max(timeout, 0.001), metadata=metadata)
 
     def call_batch(self, request: pb.TimerHandlerDeliverBatchRequest, *, timeout: float) -> Any:
-        """The same with many."""
+        """Begin a call with many deliveries."""
         return self._deliver_batch(request, timeout=max(timeout, 0.001))
 
     def never_began(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
-        """Whether a call failed for want of a connection, and no handler passes on words of its own call."""
+        """Whether a call failed because there was no connection. The words of a handler's own call don't
+        count."""
         return self.broke(failure, connection) and (failure.details() or "").startswith(NEVER_BEGAN)
 
     def broke(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
-        """Whether the connection of a call broke, rather than that the application said so itself."""
+        """Whether the connection of a call broke, as opposed to a status that the application sent itself."""
         return failure.code() is StatusCode.UNAVAILABLE and not self._still(connection)
 
     def stopped(self, failure: grpc.aio.AioRpcError, connection: int) -> bool:
-        """Whether the application stopped in order, and cut the call off or took it no more: gRPC's Python
-        server answers so what comes in between."""
+        """Whether the application stopped in order, and cut the call off or did not take it any more: gRPC's
+        Python server answers in this way what comes in between."""
         return failure.code() is StatusCode.CANCELLED and not self._still(connection)
 
     def _still(self, connection: int) -> bool:

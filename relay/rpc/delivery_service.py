@@ -1,4 +1,4 @@
-"""`DeliveryService`: one bidirectional stream of batches an application."""
+"""`DeliveryService`: one bidirectional stream of batches for each application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from relay.v1 import delivery_service_pb2_grpc as base
 Context = ServicerContext[Any, Any]
 
 MAX_TOPICS = 1_000
-"""On one stream; each has a poller of its own."""
+"""The most topics of one stream; each has a poller of its own."""
 
 
 class DeliveryService(base.DeliveryServiceServicer):
@@ -49,7 +49,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
-                    task.result()  # raises what ended it
+                    task.result()  # raises the error that ended it
             self._detach(session)
             await self._engine.flush(session)
             session.finish()
@@ -58,19 +58,21 @@ class DeliveryService(base.DeliveryServiceServicer):
             self._engine.detach(session, broken=False)  # the application may not even read the status
             await abort(context, failure)
         finally:
-            # Also when the call is cancelled, which is what a broken connection does.
+            # A broken connection cancels the call, and comes here, too.
             self._detach(session)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _detach(self, session: Session) -> None:
-        """Once is enough: a session that is detached drains, and holds nothing any more."""
-        # An end without a Drain before it is how the death of an application looks, too.
+        """Detach the session if it is not detached yet: a detached session drains, and holds nothing any
+        more."""
+        # The death of an application looks like an end without a Drain before it, too.
         self._engine.detach(session, broken=not session.draining)
 
     async def _open(self, context: Context) -> tuple[Session, bool] | None:
-        """The stream's session, and whether deliveries may go by columns; None if nothing was said."""
+        """Read Open and return the stream's session, and whether deliveries may go by columns; None if the
+        stream ended before. Raises `InvalidField`."""
         request = await context.read()
         if request is grpc.aio.EOF:
             return None
@@ -89,7 +91,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         return self._engine.open(topics, limit, slow), request.open.columns
 
     async def _read(self, session: Session, context: Context) -> None:
-        """Take what the application says until it ends its side."""
+        """Take the application's messages until it ends its side. Raises `InvalidField`."""
         while (request := await context.read()) is not grpc.aio.EOF:
             kind = request.WhichOneof("message")
             if kind == "settle":
@@ -110,7 +112,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             if translate.acknowledges(settlement):
                 acknowledged.append(settlement.token)
                 continue
-            # What came first counts first, should two be about one delivery.
+            # If two outcomes are about one delivery, the first one counts.
             self._engine.acknowledged(session, acknowledged)
             acknowledged = []
             what = settle(self._engine, session, settlement)
@@ -120,7 +122,7 @@ class DeliveryService(base.DeliveryServiceServicer):
 
 
 async def _write(session: Session, context: Context, *, columns: bool) -> None:
-    """Say what there is to say, until the session has finished."""
+    """Write the session's messages until it has finished."""
     while (outgoing := await session.next()) is not None:
         await _say(outgoing, context, columns=columns)
 

@@ -30,12 +30,12 @@ CODES = {status.value[0]: status for status in StatusCode}
 
 
 def code(failure: ServiceError) -> StatusCode:
-    """The status code of an error; INTERNAL for those that no caller can mend."""
+    """Return the status code of an error; INTERNAL for an error that no caller can mend."""
     return CODES[kind(failure).code]
 
 
 def details(failure: ServiceError) -> list[Message]:
-    """What goes into the status beside code and message."""
+    """Return the details of a status beside its code and message."""
     if isinstance(failure, InvalidField):
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=failure.field, description=failure.problem

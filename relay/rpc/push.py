@@ -1,12 +1,12 @@
-"""Push: for topics that say so, the relay dials the application's `TimerHandler`.
+"""Push: for topics with `delivery.mode: push`, the relay dials the application's `TimerHandler`.
 
-One `Pusher` a topic has a session with the engine, as a stream has, and turns its deliveries into
-calls: a batch a call, or one by one where the application has no `DeliverBatch`. It holds no timers
+Each topic has a `Pusher` with a session of the engine, as a stream has. It turns deliveries into
+calls: a batch a call, or one by one if the application has no `DeliverBatch`. It holds no timers
 while the application can't take them: the session's capacity is 0 while the channel is not ready, 1
 until the first sign of life on a new connection, then `max_concurrent`.
 
-What a call's end says about the attempts is in `proto/relay/v1/timer_handler.proto`, and in
-`relay/rpc/push_outcomes.py`.
+`proto/relay/v1/timer_handler.proto` and `relay/rpc/push_outcomes.py` say what the end of a call means for
+attempts.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
 
 SHORTLY = 0.005
-"""Seconds that a receipt waits for its outcome before it counts as a sign of life. If the others were claimed
-before the first one ends, then batches of one and of all the others would follow each other for ever."""
+"""Seconds that a receipt waits for its outcome before it counts as a sign of life. If the other timers were
+claimed before the first one ends, batches of one and batches of all others would alternate without end."""
 
 log = logging.getLogger(__name__)
 
 
 async def push(engine: Engine, unreadable: Count) -> None:
-    """Push all topics that are configured so, until the engine drains; one channel a target.
+    """Push all topics that are configured for it until the engine drains, with one channel for each target.
 
-    `unreadable` is told the method of each answer that can't be read.
+    `unreadable` is called with the method of each answer that can't be parsed.
     """
     targets: dict[str, list[str]] = {}
     for topic, policy in engine.pushed().items():
@@ -73,7 +73,8 @@ class Pusher:  # see 0017
         self._frames: deque[list[Lease]] = deque()
         """Deliveries that wait for places in the application."""
         self._taken = 0
-        """How many places are: one whose lease is lost keeps its place there, though not in the session."""
+        """The places that are taken in the application. A delivery whose lease is lost keeps its place there,
+        though not in the session."""
         self._barred = False
         """Whether the application has turned out to have no handler for the topic."""
         self._look = Wakeup()
@@ -93,13 +94,13 @@ class Pusher:  # see 0017
                                 self._frames.append(outgoing.leases)
                                 self._send(calls)
                     finally:
-                        self._frames.clear()  # what is still here makes no more calls
+                        self._frames.clear()  # deliveries that are still here make no more calls
                 tasks.cancel_scope.cancel()
         finally:
             self._engine.detach(self._session, broken=False)
 
     async def _follow(self) -> None:
-        """Let the session hold as much as the application can take, as that changes."""
+        """Let the session hold as many deliveries as the application can take, whenever that changes."""
         while True:
             if self._barred:
                 await anyio.sleep(self._backoff.failed())
@@ -112,7 +113,7 @@ class Pusher:  # see 0017
             await self._look.wait()
 
     def _send(self, calls: asyncio.TaskGroup) -> None:
-        """Call with as much of what waits as there are places for."""
+        """Call with as many of the waiting deliveries as there are places for."""
         while self._frames and self._taken < self._capacity and not self._session.draining:
             frame = self._frames.popleft()
             count = self._capacity - self._taken
@@ -124,7 +125,8 @@ class Pusher:  # see 0017
                 calls.create_task(self._deliver(leases, calls))
 
     async def _deliver(self, leases: list[Lease], calls: asyncio.TaskGroup) -> None:
-        """One call, to its end; or one for each, if that is what the application can do."""
+        """Make one call and await its end; or a call for each delivery, if the application has no
+        `DeliverBatch`."""
 
         def ended(count: int) -> None:
             self._taken -= count
@@ -140,16 +142,16 @@ class Pusher:  # see 0017
             await deliver(self._ends, wanted[0], ended)
 
     def _holds(self, lease: Lease) -> bool:
-        """Whether its lease has not been lost meanwhile."""
+        """Whether the delivery's lease is not lost."""
         return lease.token in self._session.leases
 
     def _starts(self, connection: int) -> None:
-        """A handler has started on this connection."""
+        """Note that a handler has started on this connection."""
         if self._session.max_outstanding < self._capacity:
             asyncio.get_running_loop().call_later(SHORTLY, self._lives, connection)
 
     def _lives(self, connection: int) -> None:
-        """A handler answers on this connection: no more caution."""
+        """Note that a handler answers on this connection, and raise the capacity to `max_concurrent`."""
         if connection != self._application.connection or not self._session.max_outstanding:
             return
         self._backoff.worked()
@@ -157,8 +159,9 @@ class Pusher:  # see 0017
             self._engine.resize(self._session, self._capacity)
 
     def _bar(self, reason: str) -> None:
-        """The application refuses deliveries: it has no handler for them."""
-        # One that is not ready stops or starts, and says nothing of the next one behind the address.
+        """Note that the application refuses deliveries because it has no handler for them."""
+        # An application that is not ready is stopping or starting, and the next one behind the address may
+        # differ.
         if self._application.ready and not self._barred:
             self._engine.resize(self._session, 0)
             log.error(

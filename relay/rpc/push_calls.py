@@ -1,4 +1,4 @@
-"""One call to the application, to its end: with a batch of deliveries, or with one."""
+"""One call to the application until its end, with a batch of deliveries or with one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 
 RECEIPT = "relay-receipt"
-"""Key of the initial metadata by which an application says that its handler has started."""
+"""The key of the initial metadata by which an application says that its handler has started."""
 
 RECEIPT_AFTER = 0.5
 """Seconds after which a call that is still open on a ready channel counts as received."""
 
 END_PATIENCE = 5.0
-"""Seconds that a batch may stay open behind its last outcome. It would hold up a drain, and many of them
-would gather: the deadline may be hours away."""
+"""Seconds that the call of a batch may stay open after its last outcome. A longer one would hold up a drain,
+and many of them would gather: the deadline may be hours away."""
 
 MAX_TRACE = 2048
-"""Characters of `traceparent` or `tracestate` that go into the metadata, of which servers take
-8 KiB in all; a longer one stands in the delivery's headers only. The standard asks for 512."""
+"""The most characters of `traceparent` or `tracestate` that go into the metadata, of which servers take 8 KiB
+in all. A longer one is in the delivery's headers only. The standard asks for 512."""
 
 NOT_READ = "the application's answer can't be read"
 
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 
 
 class PushBatch:  # see 0057
-    """A call of `DeliverBatch`. `ended` is told how many places are free again, as outcomes come."""
+    """A call of `DeliverBatch`. As outcomes come, `ended` is called with the number of places that are free
+    again."""
 
     def __init__(self, ends: Ends, leases: Sequence[Lease], ended: Callable[[int], None]) -> None:
         self._ends = ends
@@ -45,14 +46,15 @@ class PushBatch:  # see 0057
         self._application = ends.application
         self._connection = ends.application.connection
         self._open = {lease.token: lease for lease in leases}
-        """Those without an outcome yet."""
+        """The deliveries without an outcome yet."""
         self._carried = len(leases)
         self._receipts: set[bytes] = set()
         self._heard = False
         """Whether the application has said anything."""
 
     async def run(self) -> list[Lease]:
-        """Make the call, to its end. Answers what is to go by `Deliver` instead, and keeps its places."""
+        """Make the call and await its end. Returns the deliveries that must go by `Deliver` instead and keep
+        their places."""
         request = self._request()
         if not self._open:
             return []
@@ -63,7 +65,9 @@ class PushBatch:  # see 0057
             self._ends.nack(self._open.values(), "the call ended without an outcome")
         except grpc.aio.AioRpcError as failure:
             if failure.code() is grpc.StatusCode.UNIMPLEMENTED and not self._heard:
-                if self._connection == self._application.connection:  # another one may have the method
+                if (
+                    self._connection == self._application.connection
+                ):  # another application may have the method
                     self._application.one_by_one.add(self._ends.topic)
                 return self._take(list(self._open))
             await self._failed(failure)
@@ -84,7 +88,7 @@ class PushBatch:  # see 0057
         return []
 
     async def _listen(self, call: Any) -> None:
-        """Take messages until the call ends, or should have ended."""
+        """Take messages until the call has ended, or should have ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as last_words:
                 while (said := await call.read()) is not grpc.aio.EOF:
@@ -97,7 +101,7 @@ class PushBatch:  # see 0057
     def _request(self) -> pb.TimerHandlerDeliverBatchRequest:
         try:
             return translate.pushed_batch(self._open.values())
-        except ValueError:  # of one odd timer the others must not hear
+        except ValueError:  # one odd timer must not affect the others
             odd = [lease.token for lease in self._open.values() if _request(self._ends, lease) is None]
             self._ended(len(self._take(odd)))
             self._carried = len(self._open)
@@ -116,13 +120,13 @@ class PushBatch:  # see 0057
             self._ends.lives(self._connection)
         if odd:
             log.warning(
-                "an answer names deliveries that its call doesn't have, or has no more",
+                "an answer names deliveries that its call doesn't have, or doesn't have any more",
                 extra={"topic": self._ends.topic, "count": odd},
             )
         self._ended(before - len(self._open))
 
     def _hear_receipts(self, tokens: Sequence[bytes]) -> int:
-        """Answers how many were of no use."""
+        """Note them; return how many had no effect."""
         known = [token for token in tokens if token in self._open]
         if known:
             self._receipts.update(known)
@@ -131,7 +135,7 @@ class PushBatch:  # see 0057
         return len(tokens) - len(known)
 
     def _hear_outcomes(self, settlements: Sequence[delivery.Settlement]) -> int:
-        """Answers how many were of no use."""
+        """Note them; return how many had no effect."""
         acknowledged: list[bytes] = []
         odd = 0
         for settlement in settlements:
@@ -151,12 +155,13 @@ class PushBatch:  # see 0057
         return odd
 
     def _take(self, tokens: Sequence[bytes]) -> list[Lease]:
-        """Those of them that had no outcome yet; now they have one."""
+        """Take out the deliveries that had no outcome yet, and now have one."""
         return [self._open.pop(token) for token in tokens if token in self._open]
 
     def _presume(self) -> None:
-        """A call that went out and stays open has come to the application."""
-        if not self._application.sends_receipts:  # else they may wait there for their handlers
+        """Count the call as received once it has stayed open for a while: then it has reached the
+        application."""
+        if not self._application.sends_receipts:  # otherwise they may wait there for their handlers
             self._ends.received(list(self._open), self._connection)
 
     async def _failed(self, failure: grpc.aio.AioRpcError) -> None:
@@ -171,7 +176,7 @@ class PushBatch:  # see 0057
 
 
 async def deliver(ends: Ends, lease: Lease, ended: Callable[[int], None]) -> None:
-    """A call of `Deliver`. `ended` is told at its end that a place is free again."""
+    """A call of `Deliver`. `ended` is called at its end with the place that is free again."""
     try:
         request = _request(ends, lease)
         if request is not None:
@@ -184,7 +189,7 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
     application, connection = ends.application, ends.application.connection
 
     def presume() -> None:
-        if not application.sends_receipts:  # else it may wait there for its handler
+        if not application.sends_receipts:  # otherwise it may wait there for its handler
             ends.received([lease.token], connection)
 
     call = application.call(request, timeout=ends.time_left([lease]), metadata=_metadata(lease))
@@ -196,7 +201,7 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
             application.sends_receipts = True
             ends.received([lease.token], connection)
         answer = await call.read()
-        await call.read()  # the status: to cancel what ends by itself looks to the server like an attack
+        await call.read()  # wait for the status: cancelling a call that ends by itself looks like an attack
         if isinstance(answer, pb.TimerHandlerDeliverResponse):
             application.sends_receipts = receipted
             if answer.outcome == delivery.OUTCOME_UNSPECIFIED:
@@ -216,7 +221,7 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
 
 
 def _request(ends: Ends, lease: Lease) -> pb.TimerHandlerDeliverRequest | None:
-    """None for a timer that no message can carry: that was its attempt."""
+    """Make the request. Returns None for a timer that no message can carry, which is then its attempt."""
     try:
         return translate.pushed(lease)
     except ValueError as failure:
@@ -226,7 +231,7 @@ def _request(ends: Ends, lease: Lease) -> pb.TimerHandlerDeliverRequest | None:
 
 
 def _metadata(lease: Lease) -> tuple[tuple[str, str], ...]:
-    """The trace context, where gRPC's own instrumentation looks for it."""
+    """Return the trace context as metadata, where gRPC's own instrumentation looks for it."""
     headers: Mapping[str, str] = lease.timer.headers
     return tuple(
         (name, headers[name])

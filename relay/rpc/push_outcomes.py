@@ -1,7 +1,7 @@
-"""What the application says of pushed deliveries, and what the end of a call means for them.
+"""The outcomes of pushed deliveries, and what the end of a call means for them.
 
-The same for a call that carries one and for one that carries many; `timer_handler.proto` has it in
-words for those who write applications.
+This is the same for a call with one delivery and for a call with many. `timer_handler.proto` says it in
+words for authors of applications.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from relay.engine.engine import Engine
 from relay.rpc.application import Application
 
 STATE_LAG = 0.05
-"""Seconds by which a channel's state may come after the end of the calls on it."""
+"""Seconds by which a channel's state may change after the end of the calls on it."""
 
 BREAKS = (StatusCode.CANCELLED, StatusCode.UNAVAILABLE)
-"""What gRPC itself says of calls that lost their connection, or found none."""
+"""The statuses that gRPC itself gives to calls that lost their connection, or found none."""
 
 log = logging.getLogger(__name__)
 
 
 class Ends:
-    """Tells the engine of the deliveries of one topic.
+    """Reports the outcomes of one topic's deliveries to the engine.
 
     `starts` and `lives` are called with the number of the connection on which a handler has started, or
-    has shown that it lives, `bar` with a reason where the application has no handler.
+    has shown that it is alive. `bar` is called with a reason if the application has no handler.
     """
 
     def __init__(
@@ -57,22 +57,22 @@ class Ends:
         self._bar = bar
 
     def time_left(self, leases: Iterable[Lease]) -> float:
-        """Seconds until the first of them is given up."""
+        """Seconds until the first of the leases is given up."""
         return min(map(self._engine.time_left, leases))
 
     def received(self, tokens: Iterable[bytes], connection: int) -> None:
-        """Handlers have started."""
+        """Note that handlers have started."""
         held = [token for token in tokens if token in self._session.leases]
         if held:
             self._engine.received(self._session, held)
             self._starts(connection)
 
     def acknowledged(self, tokens: Sequence[bytes]) -> None:
-        """Handlers are done, and nothing is to be said of it."""
+        """Note that handlers are done, with an ACK."""
         self._engine.acknowledged(self._session, tokens)
 
     def settled(self, lease: Lease, said: translate.Ended) -> None:
-        """A handler is done; what it says may be wrong."""
+        """Note that a handler is done. Its outcome may be invalid."""
         try:
             ending = translate.ending(said, self._engine.max_payload_bytes(self.topic))
         except InvalidField as failure:
@@ -81,13 +81,13 @@ class Ends:
         self._engine.end(self._session, lease.token, ending)
 
     def refused(self, leases: Iterable[Lease], reason: str) -> None:
-        """No handler will have them."""
+        """Release deliveries that no handler will take."""
         for lease in leases:
             self._give_back(lease)
         self._bar(reason)
 
     def nack(self, leases: Iterable[Lease], error: str) -> None:
-        """An attempt each, and no outcome."""
+        """Count an attempt for each delivery, which had no outcome."""
         error = translate.shortened(error, validate.MAX_REASON_BYTES)
         for lease in leases:
             self._engine.end(self._session, lease.token, Ending(Verb.NACK, error=error))
@@ -95,7 +95,7 @@ class Ends:
     async def failed(
         self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
     ) -> None:
-        """A call that carried this delivery alone has ended with a status other than OK."""
+        """Note that the call of this delivery alone has ended with a status other than OK."""
         receipts = {lease.token} if receipted else set()
         if await self._lost([lease], failure, connection, receipts):
             return
@@ -115,7 +115,7 @@ class Ends:
         connection: int,
         receipts: Collection[bytes],
     ) -> None:
-        """A call that carried several has ended so, before these had their outcomes."""
+        """Note that the call of several deliveries has ended so, before these had their outcomes."""
         if await self._lost(leases, failure, connection, receipts):
             return
         code, words = failure.code(), failure.details() or ""
@@ -123,7 +123,7 @@ class Ends:
             for lease in leases:
                 if self._came(lease, receipts):
                     self.nack([lease], f"{code.name}: {words}")
-                else:  # it waited in the application, all the time
+                else:  # it waited in the application the whole time
                     suspect = lease.timer.suspect
                     self._engine.give_back(self._session, lease.token, received=False, suspect=suspect)
             return
@@ -134,7 +134,8 @@ class Ends:
         self.isolate(leases, receipts)
 
     def isolate(self, leases: Iterable[Lease], receipts: Collection[bytes]) -> None:
-        """One of them may be what made a call fail, and nobody knows which: each comes again alone."""
+        """Let each delivery come again alone: one of them may have made the call fail, and nobody knows
+        which."""
         for lease in leases:
             self._engine.give_back(
                 self._session, lease.token, received=self._came(lease, receipts), suspect=True
@@ -147,7 +148,8 @@ class Ends:
         connection: int,
         receipts: Collection[bytes],
     ) -> bool:
-        """Whether it was the connection, or for want of one, that a call failed; then they are released."""
+        """Release the deliveries if the call failed because its connection broke, or because there was none.
+        Returns whether it did."""
         application = self.application
         if failure.code() not in BREAKS:
             return False
@@ -157,12 +159,12 @@ class Ends:
             for lease in leases:
                 self._give_back(lease)
         elif application.broke(failure, connection):
-            # A handler may have been what broke it; unless it is known not to have started.
+            # A handler may have broken the connection, unless it is known not to have started.
             for lease in leases:
                 came = self._came(lease, receipts)
                 self._engine.give_back(self._session, lease.token, received=came, suspect=came)
         elif application.sends_receipts and not any(lease.token in receipts for lease in leases):
-            # It may have been the connection all the same: a channel's state may come later than STATE_LAG.
+            # It may have been the connection even so: a channel's state may change later than STATE_LAG.
             for lease in leases:
                 self._give_back(lease)
         else:
@@ -170,10 +172,10 @@ class Ends:
         return True
 
     def _came(self, lease: Lease, receipts: Collection[bytes]) -> bool:
-        """Whether it came to a handler, as far as anybody can tell."""
+        """Whether the delivery reached a handler, as far as anybody can tell."""
         return lease.token in receipts or not self.application.sends_receipts
 
     def _give_back(self, lease: Lease) -> None:
-        """The call did not come to a handler."""
+        """Note that the call did not reach a handler."""
         suspect = lease.timer.suspect
         self._engine.give_back(self._session, lease.token, received=False, suspect=suspect, began=False)

@@ -1,4 +1,4 @@
-"""The gRPC server: services, health, reflection, and where it listens."""
+"""The gRPC server: its services, health, reflection and address."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ SETTING = "grpc.listen"
 
 @dataclass(slots=True)
 class RpcServer:
-    """A started server. `address` is what clients dial, with the port that was chosen."""
+    """A started server. `address` is what clients dial, with the actual port."""
 
     address: str
     _server: grpc.aio.Server
     _health: health.aio.HealthServicer
 
     async def say_healthy(self, healthy: bool) -> None:
-        """What grpc.health.v1 answers, for the server as a whole and for each service."""
+        """Set what grpc.health.v1 answers for the server as a whole and for each service."""
         for service in ("", *SERVICES):
             await self._health.set(service, SERVING if healthy else NOT_SERVING)
 
     async def stop(self, grace: float) -> None:
-        """Take no new calls; those under way have `grace` seconds."""
+        """Take no new calls. Those under way have `grace` seconds to end."""
         await self._server.stop(grace)
         if self.address.startswith(UNIX):
             await anyio.Path(self.address.removeprefix(UNIX)).unlink(missing_ok=True)
@@ -67,9 +67,9 @@ async def start(
     bounds: CallBounds,
     unreadable: Callable[[str], None],
 ) -> RpcServer:
-    """Serve on `host:port` or `unix:/path`; raises `CannotListen`.
+    """Serve on `host:port` or `unix:/path`. Raises `CannotListen`.
 
-    `unreadable` is told the method of each message that could not be parsed.
+    `unreadable` is called with the method of each message that could not be parsed.
     """
     server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
     guard: Any = Guard(server, unreadable)
@@ -90,10 +90,10 @@ async def start(
 def _options(bounds: CallBounds) -> list[tuple[str, Any]]:
     idle = round(bounds.idle_timeout * 1000)
     return [
-        ("grpc.so_reuseport", 0),  # two relays must not share a port unawares
+        ("grpc.so_reuseport", 0),  # two relays must not share a port by accident
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_send_message_length", -1),
-        # The first of the two refuses at random from its value on, the second always.
+        # The first of the two refuses some connections from its value on, the second refuses all.
         ("grpc.max_metadata_size", bounds.header_bytes),
         ("grpc.absolute_max_metadata_size", bounds.header_bytes),
         ("grpc.max_allowed_incoming_connections", bounds.connections),
@@ -110,7 +110,7 @@ def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
     unix = listen.startswith(UNIX)
     if unix:
         _check_free(listen.removeprefix(UNIX))
-    # gRPC makes sockets with mode 0755. Nobody else may get in before the mode is set.
+    # gRPC makes sockets with mode 0755. Nobody else may connect before the mode is set.
     umask = os.umask(0o177) if unix else 0
     try:
         port = server.add_insecure_port(listen)
@@ -127,7 +127,8 @@ def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
 
 
 def _check_free(path: str) -> None:
-    """Raise `CannotListen` for a path of no use. gRPC would take a live relay's socket away from it."""
+    """Raises `CannotListen` for a path that can't be used. gRPC would take a live relay's socket away from
+    it."""
     if not Path(path).parent.is_dir():
         raise CannotListen(SETTING, f"{UNIX}{path}", "its directory does not exist")
     try:
@@ -135,14 +136,14 @@ def _check_free(path: str) -> None:
             probe.settimeout(1.0)
             probe.connect(path)
     except TimeoutError:
-        pass  # somebody is there, too busy to take a connection
+        pass  # a process listens there, and is too busy to take a connection
     except OSError:
-        return  # nothing is there, or what a killed relay has left
+        return  # nothing is there, or the socket of a relay that was killed
     raise CannotListen(SETTING, f"{UNIX}{path}", addresses.REASONS[errno.EADDRINUSE])
 
 
 def _why(listen: str) -> str:
-    """What stands in the way of listening there: gRPC doesn't tell, but the system does."""
+    """Find out why the server can't listen there: gRPC doesn't say, but the system does."""
     if listen.startswith(UNIX):
         return "no socket can be made there"
     try:

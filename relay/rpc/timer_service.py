@@ -30,14 +30,14 @@ class TimerService(base.TimerServiceServicer):
     async def ScheduleBatch(
         self, request: pb.ScheduleBatchRequest, context: Context
     ) -> pb.ScheduleBatchResponse:
-        """Store many; bad ones fail by themselves."""
+        """Store many timers. A bad one fails by itself."""
         return await self._timers.schedule_batch(request, _trace(context))
 
     @answering_errors
     async def ScheduleColumns(
         self, request: pb.ScheduleColumnsRequest, context: Context
     ) -> pb.ScheduleColumnsResponse:
-        """Store many of one topic; bad ones fail by themselves."""
+        """Store many timers of one topic. A bad one fails by itself."""
         return await self._timers.schedule_columns(request, _trace(context))
 
     @answering_errors
@@ -57,7 +57,7 @@ class TimerService(base.TimerServiceServicer):
 
     @answering_errors
     async def ListTimers(self, request: pb.ListTimersRequest, context: Context) -> pb.ListTimersResponse:
-        """Read one page."""
+        """Read one page of a topic's timers."""
         return await self._timers.list(request)
 
 

@@ -23,7 +23,7 @@ class TopicService(base.TopicServiceServicer):  # see 0029
 
     @answering_errors
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
-        """Read one page. Each topic on it costs a script call."""
+        """Read one page of topics. Each topic costs a script call."""
         return await self._topics.list(request)
 
     @answering_errors
@@ -33,7 +33,7 @@ class TopicService(base.TopicServiceServicer):  # see 0029
 
     @answering_errors
     async def PauseTopic(self, request: pb.PauseTopicRequest, context: Context) -> pb.PauseTopicResponse:
-        """Pause one."""
+        """Pause a topic."""
         return await self._topics.pause(request)
 
     @answering_errors
@@ -45,26 +45,26 @@ class TopicService(base.TopicServiceServicer):  # see 0029
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:
-        """Read one page."""
+        """Read one page of dead letters."""
         return await self._topics.list_dead(request)
 
     @answering_errors
     async def GetDeadLetter(
         self, request: pb.GetDeadLetterRequest, context: Context
     ) -> pb.GetDeadLetterResponse:
-        """Read one."""
+        """Read a dead letter."""
         return await self._topics.get_dead(request)
 
     @answering_errors
     async def RedriveDeadLetters(
         self, request: pb.RedriveDeadLettersRequest, context: Context
     ) -> pb.RedriveDeadLettersResponse:
-        """Bring some back to life."""
+        """Bring dead letters back to life."""
         return await self._topics.redrive(request)
 
     @answering_errors
     async def PurgeDeadLetters(
         self, request: pb.PurgeDeadLettersRequest, context: Context
     ) -> pb.PurgeDeadLettersResponse:
-        """Remove some for good."""
+        """Remove dead letters for good."""
         return await self._topics.purge(request)

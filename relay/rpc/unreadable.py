@@ -1,7 +1,7 @@
-"""Messages that can't be read: one answer for every method of every service.
+"""Messages that can't be parsed: one answer for every method of every service.
 
-gRPC parses a unary request before it calls the servicer. Where that fails it answers UNKNOWN and logs a stack
-trace. So each method gets a parser that never fails in gRPC's hands.
+gRPC parses a unary request before it calls the servicer. If that fails, gRPC answers UNKNOWN and logs a stack
+trace. So each method gets a parser that never raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNREADABLE = object()
 """What stands in the place of a message that could not be parsed."""
 
 Count = Callable[[str], None]
-"""Told the method of each message that could not be parsed, as in `a.v1.B/C`."""
+"""Called with the method of each message that could not be parsed, such as `a.v1.B/C`."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,8 @@ class Unreadable(Exception):
 
 
 def answers(kind: type[Message], method: str, count: Count) -> Parse:
-    """Parses what an application answers to a call of `method`, and gives `UNREADABLE` for what is none."""
+    """Make a parser for the answers to a call of `method`. It returns `UNREADABLE` for bytes that are not
+    one."""
 
     def parsed(raw: bytes) -> Any:
         try:
@@ -51,10 +52,10 @@ def answers(kind: type[Message], method: str, count: Count) -> Parse:
 
 
 class Guard:  # see 0069
-    """Stands in for `server` where services are added to it: each answers INVALID_ARGUMENT to what can't be
-    read.
+    """Stands in for `server` when services are added to it: each service answers INVALID_ARGUMENT to a
+    message that can't be parsed.
 
-    An interceptor would do the same, at a price for every call.
+    An interceptor would do the same at a cost for every call.
     """
 
     def __init__(self, server: grpc.aio.Server, count: Count) -> None:
@@ -62,7 +63,7 @@ class Guard:  # see 0069
         self._count = count
 
     def add_generic_rpc_handlers(self, _: object) -> None:
-        """Nothing: generated code adds the same methods again, by the next call."""
+        """Do nothing: generated code adds the same methods again with the next call."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
         """Add the methods of a service."""
@@ -97,7 +98,7 @@ def _arity(streaming: bool) -> str:
 
 
 def _marking(parse: Parse) -> Parse:
-    """For a unary request: gRPC parses it, so the method has to be called to answer."""
+    """Wrap the method of a unary request. gRPC parses it, so the method has to be called to answer."""
 
     def marked(raw: bytes) -> Any:
         try:
@@ -109,7 +110,7 @@ def _marking(parse: Parse) -> Parse:
 
 
 def _raising(parse: Parse) -> Parse:
-    """For a stream: the method itself reads, and hears of it there."""
+    """Wrap the method of a stream, which reads by itself and gets the error there."""
 
     def raised(raw: bytes) -> Any:
         try:

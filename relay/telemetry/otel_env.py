@@ -1,7 +1,7 @@
-"""OpenTelemetry's own variables: whether traces or metrics are wanted, and whether what is said makes sense.
+"""OpenTelemetry's own variables: whether traces or metrics are exported, and whether the values are valid.
 
-The SDK reads them by itself, but takes a default, or fails somewhere deep, where one is wrong. An
-operator had better hear of it at the start.
+The SDK reads them by itself, but takes a default or fails somewhere deep if one is wrong. It is better to
+tell the operator at the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SDK_DISABLED = "OTEL_SDK_DISABLED"
 GRPC, HTTP = "grpc", "http/protobuf"
 OTLP, CONSOLE, NONE = "otlp", "console", "none"
 PULLED = "prometheus"
-"""Asks for what the HTTP port gives anyway."""
+"""An exporter that the HTTP port provides anyway."""
 
 SAMPLERS = (
     *("always_on", "always_off", "traceidratio"),
@@ -50,7 +50,7 @@ class WrongVariable(ServiceError):
 
 @dataclass(frozen=True)
 class Signal:
-    """What is exported: `TRACES` or `METRICS`. `counts` are its variables that are whole numbers."""
+    """A signal that is exported: `TRACES` or `METRICS`. `counts` are its variables that are whole numbers."""
 
     name: str
     counts: tuple[str, ...]
@@ -63,7 +63,7 @@ class Signal:
 
     @property
     def prefixes(self) -> tuple[str, str]:
-        """Of the exporter's variables; the first goes before."""
+        """The prefixes of the exporter's variables; the first one takes precedence."""
         return f"OTEL_EXPORTER_OTLP_{self.name}_", "OTEL_EXPORTER_OTLP_"
 
 
@@ -72,8 +72,8 @@ METRICS = Signal("METRICS", (INTERVAL, "OTEL_METRIC_EXPORT_TIMEOUT"), (OTLP, CON
 
 
 def exporters(variables: Mapping[str, str], signal: Signal = TRACES) -> list[str]:
-    """Where a signal is to go: OTLP, CONSOLE, or nowhere. Raises `WrongVariable` where what is said of
-    it makes no sense; says nothing as long as nobody wants it."""
+    """Return where a signal goes: OTLP, CONSOLE, or nowhere. Raises `WrongVariable` if one of its variables
+    is invalid; the variables are not checked if the signal goes nowhere."""
     given = {name: value.strip() for name, value in variables.items() if value.strip()}
     pointed = any(prefix + "ENDPOINT" in given for prefix in signal.prefixes)
     asked = given.get(signal.exporter, OTLP if pointed else NONE)
@@ -93,19 +93,19 @@ def exporters(variables: Mapping[str, str], signal: Signal = TRACES) -> list[str
 
 
 def protocol(variables: Mapping[str, str], signal: Signal = TRACES) -> str:
-    """GRPC or HTTP, of which the former is the default."""
+    """Return the protocol: GRPC, which is the default, or HTTP."""
     names = [prefix + "PROTOCOL" for prefix in signal.prefixes]
     return next((value.strip().lower() for name in names if (value := variables.get(name, "")).strip()), GRPC)
 
 
 def unset_empty(variables: MutableMapping[str, str]) -> None:
-    """Empty means unset, but the SDK does not hold to it everywhere."""
+    """Unset empty variables: they mean the same, but the SDK does not treat them so everywhere."""
     for name in [name for name in variables if name.startswith("OTEL_") and not variables[name].strip()]:
         del variables[name]
 
 
 def interval(variables: Mapping[str, str]) -> float:
-    """Seconds between two exports of metrics."""
+    """Return the seconds between two exports of metrics."""
     return int(variables.get(INTERVAL, "").strip() or INTERVAL_DEFAULT) / 1_000
 
 
@@ -170,19 +170,19 @@ def _one_of(*values: str) -> Callable[[str, str], None]:
 def _whole(least: int) -> Callable[[str, str], None]:
     def rule(name: str, value: str) -> None:
         if not (value.isascii() and value.isdigit() and int(value) >= least):
-            raise WrongVariable(name, f"{value!r} is no whole number from {least} on")
+            raise WrongVariable(name, f"{value!r} is not a whole number from {least} on")
 
     return rule
 
 
 def _ratio(name: str, value: str) -> None:
     if not 0.0 <= _number(value) <= 1.0:
-        raise WrongVariable(name, f"{value!r} is no number from 0 to 1")
+        raise WrongVariable(name, f"{value!r} is not a number from 0 to 1")
 
 
 def _seconds(name: str, value: str) -> None:
     if not 0.0 < _number(value) < math.inf:
-        raise WrongVariable(name, f"{value!r} is no number of seconds above 0")
+        raise WrongVariable(name, f"{value!r} is not a number of seconds above 0")
 
 
 def _number(value: str) -> float:
@@ -199,7 +199,7 @@ def _http_endpoint(name: str, value: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise WrongVariable(name, f"{mask(value)!r} is no URL; give http://host:port or https://host:port")
+        raise WrongVariable(name, f"{mask(value)!r} is not a URL; give http://host:port or https://host:port")
 
 
 def _grpc_endpoint(name: str, value: str) -> None:
@@ -210,8 +210,8 @@ def _grpc_endpoint(name: str, value: str) -> None:
 def _headers(name: str, value: str) -> None:
     for number, header in enumerate(value.split(","), 1):
         key, equals, _ = header.partition("=")
-        if header.strip() and not (key.strip() and equals):  # what it says may be a secret
-            raise WrongVariable(name, f"entry {number} is no name=value; separate entries by commas")
+        if header.strip() and not (key.strip() and equals):  # the entry is not quoted: it may be a secret
+            raise WrongVariable(name, f"entry {number} is not name=value; separate entries by commas")
 
 
 def _file(name: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""Who speaks: the resource of spans and metrics."""
+"""The resource of spans and metrics, which names the relay."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from relay import __version__
 
 @cache
 def _instance() -> str:
-    """The same in spans and in metrics, so that they can be joined."""
+    """The instance id, which is the same in spans and in metrics, so that they can be joined."""
     return str(uuid4())
 
 
 def resource() -> Resource:
-    """As OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say; the name is `relay` if they say nothing."""
+    """Return the resource that OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES describe. The default name is
+    `relay`."""
     ours = {"service.name": "relay", "service.version": __version__, "service.instance.id": _instance()}
-    # What the variables say comes last, and wins.
+    # The variables come last, and override the rest.
     return Resource.create({**ours, **OTELResourceDetector().detect().attributes})

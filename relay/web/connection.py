@@ -1,7 +1,7 @@
-"""One HTTP connection: what it may cost, and what a caller is told whose bytes are no HTTP.
+"""One HTTP connection: what it may cost, and what is answered to bytes that are not HTTP.
 
 uvicorn's own protocol answers such bytes in plain text, lets a header come as slowly as it likes, and takes
-connections without bound.
+any number of connections.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from relay.web import problems
 from relay.web.problems import Refused
 
 LINGER = 1.0
-"""Seconds for a caller who is still sending to read why that is of no use."""
+"""Seconds that a caller who is still sending has to read why the connection was refused."""
 
 Count = Callable[[str], None]
-"""Told why a connection was refused: `unreadable`, `header`, `slow` or `full`."""
+"""Called with the reason why a connection was refused: `unreadable`, `header`, `slow` or `full`."""
 
 log = logging.getLogger(__name__)
 
 
 class Connection(H11Protocol):
-    """Closes itself when it costs more than `bounds`. `listener` stands in the log."""
+    """A connection that closes itself when it costs more than `bounds`. `listener` is its name in the log."""
 
     def __init__(
         self, *args: Any, listener: str, bounds: ConnectionBounds, count: Count, **others: Any
@@ -45,7 +45,7 @@ class Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
 
-    # What asyncio tells
+    # What asyncio calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,7 +55,7 @@ class Connection(H11Protocol):
             self._make_room([each for each in live if isinstance(each, Connection) and each is not self])
 
     def data_received(self, data: bytes) -> None:
-        if not self._refused:  # else it is thrown away: the caller has yet to read the answer
+        if not self._refused:  # otherwise it is thrown away: the caller has yet to read the answer
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -70,7 +70,7 @@ class Connection(H11Protocol):
         super().resume_writing()
         self._set_deadline(None if self.idle_since is None else self._out_of_time)
 
-    # What uvicorn does with it
+    # What uvicorn calls
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -83,15 +83,15 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """The server stops. uvicorn would fail over an answer that it did not write, and stop no other
-        connection."""
+        """Close the connection because the server stops. uvicorn would fail on an answer that it did not
+        write, and then stop no other connection."""
         if self._refused:
             self.close()
         else:
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what h11 could not read."""
+        """Answer bytes that h11 could not parse."""
         failure = sys.exception()
         status = failure.error_status_hint if isinstance(failure, h11.RemoteProtocolError) else 400
         if status == 431:
@@ -99,13 +99,13 @@ class Connection(H11Protocol):
             title, detail = "The header is too large", f"the header has more than {most} bytes; send less"
             self._refuse("header", Refused(431, "header-too-large", title, detail))
         else:
-            detail = "the bytes are no HTTP request; check what sends them"
-            self._refuse("unreadable", Refused(status, "not-http", "This is no HTTP request", detail))
+            detail = "the bytes are not an HTTP request; check what sends them"
+            self._refuse("unreadable", Refused(status, "not-http", "This is not an HTTP request", detail))
 
-    # Its own
+    # What this class adds
 
     def close(self) -> None:
-        """Close it at once, whatever its caller still wants to read."""
+        """Close the connection at once, whatever its caller still wants to read."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -125,7 +125,7 @@ class Connection(H11Protocol):
         self._deadline = None if then is None else self.loop.call_later(self._bounds.idle_timeout, then)
 
     def _out_of_time(self) -> None:
-        """No request came, or nothing of an answer was taken."""
+        """Refuse the connection because no request came, or because nothing of an answer was taken."""
         begun, _ = self.conn.trailing_data
         if self.idle_since is not None and begun:
             detail = f"the header did not come within {self._bounds.idle_timeout:g} s; send it whole"
@@ -147,13 +147,13 @@ class Connection(H11Protocol):
             self._refuse("full", refused)
 
     def _refuse(self, reason: str, refused: Refused) -> None:
-        """Say why, and read no more."""
+        """Answer with the reason, and read no more."""
         self._count(reason)
         self._refused = True
         if self._answering():
-            self.cycle.disconnected = True  # whoever answers the request has nobody to answer
+            self.cycle.disconnected = True  # the request's handler has nobody to answer
             self.cycle.message_event.set()
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # it is in the midst of an answer
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # it is in the middle of an answer
             self.close()
             return
         answer = problems.of_refusal(refused, "")
@@ -167,7 +167,8 @@ class Connection(H11Protocol):
 
 
 class _Parser(h11.Connection):
-    """h11's bound is for headers that come in pieces; this one holds for all."""
+    """Check the size of a header. h11's limit is for headers that come in pieces; this one holds for all.
+    Raises `RemoteProtocolError`."""
 
     def __init__(self, most: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=most)

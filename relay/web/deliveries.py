@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: one call takes some, another says how they ended."""
+"""Deliveries over HTTP: one call takes some, another settles them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_WAIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in a body. `default` None: the relay knows."""
+    """A number in a body. A `default` of None means that the relay knows it."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Number:
     whole: bool = False
 
     def read(self, name: str, value: Any) -> float | None:
-        """The value, or the default; raises `InvalidField`."""
+        """Return the value, or the default. Raises `InvalidField`."""
         if value is None:
             return self.default
         kinds = int if self.whole else int | float
@@ -41,7 +41,7 @@ class Number:
         return value
 
     def schema(self) -> dict[str, Any]:
-        """As JSON Schema."""
+        """Return the field as JSON Schema."""
         found: dict[str, Any] = {
             "description": self.description,
             "type": "integer" if self.whole else "number",
@@ -59,21 +59,22 @@ RECEIVE = {
         1,
         MAX_DELIVERIES,
         1,
-        "Take at most so many. What comes together counts as received together.",
+        "The most deliveries to take. Those that come together count as received together.",
         whole=True,
     ),
     "wait_sec": Number(
         0,
         MAX_WAIT,
         20,
-        "Wait so long for the first; the answer is empty if none falls due. At least half a second.",
+        "How long to wait for the first delivery; the answer is empty if none falls due. At least 0.5.",
     ),
     "visibility_sec": Number(
         0.1,
         math.inf,
         None,
-        "Without an outcome for so long a delivery is given up, and its timer due again. At most and by "
-        "default the topic's delivery_timeout.",
+        "The time after which a delivery without an outcome is given up, and its timer due again. The "
+        "topic's "
+        "delivery_timeout is both the maximum and the default.",
     ),
 }
 
@@ -88,7 +89,8 @@ def _numbers(body: Any, fields: Mapping[str, Number]) -> dict[str, float | None]
 
 
 async def receive(calls: Calls, call: ApiCall) -> Answer:
-    """Take deliveries; they count as received once the answer is written."""
+    """Take deliveries. They count as received once the answer is written. Raises `InvalidField`, or `Refused`
+    if the relay stops."""
     numbers = _numbers(call.body, RECEIVE)
     taken = await calls.consumers.receive(
         call.path["topic"],
@@ -97,7 +99,7 @@ async def receive(calls: Calls, call: ApiCall) -> Answer:
         visibility=numbers["visibility_sec"],
     )
     if taken is None:
-        raise Refused(503, "draining", "The relay stops", "ask another one, or again", retry_after="1")
+        raise Refused(503, "draining", "The relay stops", "call another relay, or try again", retry_after="1")
     try:
         batch = translate.deliveries(taken.leases)
         deliveries = [
@@ -111,7 +113,7 @@ async def receive(calls: Calls, call: ApiCall) -> Answer:
 
 
 async def settle(calls: Calls, call: ApiCall) -> Answer:
-    """Say how deliveries ended, or that work goes on."""
+    """Settle deliveries, or extend their leases. Raises `InvalidField`."""
     request = pb.Settle()
     call.read(request, without=("received", "acknowledged"))
     if not 1 <= len(request.settlements) <= MAX_DELIVERIES:
@@ -143,7 +145,7 @@ OPERATIONS = (
         "POST",
         f"{DELIVERIES}:settle",
         settle,
-        "Say how deliveries ended. Only what changed nothing is answered.",
+        "Settle deliveries. The answer names only outcomes that changed nothing.",
         pb.Problems,
         pb.Settle,
     ),

@@ -15,13 +15,13 @@ PATH = "/v1/openapi.json"
 
 @cache
 def document() -> dict[str, Any]:
-    """What it says."""
+    """Return the document."""
     value: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return value
 
 
 async def openapi(_calls: Calls, _call: ApiCall) -> Answer:
-    """This API, described."""
+    """Answer with the document."""
     return Answer(document())
 
 

@@ -1,8 +1,9 @@
-"""Messages of `relay.v1` as JSON, by protobuf's own `json_format`, with what is friendlier to write by hand.
+"""Messages of `relay.v1` as JSON, by protobuf's own `json_format`, with forms that are easier to write by
+hand.
 
-Read, beside protobuf's forms: `message` for `payload`, any JSON or text; `x_sec`, a number of seconds, for a
-Duration `x`; the short names of enums (`create` for `SCHEDULE_MODE_CREATE`). What is wrong is an
-`InvalidField` that names the field by its path, as in `timers[3].delay_sec`.
+Beside protobuf's forms these are read: `message`, any JSON or text, for `payload`; `x_sec`, a number of
+seconds, for a Duration `x`; the short names of enums (`create` for `SCHEDULE_MODE_CREATE`). A mistake raises
+an `InvalidField` that names the field by its path, such as `timers[3].delay_sec`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from relay.core.instants import SECOND
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 SECONDS = "_sec"
-"""Ends the name of a Duration that is given as a number of seconds."""
+"""The end of the name of a Duration that is given as a number of seconds."""
 
 MARGIN = 50
-"""How much deeper the JSON of a payload may come to stand and can still be written: inside other values, and
-at another depth of calls."""
+"""The levels that are kept free for a payload's JSON, which is written inside other values and at another
+depth of calls."""
 
 MESSAGE, PAYLOAD, CONTENT_TYPE = "message", "payload", "content_type"
 TEXT_TYPE, JSON_TYPE = "text/plain", "application/json"
@@ -44,14 +45,14 @@ _WORDS = {
 
 
 class NotJson(ValueError):
-    """The text is no JSON that this API takes; the message says why."""
+    """The text is not JSON that this API takes; the message says why."""
 
 
 # Text to values
 
 
 def parse(text: bytes) -> Any:  # see 0047
-    """The JSON value of a text; raises `NotJson`. Stricter than Python: no NaN, no key twice."""
+    """Parse JSON. This is stricter than Python: no NaN, and no key twice. Raises `NotJson`."""
     try:
         return json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
     except NotJson:
@@ -59,15 +60,15 @@ def parse(text: bytes) -> Any:  # see 0047
     except UnicodeDecodeError:
         raise NotJson("is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise NotJson(f"is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise NotJson(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise NotJson("is nested too deeply") from None
-    except ValueError:  # a number of thousands of digits
+    except ValueError:  # a number with thousands of digits
         raise NotJson("has a number with too many digits") from None
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise NotJson(f"is no JSON: it has no {name}")
+    raise NotJson(f"is not JSON: it has no {name}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -79,13 +80,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise NotJson(f"has the key {name!r} twice in one object")
             seen.add(name)
     for name in found:
-        if not name.isascii() and not is_text(name):  # no field, nor could an answer name it
+        if not name.isascii() and not is_text(name):  # it can't be a field, and no answer could name it
             raise NotJson(f"has half a character in the key {name!r}")
     return found
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written: JSON can spell half a character."""
+    """Whether a text can be encoded: JSON can spell half a character."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -94,7 +95,7 @@ def is_text(value: str) -> bool:
 
 
 def dump(value: Any) -> bytes:
-    """A JSON value as compact text."""
+    """Write a JSON value as compact text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -109,10 +110,11 @@ def read(
     without: tuple[str, ...] = (),
     also: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Fill `message` from an object. Fields in `without` are not taken here; those in `also` are taken
-    elsewhere, which an error says.
+    """Fill `message` from an object. Fields in `without` are not accepted; those in `also` are read
+    elsewhere, and errors list them.
 
-    Answers by which other name fields were given, as in `{"delay": "delay_sec"}`.
+    Returns the other names by which fields were given, such as `{"delay": "delay_sec"}`. Raises
+    `InvalidField`.
     """
     if not isinstance(body, Mapping):
         raise InvalidField(path.rstrip(".") or "body", "must be an object: {…}")
@@ -125,7 +127,7 @@ def read(
             raise InvalidField(path + key, f"is set beside {given[field.name]}; set one of the two")
         given[field.name] = key
         if form == MESSAGE:
-            continue  # needs the content type, which may come after it
+            continue  # this needs the content type, which may come after it
         if form == SECONDS and value is not None:
             getattr(message, field.name).CopyFrom(_duration(path + key, value))
         else:
@@ -136,7 +138,7 @@ def read(
 
 
 def _field(descriptor: Any, key: str) -> tuple[FieldDescriptor | None, str]:
-    """The field that a key means, and which of the friendlier forms it has, if any."""
+    """Return the field that a key means, and which of the easier forms it has, if any."""
     by_name = descriptor.fields_by_name
     if key == MESSAGE and PAYLOAD in by_name:
         return by_name[PAYLOAD], MESSAGE
@@ -155,7 +157,7 @@ def _unknown(descriptor: Any, key: str, without: tuple[str, ...], also: tuple[st
 
 
 def names(descriptor: Any) -> list[str]:
-    """All names that `read` takes, the friendlier ones too."""
+    """Return all names that `read` takes, the easier forms too."""
     found = []
     for field in descriptor.fields:
         found.append(field.name)
@@ -168,7 +170,7 @@ def names(descriptor: Any) -> list[str]:
 
 def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
     if value is None:
-        return  # protobuf's JSON: as if it were not there
+        return  # in protobuf's JSON, null means that the field is absent
     nested = field.message_type
     if nested is None or nested.full_name in (TIMESTAMP, DURATION) or nested.GetOptions().map_entry:
         _set_value(message, field, value, path)
@@ -195,7 +197,7 @@ def _set_value(message: Message, field: FieldDescriptor, value: Any, path: str) 
 
 
 def _check_base64(value: Any, path: str) -> None:
-    """json_format would leave out what is none, and take the rest."""
+    """Check base64. json_format would skip characters that are not base64, and take the rest."""
     for text in value if isinstance(value, list) else [value]:
         if not isinstance(text, str) or not _BASE64.fullmatch(text):
             raise InvalidField(path, _WORDS[FieldDescriptor.TYPE_BYTES])
@@ -214,7 +216,7 @@ def _expected(field: FieldDescriptor) -> str:
 
 
 def prefix(enum: EnumDescriptor) -> str:
-    """What the names of an enum's values have in common."""
+    """Return the common prefix of the names of an enum's values."""
     return enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
 
 
@@ -231,14 +233,15 @@ def _duration(path: str, value: Any) -> Duration:
         raise InvalidField(path, "must be a number of seconds")
     if isinstance(value, float) and math.isinf(value):
         raise InvalidField(path, "is too large")
-    exact = Decimal(repr(value)) * SECOND  # what was written: 0.1 is a tenth
+    exact = Decimal(repr(value)) * SECOND  # as it was written: 0.1 is a tenth
     instant = validate.delay(int(exact.to_integral_value(ROUND_CEILING)), path)
     seconds, rest = divmod(instant, SECOND)
     return Duration(seconds=seconds, nanos=rest * 1000)
 
 
 def _take_message(message: Any, value: Any, path: str) -> None:
-    """`message` as payload: text as it is, unless the content type says JSON; all else as JSON."""
+    """Turn `message` into a payload: a text as it is, unless the content type says JSON; any other value as
+    JSON."""
     has_type = CONTENT_TYPE in message.DESCRIPTOR.fields_by_name
     content_type = message.content_type if has_type else ""
     as_text = isinstance(value, str) and not _is_json(content_type)
@@ -256,7 +259,7 @@ def _take_message(message: Any, value: Any, path: str) -> None:
 
 
 def write(message: Message) -> dict[str, Any]:
-    """A message as protobuf's JSON, fields under their names in the proto, also those that are empty."""
+    """Return a message as protobuf's JSON, with the names of the proto, and with empty fields."""
     value: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -264,8 +267,8 @@ def write(message: Message) -> dict[str, Any]:
 
 
 def with_message(value: dict[str, Any], payload: bytes) -> dict[str, Any]:
-    """The value of something that has a payload, with `message`: the payload as JSON or text, where its
-    content type says that it is one."""
+    """Return the value of a message with a payload, and with `message`: the payload as JSON or text, if its
+    content type says that it is."""
     content_type = str(value.get(CONTENT_TYPE, ""))
     try:
         if _is_json(content_type):
@@ -275,7 +278,7 @@ def with_message(value: dict[str, Any], payload: bytes) -> dict[str, Any]:
         if content_type.lower().startswith("text/"):
             return {**value, MESSAGE: payload.decode()}
     except (ValueError, RecursionError):
-        pass  # not what it says, or it can't be said again, as 1e999 and half a character; see `payload`
+        pass  # it is not what it says, or can't be written again, such as 1e999; see `payload`
     return value
 
 

@@ -1,10 +1,10 @@
-"""What a request must be before anything is done for it.
+"""The checks that a request must pass before anything is done for it.
 
-The API asks for no credentials, since it listens on loopback; but a browser on that machine runs what any
-page says. Two rules keep pages out. A page can send a body as `application/json` to another origin only
-after the browser has asked for leave (CORS), which is never given: so whatever changes something wants that
-content type. And a page whose own host name was made to point here (DNS rebinding) still sends that name as
-`Host`: so only names that can't be a stranger's are taken.
+The API asks for no credentials, since it listens on loopback. But a browser on that machine runs the code of
+any page, so two rules keep pages out. A page can send a body as `application/json` to another origin only
+after the browser has asked for permission (CORS), which is never given: so every call that changes something
+requires that content type. A page whose own host name was made to point here (DNS rebinding) still sends that
+name as `Host`: so only names that can't belong to a stranger are accepted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BODY_TIMEOUT = 30.0
 
 
 def check_host(request: Request, allowed: Collection[str]) -> None:  # see 0048
-    """Raise `Refused` unless the `Host` is loopback, the address that was called, or one of `allowed`."""
+    """Raises `Refused` unless the `Host` is loopback, the address that was called, or one of `allowed`."""
     host = _name(request.headers.get("host", ""))
     server = request.scope.get("server") or ("", None)
     if host in LOCAL or host in allowed or host == server[0] or _is_loopback(host):
@@ -40,7 +40,7 @@ def check_host(request: Request, allowed: Collection[str]) -> None:  # see 0048
 
 
 def _name(header: str) -> str:
-    """The host of a `Host` header, without port and brackets, in lower case."""
+    """Return the host of a `Host` header, without port and brackets, in lower case."""
     host = header.strip().lower()
     try:
         return addresses.split(host)[0]
@@ -56,7 +56,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_content_type(request: Request) -> None:
-    """Raise `Refused` unless the body is said to be JSON, in UTF-8."""
+    """Raises `Refused` unless the content type is JSON, in UTF-8."""
     kind, _, rest = request.headers.get("content-type", "").partition(";")
     charset = rest.strip().lower().removeprefix("charset=").strip('"')
     if kind.strip().lower() == JSON and charset in ("", "utf-8"):
@@ -65,13 +65,13 @@ def check_content_type(request: Request) -> None:
         415,
         "content-type",
         "The body must be JSON",
-        f"content-type: send {JSON}, in UTF-8, also with an empty body",
+        f"content-type: send {JSON}, in UTF-8, even with an empty body",
         accept=JSON,
     )
 
 
 async def body(request: Request, limit: int) -> bytes:
-    """The whole body; raises `Refused` if it is too large or too slow."""
+    """Read the whole body. Raises `Refused` if it is too large or too slow."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)

@@ -1,4 +1,4 @@
-"""Answers that carry deliveries: whether they came to the caller decides whether an attempt counts."""
+"""Answers that carry deliveries. Whether one reached the caller decides whether an attempt counts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from relay.api.deliveries import Taken
 T = TypeVar("T")
 
 WRITE_TIMEOUT = 30.0
-"""Seconds in which the caller must have taken the answer."""
+"""Seconds within which the caller must take the answer."""
 
 GONE = "http.disconnect"
 
 
 class Carrying(Response):
-    """An answer with deliveries in it."""
+    """An answer with deliveries."""
 
     taken: Taken
 
 
 async def attended(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
-    """Do the work, as long as the caller is there; raises `ClientDisconnect` when he goes.
+    """Do the work while the caller is there. Raises `ClientDisconnect` when the caller goes away.
 
-    The request's body has been read. Not by a task group: that would await something after the work is
-    done, and lose its result if it is cancelled there.
+    The request's body must have been read. This uses no task group, which would await something after the
+    work is done, and lose the result if it is cancelled there.
     """
     scope = anyio.CancelScope()
 
@@ -50,10 +50,10 @@ async def attended(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def hand_over(response: Carrying, receive: Receive, send: Send) -> None:  # see 0049
-    """Write the answer. Its deliveries count as received once all but its last byte is on its way to a caller
-    who, as far as is known, is there; before that they are given back. Raises `ClientDisconnect`.
+    """Write the answer. Its deliveries count as received once all of it but the last byte is on its way to a
+    caller who seems to be there; before that they are given back. Raises `ClientDisconnect`.
 
-    The last byte comes after that decision: a caller who has it may settle, or close the connection, at once.
+    The last byte comes after that decision: a caller who has it may settle or close the connection at once.
     """
     content = bytes(response.body)
     start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
@@ -61,7 +61,7 @@ async def hand_over(response: Carrying, receive: Receive, send: Send) -> None:  
         with anyio.move_on_after(WRITE_TIMEOUT) as scope:
             await send(start)
             await send(_part(content[:-1]))
-            await send(_part(b""))  # waits until nearly all of what was said before is written
+            await send(_part(b""))  # waits until nearly all of the earlier parts are written
             gone = await _gone(receive)
     except BaseException:
         response.taken.give_back()

@@ -1,4 +1,4 @@
-"""What an operation of the JSON API is. Of the tables of these the OpenAPI document is made, too."""
+"""The operations of the JSON API. The OpenAPI document is made from the tables of these, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOOL, BOOLEANS = FieldDescriptor.TYPE_BOOL, ("true", "false")
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What the operations call."""
+    """The services that the operations call."""
 
     timers: TimerCalls
     topics: TopicCalls
@@ -31,16 +31,16 @@ class Calls:
 
 @dataclass(slots=True)
 class ApiCall:
-    """One request, taken apart."""
+    """One parsed request."""
 
     path: Mapping[str, str]
-    """What stands in the places of the template, decoded."""
+    """The decoded values of the path's template."""
     query: Mapping[str, str]
     body: Any
     trace: Mapping[str, str]
     """The caller's W3C trace context."""
     given: dict[str, str] = field(default_factory=dict)
-    """By which other names fields were given; see `forms.read`."""
+    """The other names by which fields were given; see `forms.read`."""
 
     def read(
         self,
@@ -56,7 +56,7 @@ class ApiCall:
         self.given |= forms.read(message, body, path=path, without=without, also=also)
 
     def read_query(self, message: Message) -> bool:
-        """Fill `message` from what of the query is meant for it; whether anything was."""
+        """Fill `message` from its parameters in the query; return whether there were any."""
         fields = message.DESCRIPTOR.fields_by_name
         mine = {
             name: text == "true" if fields[name].type == BOOL and text in BOOLEANS else text
@@ -69,34 +69,34 @@ class ApiCall:
 
 @dataclass(slots=True)
 class Answer:
-    """What goes back, with 200 unless it says otherwise. `held` is false where a condition did not hold."""
+    """The answer, with status 200 unless it says otherwise. `held` is false if a condition did not hold."""
 
     value: dict[str, Any]
     status: int = 200
     location: str = ""
     held: bool = True
     taken: Taken | None = None
-    """Deliveries that it carries."""
+    """The deliveries that it carries."""
 
 
 class Handle(Protocol):
-    """Performs an operation; a function, so that it has a name."""
+    """Performs an operation. It is a function, so that it has a name."""
 
     __name__: str
     __module__: str
 
     def __call__(self, calls: Calls, call: ApiCall, /) -> Awaitable[Answer]:
-        """Raises `RelayError`."""
+        """Perform the operation. Raises `RelayError`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. `query` names the fields of the messages that may stand in the query.
+    """One method of one path. `query` names the fields of the messages that may be in the query.
 
-    `body` and `answer` are the messages of `relay.v1` that go in and out; `schema` describes a body that is
-    none of them; `statuses` says which successes
-    there are, and `problems` which errors beside those that every operation has.
+    `body` and `answer` are the messages of `relay.v1` that go in and out. `schema` describes a body that is
+    not such a message. `statuses` lists the successes, `problems` the errors beside those that every
+    operation has.
     """
 
     method: str
@@ -110,33 +110,33 @@ class Operation:
     statuses: Mapping[int, str] = field(default_factory=lambda: {200: "Done."})
     problems: tuple[int, ...] = ()
     takes_deliveries: bool = False
-    """Whether its answer may carry deliveries."""
+    """Whether the answer may carry deliveries."""
 
     @property
     def name(self) -> str:
-        """What it is called, as in `timers_get`."""
+        """The name of the operation, such as `timers_get`."""
         return f"{self.handle.__module__.rpartition('.')[2]}_{self.handle.__name__}"
 
     @property
     def takes_body(self) -> bool:
-        """Whether it has one."""
+        """Whether the operation has a body."""
         return self.body is not None or self.schema is not None
 
     @property
     def places(self) -> list[str]:
-        """What the path's template leaves open."""
+        """The names in the path's template."""
         return re.findall(r"\{(\w+)\}", self.path)
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What undecoded paths match; an id may hold a %2F."""
+        """The pattern of undecoded paths; an id may hold a %2F."""
         parts = re.split(r"\{(\w+)\}", self.path)
         named = [f"(?P<{part}>[^/]*)" if index % 2 else re.escape(part) for index, part in enumerate(parts)]
         return re.compile("".join(named))
 
 
 def decoded(segments: Mapping[str, str]) -> dict[str, str]:
-    """Segments of a path without percent-encoding."""
+    """Decode the segments of a path. Raises `InvalidField`."""
     found = {}
     for name, segment in segments.items():
         try:
@@ -147,7 +147,7 @@ def decoded(segments: Mapping[str, str]) -> dict[str, str]:
 
 
 def queried(raw: bytes, known: Collection[str]) -> dict[str, str]:
-    """The parameters of a query, each of which may come once."""
+    """Parse the parameters of a query, each of which may come once. Raises `InvalidField`."""
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
     except ValueError:
@@ -156,7 +156,7 @@ def queried(raw: bytes, known: Collection[str]) -> dict[str, str]:
     for key, text in pairs:
         if key not in known:
             there = f"there are {', '.join(known)}" if known else "there is none"
-            raise InvalidField(key, f"is no parameter of this query; {there}")
+            raise InvalidField(key, f"is not a parameter of this query; {there}")
         if key in found:
             raise InvalidField(key, "is in the query twice; give it once")
         found[key] = text
@@ -164,5 +164,5 @@ def queried(raw: bytes, known: Collection[str]) -> dict[str, str]:
 
 
 def timer_path(topic: str, timer_id: str) -> str:
-    """Where a timer is."""
+    """Return the path of a timer."""
     return f"/v1/topics/{quote(topic, safe='')}/timers/{quote(timer_id, safe='')}"

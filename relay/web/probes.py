@@ -1,4 +1,4 @@
-"""What Kubernetes and Prometheus ask for, as a starlette application."""
+"""Probes and metrics for Kubernetes and Prometheus, as a starlette application."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from starlette.routing import Route
 
 
 class HealthProbe(Protocol):
-    """Tells how the relay is. Both answer at once, from memory, and never ask Redis."""
+    """The state of the relay. Both methods answer at once from memory, and never ask Redis."""
 
     def live(self) -> list[str]:
-        """Why the process should be restarted; empty if all its loops still turn."""
+        """Say why the process should be restarted; empty if all its loops turn."""
         ...
 
     def ready(self, *, needs_redis: bool) -> list[str]:
-        """Why no calls should come now; empty if they may. `needs_redis`: a Redis that is away counts."""
+        """Say why no calls should come now; empty if they may. With `needs_redis`, a Redis that is away is a
+        reason."""
         ...
 
 
 class MetricsPage(Protocol):
-    """What Prometheus scrapes."""
+    """The metrics that Prometheus scrapes."""
 
     async def scrape(self) -> tuple[bytes, str]:
-        """The metrics as they stand, and their content type; soon, even while Redis is away."""
+        """Return the current metrics and their content type. This is quick, even while Redis is away."""
         ...
 
 
 class Probes:
-    """Answers the answers.
+    """Answers the probes.
 
     `/healthz/live` is about this process alone: a Redis that is away must not restart every pod.
-    `/healthz/startup` is fine from the first time on that the relay was ready.
+    `/healthz/startup` answers 200 once the relay has been ready for the first time.
     """
 
     def __init__(self, health: HealthProbe, metrics: MetricsPage, *, needs_redis: bool = True) -> None:
@@ -64,7 +65,7 @@ class Probes:
 
 
 def _answer(reasons: list[str]) -> Response:
-    """200 without reasons, else 503; the body says the same."""
+    """Answer 200 if there are no reasons, otherwise 503; the body lists them."""
     status = "failing" if reasons else "ok"
     return JSONResponse(
         {"status": status, "reasons": reasons},
@@ -74,9 +75,9 @@ def _answer(reasons: list[str]) -> Response:
 
 
 def probes(health: HealthProbe, metrics: MetricsPage, *, needs_redis: bool = True) -> Starlette:
-    """`GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`.
+    """Return an application for `GET /healthz/live`, `/healthz/ready`, `/healthz/startup` and `/metrics`.
 
-    `needs_redis`: the relay is not ready while Redis is away.
+    With `needs_redis` the relay is not ready while Redis is away.
     """
     answers = Probes(health, metrics, needs_redis=needs_redis)
     return Starlette(

@@ -1,4 +1,4 @@
-"""What goes wrong, as problem details (RFC 9457)."""
+"""Errors as problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relay.web import forms
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:relay:problem:"
-"""Begins the `type` of every problem."""
+"""The beginning of the `type` of every problem."""
 
 REFUSALS = (
     *("not-json", "host-not-allowed", "no-such-path", "method-not-allowed", "too-slow", "body-too-large"),
@@ -23,11 +23,11 @@ REFUSALS = (
 """The names of problems that are not errors of the relay."""
 
 NAMES = {TYPE + name for name in (INTERNAL.name, *(each.name for each in KINDS.values()), *REFUSALS)}
-"""All that `type` may be."""
+"""All values of `type`."""
 
 
 class Refused(Exception):
-    """A request that HTTP alone says is wrong."""
+    """A request that is wrong as HTTP, whatever it asks for."""
 
     def __init__(self, status: int, name: str, title: str, detail: str, **headers: str) -> None:
         super().__init__(detail)
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 def of_error(failure: ServiceError, instance: str, given: Mapping[str, str]) -> Response:
-    """The answer for an error of the relay. `given`: by which other names fields were given."""
+    """Return the answer for an error of the relay. `given` has the other names by which fields were given."""
     what = kind(failure)
     detail = str(failure) if what is not INTERNAL else "the relay's log says more"
     more: dict[str, Any] = {}
@@ -50,14 +50,14 @@ def of_error(failure: ServiceError, instance: str, given: Mapping[str, str]) -> 
 
 
 def of_refusal(refused: Refused, instance: str) -> Response:
-    """The answer for a request that HTTP says is wrong. `instance` is empty where nobody knows the path."""
+    """Return the answer for a request that is wrong as HTTP. `instance` is empty if the path is unknown."""
     return _answer(refused.status, refused.name, refused.title, str(refused), instance, refused.headers, {})
 
 
 def not_held(instance: str, result: str, answer: Mapping[str, Any]) -> Response:
-    """The answer where a condition did not hold, with what the call answered."""
+    """Return the answer for a condition that did not hold, with the result of the call."""
     detail = f"nothing was changed, since the condition does not hold: {result}"
-    name, title = "condition-failed", "The timer is not as the condition wants it"
+    name, title = "condition-failed", "The timer does not meet the condition"
     return _answer(412, name, title, detail, instance, {}, {"answer": answer})
 
 

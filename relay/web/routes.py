@@ -1,4 +1,4 @@
-"""The JSON API as an ASGI application: routes, guards, errors, and one measurement a request."""
+"""The JSON API as an ASGI application: routes, guards, errors, and one measurement for each request."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ OPERATIONS: tuple[Operation, ...] = (
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
 OTHER_METHOD = "_OTHER"
-"""What OpenTelemetry calls a method that it does not know."""
+"""OpenTelemetry's name for a method that it does not know."""
 
 Measure = Callable[[str, str, int, float], None]
-"""Told of each request: method, route ("" if there is none), status (0 if the caller has
-gone), seconds."""
+"""Called for each request with its method, its route ("" if there is none), its status (0 if the caller has
+gone) and its duration in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class JsonApi:
-    """Answers requests. `allowed_hosts`: names beside loopback that may stand in `Host`."""
+    """Answers requests. `allowed_hosts` are names beside loopback that `Host` may have."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class JsonApi:
             self._measure(method, route, status, time.perf_counter() - began)
 
     def _find(self, method: str, path: str) -> tuple[list[Operation], Mapping[str, str]]:
-        """The operations that the path allows, or the one that is meant, with the segments of its path.
+        """Find the operations that the path allows, and the one that is meant, with the segments of its path.
 
-        By the path as it was sent: decoded, the slashes of ids would look like others. `…/x:run` may be a
-        timer's name as well as what is to be done with `x`: the method tells.
+        This uses the path as it was sent: in the decoded path, the slashes of ids would look like others.
+        `…/x:run` may be a timer's name, or an action on `x`: the method decides.
         """
         found = [(route, match) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
         for operation, match in found:
@@ -135,7 +135,7 @@ class JsonApi:
         return Response(forms.dump(answer.value), answer.status, headers)
 
     async def _carry(self, operation: Operation, call: ApiCall, request: Request) -> Response:
-        """An answer with deliveries, which are given back if it can't be made."""
+        """Make an answer with deliveries, which are given back if that fails."""
         answer = await attended(request.receive, lambda: operation.handle(self._calls, call))
         if answer.taken is None:
             return Response(forms.dump(answer.value), answer.status, {"content-type": guard.JSON})
@@ -149,11 +149,11 @@ class JsonApi:
 
 
 def _served_as(method: str) -> str:
-    return "GET" if method == "HEAD" else method  # the server leaves the content out
+    return "GET" if method == "HEAD" else method  # the server leaves out the content
 
 
 def _operation(method: str, operations: Sequence[Operation]) -> Operation:
-    """The one that is meant; raises `Refused` if there is none."""
+    """Return the operation that is meant. Raises `Refused` if there is none."""
     if not operations:
         raise Refused(
             404, "no-such-path", "There is no such path", f"see {document.PATH} for those there are"
@@ -171,4 +171,4 @@ def _parsed(content: bytes) -> Any:
     try:
         return forms.parse(content)
     except forms.NotJson as failure:
-        raise Refused(400, "not-json", "The body is no JSON", f"body: {failure}") from None
+        raise Refused(400, "not-json", "The body is not JSON", f"body: {failure}") from None

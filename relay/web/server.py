@@ -22,18 +22,18 @@ from relay.core.errors import CannotListen
 from relay.web.connection import Connection, Count
 
 TICK = 0.01
-"""Seconds between two looks whether uvicorn has started; it offers no event to wait for."""
+"""Seconds between two checks whether uvicorn has started; it offers no event to wait for."""
 
 LAST_TICK = 0.1
-"""Seconds, as uvicorn has them, for connections that are just being made: its shutdown overlooks those."""
+"""Seconds, as uvicorn counts them, for connections that are just being made: its shutdown overlooks those."""
 
 GRACE = 1
-"""Seconds that requests under way get to end when the server stops."""
+"""Seconds that requests under way have to end when the server stops."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, since the daemon has its own, and without its ten looks a second
-    at `should_exit`: they were half of what an idle relay woke up for."""
+    """uvicorn without its signal handlers, since the daemon has its own, and without its ten checks a second
+    of `should_exit`, which caused half of the wake-ups of an idle relay."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
@@ -43,14 +43,14 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self.on_tick(0)
         await self._ended.wait()
-        # First take no more connections, and read what those say that have just been made: uvicorn's shutdown
-        # closes both at once, and what a caller has sent by then would end without an answer. The listener
+        # First take no more connections, and read from those that have just been made: uvicorn's shutdown
+        # closes both at once, and a request that a caller has sent by then would get no answer. The listener
         # stays open until then, since asyncio can't close it while it makes a connection.
         asyncio.get_running_loop().remove_reader(self._listener)
         await anyio.sleep(LAST_TICK)
 
     def end(self) -> None:
-        """Let `serve` return, after its connections."""
+        """Let `serve` return after its connections have ended."""
         self.should_exit = True
         self._ended.set()
 
@@ -61,14 +61,14 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """A started server. `address` has the port that was chosen."""
+    """A started server. `address` has the actual port."""
 
     address: str
     _scope: anyio.CancelScope
     _ended: anyio.Event
 
     async def stop(self) -> None:
-        """Take no new requests; those under way have `GRACE` seconds."""
+        """Take no new requests. Those under way have `GRACE` seconds to end."""
         self._scope.cancel()
         await self._ended.wait()
 
@@ -76,7 +76,7 @@ class HttpServer:
 async def start_http(
     tasks: TaskGroup, app: ASGIApp, listen: str, *, setting: str, bounds: ConnectionBounds, count: Count
 ) -> HttpServer:
-    """Serve within `tasks`, but to be stopped before them. As `serve_http` otherwise."""
+    """Serve within `tasks`, as `serve_http` does, and stop before they do."""
     scope, ended = anyio.CancelScope(), anyio.Event()
 
     async def run(*, task_status: TaskStatus[str]) -> None:
@@ -100,11 +100,12 @@ async def serve_http(
     setting: str = "http.listen",
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve on `listen` (`host:port`) until cancelled, then close in order: `GRACE` and a tick at most.
+    """Serve on `listen` (`host:port`) until cancelled, then close in order, within `GRACE` seconds and a
+    tick.
 
-    Started with the address that it has, with the real port where 0 was asked for. Raises
-    `CannotListen`, which names `setting`, if the address can't be had. `count` is told of each connection
-    that went beyond `bounds`, or was no HTTP.
+    `task_status` gets the address, with the actual port if 0 was requested. `count` is called for each
+    connection that went beyond `bounds`, or was not HTTP. Raises `CannotListen`, which names `setting`, if
+    the address can't be used.
     """
     listener = _bind(listen, setting)
     address = addresses.join(*listener.getsockname()[:2])
@@ -137,7 +138,7 @@ async def serve_http(
 
 
 async def _run_to_the_end(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Cancellation goes through `should_exit`, so that uvicorn closes its connections."""
+    """Run uvicorn. Cancellation goes through `should_exit`, so that uvicorn closes its connections."""
     with anyio.CancelScope(shield=True):
         await server.serve([listener])
 
@@ -151,7 +152,8 @@ def _bind(listen: str, setting: str) -> socket.socket:
         listener = socket.create_server(where, family=family, backlog=128, dualstack_ipv6=both)
     except (OSError, ValueError) as error:
         raise CannotListen(setting, listen, addresses.reason(error)) from None
-    # Connections have it from their listener. asyncio sets it where a socket says that it is TCP, and this
-    # one does not; without it the second part of each answer waits 40 ms for the first's acknowledgement.
+    # Connections inherit it from their listener. asyncio sets it if a socket says that it is TCP, and this
+    # one does not; without it the second part of each answer waits 40 ms for the acknowledgement of the
+    # first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -13,20 +13,20 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation, timer_path
 
 CONTENT = ("payload", "headers", "content_type")
-"""Fields of a Timer that only `get` fills."""
+"""The fields of a Timer that only `get` fills."""
 
 STORED = (pb.CHANGE_RESULT_CREATED, pb.CHANGE_RESULT_REPLACED)
 ABOUT = ("mode", "condition")
-"""Fields of a ScheduleRequest, which stand beside those of its timer."""
+"""The fields of a ScheduleRequest, which stand beside those of its timer."""
 
 
 async def schedule(calls: Calls, call: ApiCall) -> Answer:
-    """`POST`: the timer_id stands in the body, or the relay makes one."""
+    """Handle `POST`: the timer_id is in the body, or the relay makes one."""
     return await _schedule(calls, call, without=("topic",))
 
 
 async def put(calls: Calls, call: ApiCall) -> Answer:
-    """`PUT`: the timer_id stands in the path, so that a repeated call changes nothing."""
+    """Handle `PUT`: the timer_id is in the path, so that a repeated call changes nothing."""
     return await _schedule(calls, call, without=("topic", "timer_id"))
 
 
@@ -52,7 +52,7 @@ async def _schedule(calls: Calls, call: ApiCall, *, without: tuple[str, ...]) ->
 
 
 async def batch(calls: Calls, call: ApiCall) -> Answer:
-    """Many at once; each has a result of its own."""
+    """Store many timers; each has a result of its own. Raises `InvalidField`."""
     request = service.ScheduleBatchRequest()
     body = call.body
     specs: Any = []
@@ -84,7 +84,7 @@ def _rename(error: service.ItemError, given: dict[str, str]) -> None:
 
 
 async def cancel(calls: Calls, call: ApiCall) -> Answer:
-    """Cancelling what is not there is fine, so that it can be repeated."""
+    """Cancel a timer. It is not an error if there is none, so the call can be repeated."""
     request = service.CancelRequest(topic=call.path["topic"], timer_id=call.path["timer_id"])
     conditional = call.read_query(request.condition)
     answer = await calls.timers.cancel(request)
@@ -93,7 +93,7 @@ async def cancel(calls: Calls, call: ApiCall) -> Answer:
 
 
 async def run(calls: Calls, call: ApiCall) -> Answer:
-    """Due now."""
+    """Make a timer due now."""
     request = service.RunTimerRequest()
     call.read(request, without=tuple(call.path))
     request.topic, request.timer_id = call.path["topic"], call.path["timer_id"]
@@ -101,21 +101,21 @@ async def run(calls: Calls, call: ApiCall) -> Answer:
 
 
 async def get(calls: Calls, call: ApiCall) -> Answer:
-    """With its payload."""
+    """Read a timer with its payload."""
     answer = await calls.timers.get(service.GetTimerRequest(**call.path))
     value = forms.write(answer)
     return Answer({"timer": forms.with_message(value["timer"], answer.timer.payload)})
 
 
 async def page(calls: Calls, call: ApiCall) -> Answer:
-    """One page of a topic."""
+    """Read one page of a topic."""
     request = service.ListTimersRequest(topic=call.path["topic"])
     call.read_query(request)
     return Answer(_brief(await calls.timers.list(request)))
 
 
 def _brief(message: Message) -> dict[str, Any]:
-    """Without the fields of timers that only `get` fills."""
+    """Remove the fields of timers that only `get` fills."""
     value = forms.write(message)
     for timer in (value.get("timer"), *value.get("timers", ())):
         _without_content(timer or {})
@@ -129,7 +129,7 @@ def _without_content(timer: dict[str, Any]) -> None:
 
 TIMERS = "/v1/topics/{topic}/timers"
 ONE = f"{TIMERS}/{{timer_id}}"
-SCHEDULED = {201: "A new timer was stored.", 200: "A timer of that id was replaced, or left as it is."}
+SCHEDULED = {201: "A new timer was stored.", 200: "A timer with that id was replaced, or left as it is."}
 REFUSED = (404, 412, 429, 507)
 
 OPERATIONS = (
@@ -137,7 +137,7 @@ OPERATIONS = (
         "POST",
         TIMERS,
         schedule,
-        "Schedule a timer. Give a timer_id and a repeated call changes nothing more.",
+        "Schedule a timer. With a timer_id, a repeated call changes nothing more.",
         service.ScheduleResponse,
         service.ScheduleRequest,
         statuses=SCHEDULED,
@@ -163,7 +163,7 @@ OPERATIONS = (
         "PUT",
         ONE,
         put,
-        "Schedule a timer under this id, in the place of the one that may be there.",
+        "Schedule a timer under this id. An existing timer is replaced.",
         service.ScheduleResponse,
         service.ScheduleRequest,
         statuses=SCHEDULED,
@@ -174,7 +174,7 @@ OPERATIONS = (
         "DELETE",
         ONE,
         cancel,
-        "Cancel a timer, also while it is being delivered. What is not there is no error.",
+        "Cancel a timer, even while it is being delivered. A missing timer is not an error.",
         service.CancelResponse,
         query=dict.fromkeys(("only_if_pending", "due_time"), pb.Condition),
         problems=(412,),

@@ -9,37 +9,37 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 
 CONTENT = ("payload", "headers", "content_type")
-"""Fields of a DeadLetter that a listing leaves out."""
+"""The fields of a DeadLetter that a listing leaves out."""
 
 
 async def page(calls: Calls, call: ApiCall) -> Answer:
-    """How topics stand."""
+    """Read the state of topics."""
     request = pb.ListTopicsRequest()
     call.read_query(request)
     return Answer(forms.write(await calls.topics.list(request)))
 
 
 async def get(calls: Calls, call: ApiCall) -> Answer:
-    """How one stands."""
+    """Read the state of one topic."""
     return Answer(forms.write(await calls.topics.get(pb.GetTopicRequest(**call.path))))
 
 
 async def pause(calls: Calls, call: ApiCall) -> Answer:
-    """Nothing more is claimed."""
+    """Stop claims of a topic."""
     request = pb.PauseTopicRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.pause(request)))
 
 
 async def resume(calls: Calls, call: ApiCall) -> Answer:
-    """The end of a pause."""
+    """End a pause."""
     request = pb.ResumeTopicRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.resume(request)))
 
 
 async def dead_page(calls: Calls, call: ApiCall) -> Answer:
-    """One page of dead letters."""
+    """Read one page of dead letters."""
     request = pb.ListDeadLettersRequest(topic=call.path["topic"])
     call.read_query(request)
     call.read_query(request.filter)
@@ -51,21 +51,21 @@ async def dead_page(calls: Calls, call: ApiCall) -> Answer:
 
 
 async def dead_letter(calls: Calls, call: ApiCall) -> Answer:
-    """One, with its payload."""
+    """Read a dead letter with its payload."""
     answer = await calls.topics.get_dead(pb.GetDeadLetterRequest(**call.path))
     value = forms.write(answer)
     return Answer({"dead_letter": forms.with_message(value["dead_letter"], answer.dead_letter.payload)})
 
 
 async def redrive(calls: Calls, call: ApiCall) -> Answer:
-    """Back to life."""
+    """Bring dead letters back to life."""
     request = pb.RedriveDeadLettersRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.redrive(request)))
 
 
 async def purge(calls: Calls, call: ApiCall) -> Answer:
-    """Gone for good."""
+    """Remove dead letters for good."""
     request = pb.PurgeDeadLettersRequest()
     _read(call, request)
     return Answer(forms.write(await calls.topics.purge(request)))
@@ -85,16 +85,16 @@ OPERATIONS = (
         "GET",
         TOPICS,
         page,
-        "How topics stand, in the order of their names.",
+        "List topics with their state, in the order of their names.",
         pb.ListTopicsResponse,
         query=dict.fromkeys(("page_size", "page_token"), pb.ListTopicsRequest),
     ),
-    Operation("GET", ONE, get, "How a topic stands.", pb.GetTopicResponse),
+    Operation("GET", ONE, get, "Read the state of a topic.", pb.GetTopicResponse),
     Operation(
         "POST",
         f"{ONE}:pause",
         pause,
-        "Let nothing more of a topic be claimed, by any relay.",
+        "Stop claims of a topic by every relay.",
         pb.PauseTopicResponse,
         pb.PauseTopicRequest,
     ),

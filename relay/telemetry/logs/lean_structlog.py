@@ -1,7 +1,7 @@
 """The parts of structlog that Relay uses, without rich.
 
-Where rich is installed, structlog imports it, for tracebacks in colour that a daemon never draws: 45 ms and
-4 MiB of each sidecar. So it is hidden from it, and there again afterwards.
+If rich is installed, structlog imports it for coloured tracebacks, which a daemon never shows. That costs
+each sidecar 45 ms and 4 MiB. So rich is hidden while structlog is imported.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import cast
 
 @contextmanager  # see 0032
 def _hidden(name: str) -> Iterator[None]:
-    """As if a module were not installed, unless somebody has imported it already."""
+    """Hide a module within the block, as if it were not installed, unless it is imported already."""
     if name in sys.modules:
         yield
         return
-    sys.modules[name] = cast("ModuleType", None)  # Python's own way to say so
+    sys.modules[name] = cast("ModuleType", None)  # Python's own way to mark a missing module
     try:
         yield
     finally:

@@ -1,13 +1,13 @@
-"""The log: one line an event, as JSON or as text, on standard error.
+"""The log: one line for each event, as JSON or as text, on standard error.
 
     log = logging.getLogger(__name__)
     log.info("released what was left", extra={"topic": topic, "timers": 3})
 
-What `extra` holds becomes keys of its own. Times are UTC. Credentials in URLs are masked wherever
-they stand: in the message, in `extra`, in tracebacks; and so is all that is named like a payload or a
-secret. What one place says too often is left out, and counted: see `LogLimits`.
+The fields of `extra` become keys of the line. Times are in UTC. Credentials in URLs are masked in the
+message, in `extra` and in tracebacks; so is every field that is named like a payload or a
+secret. Lines that one place writes too often are left out and counted: see `LogLimits`.
 
-Relay logs by the standard library, as its own libraries do; structlog makes the lines of all of them.
+Relay logs with the standard library, as its libraries do; structlog formats the lines of all of them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from relay.telemetry.logs.lean_structlog import (
 from relay.telemetry.logs.log_limits import LogLimits
 
 HIDDEN = frozenset({"payload", "headers", "body", "password", "secret", "authorization", "credentials"})
-"""Names of fields that show `***`, should anybody log one."""
+"""The names of fields that show `***` if anybody logs one."""
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {10: "\\n", 9: "\\t"}
 
 
 def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:  # noqa: A002
-    """Write Relay's records from `level` on, and other libraries' warnings, to `stream` (stderr).
+    """Write Relay's records of `level` and above, and other libraries' warnings, to `stream` (stderr).
 
-    `format` is json, text, or auto: text where the stream is a terminal. May be called again, and
-    then replaces what it did before.
+    `format` is json, text, or auto, which is text if the stream is a terminal. A second call replaces what
+    the first one set up.
     """
     stream = stream or sys.stderr
     if format == "auto":
@@ -59,11 +59,12 @@ def set_up_logs(level: str = "info", format: str = "auto", stream: TextIO | None
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours, to be found again."""
+    """Relay's own handler, as a class of its own, so that it can be found again."""
 
 
 def formatter(renderer: Processor) -> logging.Formatter:
-    """Makes `{"time": …, "level": …, "logger": …, "message": …, …extra, "exception": …}`, then a line."""
+    """Makes `{"time": …, "level": …, "logger": …, "message": …, …extra, "exception": …}`, and a line of
+    it."""
     return _Printable(
         processors=[
             EventRenamer("message"),
@@ -79,12 +80,12 @@ def formatter(renderer: Processor) -> logging.Formatter:
 
 class _Printable(ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Names that are not UTF-8 come as surrogates, which no stream takes."""
+        """Escape surrogates, which stand for names that are not UTF-8, and which no stream takes."""
         return super().format(record).encode("utf-8", "backslashreplace").decode()
 
 
 def _in_order(_: Any, __: str, event: EventDict) -> EventDict:
-    """What every event has comes first, and `extra` can't take its place; the traceback comes last."""
+    """Put first the fields that every event has, which `extra` can't replace, and the traceback last."""
     record: logging.LogRecord = event.pop("_record")
     del event["_from_structlog"]
     traces = [text for text in (event.pop("exception", ""), event.pop("stack", "")) if text]
@@ -95,7 +96,7 @@ def _in_order(_: Any, __: str, event: EventDict) -> EventDict:
         "logger": record.name,
         "message": event.pop("message"),
     }
-    event.pop("color_message", None)  # uvicorn's
+    event.pop("color_message", None)  # a field of uvicorn's
     rest = {name: value for name, value in event.items() if name not in head}
     return {**head, **rest, **({"exception": "\n".join(traces)} if traces else {})}
 
@@ -105,7 +106,7 @@ def _masked(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold, with secrets masked."""
+    """Return a value that JSON can hold, with secrets masked."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -125,7 +126,8 @@ def _json(event: EventDict, **_: Any) -> str:
 
 
 def _line(_: Any, __: str, event: EventDict) -> str:
-    """`2030-01-02T03:04:05.678901Z info    relay.app: message key=value`, traceback below."""
+    """Makes a line such as `2030-01-02T03:04:05.678901Z info    relay.app: message key=value`, with the
+    traceback below it."""
     message = event.pop("message").translate(_CONTROL)
     head = f"{event.pop('time')} {event.pop('level'):7} {event.pop('logger')}: {message}"
     exception = event.pop("exception", "")

@@ -1,1 +1,1 @@
-"""Traces: spans, their ids and context, and how they leave."""
+"""Traces: spans, their ids and context, and their export."""

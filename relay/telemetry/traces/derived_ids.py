@@ -1,8 +1,8 @@
-"""Which delivery came before: its span is known without being kept anywhere.
+"""Names the span of the delivery before, which is not kept anywhere.
 
 The ids of a delivery's span are derived from what the timer carries through its life: its occurrence, its
-due time, and how often it has been sent. So the relay that delivers it again, or brings it back from the
-dead, can name the span of the time before, whichever relay that was.
+due time, and the number of times it was sent. So a relay that delivers it again, or redrives it, can name
+the span of the previous delivery, whichever relay made that.
 """
 
 from __future__ import annotations
@@ -18,55 +18,56 @@ from relay.core.timers import ClaimedTimer, DeadLetter
 from relay.telemetry.traces.trace_context import first_seen, parse
 
 RELATION = "relay.link"
-"""The attribute of a link that says what it leads to."""
+"""The attribute of a link that says where it leads."""
 
 BEFORE: dict[str, AttributeValue] = {RELATION: "delivery_before"}
 DEATH: dict[str, AttributeValue] = {RELATION: "death"}
 
 Ids = tuple[int, int]
-"""Of a trace and of a span."""
+"""The ids of a trace and of a span."""
 
 
 class Namer(Protocol):  # see 0033
-    """Gives spans their ids."""
+    """Gives ids to spans."""
 
     def using(self, ids: Ids) -> AbstractContextManager[None]:
-        """A span that is begun within gets these; its trace, if it is a root. 0: a random one."""
+        """Give these ids to a span that begins within the block; the trace id is for a root. 0 means a random
+        id."""
         ...
 
 
 class Life(Protocol):
-    """What tells a life of a timer from others."""
+    """What distinguishes one life of a timer from others."""
 
     @property
     def occurrence_id(self) -> str:
-        """The same from its first claim to its end, and after a redrive."""
+        """It stays the same from the first claim to the end, and after a redrive."""
         ...
 
     @property
     def due(self) -> int:
-        """The same from its first claim to its end; another after a redrive."""
+        """It stays the same from the first claim to the end, and changes with a redrive."""
         ...
 
 
 def derived(topic: str, life: Life, claims: int) -> Ids:
-    """The ids of a life's delivery that was sent as the `claims`-th; the trace's are for one that leaves
-    its producer's trace."""
+    """Return the ids of a life's delivery number `claims`. The trace id is for a delivery that leaves its
+    producer's trace."""
     text = f"{topic}\0{life.occurrence_id}\0{life.due}\0{claims}"
     digest = blake2b(text.encode(errors="surrogateescape"), digest_size=24).digest()
     return int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:], "big")
 
 
 def before(topic: str, timer: ClaimedTimer, producer: SpanContext, now: float, long: float) -> list[Link]:
-    """A link to the delivery before this one, if there was one; `now` in unix seconds, `long` as of
-    `Tracing`. None where it can't be told for sure."""
+    """Return a link to the previous delivery, if there was one and its span is certain. `now` is in unix
+    seconds, `long` as in `Tracing`."""
     if timer.claims < 2 or timer.approximate:
         return []
     return _link(topic, timer, timer.claims - 1, producer, first_seen(timer.headers), now, long, BEFORE)
 
 
 def death(topic: str, letter: DeadLetter, long: float) -> list[Link]:
-    """A link to the delivery of which a timer died, if it is traced and had one."""
+    """Return a link to the delivery after which a timer died, if it is traced and had one."""
     producer = parse(letter.headers)
     if producer is None or not producer.trace_flags.sampled or letter.claims == 0:
         return []
@@ -84,11 +85,11 @@ def _link(
     long: float,
     attributes: dict[str, AttributeValue],
 ) -> list[Link]:
-    """To a delivery that began between the due time and `latest` (unix seconds)."""
+    """Return a link to a delivery that began between the due time and `latest` (unix seconds)."""
     trace_id, span_id = derived(topic, life, claims)
     if seen is None or latest - seen <= long:
         trace_id = producer.trace_id  # it stayed in its producer's trace
     elif life.due / 1e6 - seen <= long:
-        return []  # it may have stayed, and may have left
+        return []  # it may have stayed in that trace, or left it
     context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
     return [Link(context, attributes)]

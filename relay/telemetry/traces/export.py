@@ -1,6 +1,6 @@
-"""Puts tracing together as OpenTelemetry's variables say, and takes it down within bounds.
+"""Sets up tracing as OpenTelemetry's variables say, and shuts it down within bounds.
 
-Spans leave through the SDK's batch processor: the engine only appends to its queue, a thread encodes
+Spans leave through the SDK's batch processor: the engine only appends to its queue, and a thread encodes
 and sends. A full queue drops spans, never timers.
 """
 
@@ -24,7 +24,7 @@ from relay.telemetry.traces.id_generator import DerivedIds
 from relay.telemetry.traces.tracing import Tracing
 
 FLUSH_TIMEOUT = 2.0
-"""Seconds for the last spans to leave when the daemon stops."""
+"""Seconds that the last spans have to leave when the daemon stops."""
 
 
 class Exporting:
@@ -54,9 +54,9 @@ class Exporting:
             try:
                 anyio.from_thread.run_sync(flushed.set, token=loop)
             except anyio.RunFinishedError:
-                pass  # nobody waits any more
+                pass  # nobody waits for it any more
 
-        # A thread of its own, which the process need not wait for: the SDK gives up after 30 s only.
+        # It has a thread of its own, which the process need not wait for: the SDK gives up only after 30 s.
         threading.Thread(target=flush, name="relay-spans", daemon=True).start()
         with anyio.move_on_after(timeout):
             await flushed.wait()
@@ -66,10 +66,10 @@ class Exporting:
 
 
 class LinksDecide(Sampler):
-    """A parent-based sampler, for which the spans that a root links to are as good as a parent.
+    """A parent-based sampler that treats the spans to which a root links as its parents.
 
-    A claim that serves many timers has no parent but links, and so has a delivery that leaves an
-    old trace. All that they link to is sampled: the decision was made there.
+    A claim that serves many timers has links and no parent, and so has a delivery that leaves an
+    old trace. All spans that they link to are sampled: the decision was made there.
     """
 
     def __init__(self, inner: Sampler) -> None:
@@ -98,7 +98,7 @@ class LinksDecide(Sampler):
 def _exporter(name: str) -> SpanExporter:
     if name == CONSOLE:
         return ConsoleSpanExporter()
-    # Late: one of the two is enough, and most relays want neither.
+    # These are imported late: a relay needs one of the two, and most need neither.
     if protocol(os.environ) == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 

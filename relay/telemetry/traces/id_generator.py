@@ -1,4 +1,4 @@
-"""The ids of spans: random, but for those that others are to derive. Imported only by who traces."""
+"""The ids of spans: random, except those that others must derive. Only a relay that traces imports this."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from relay.telemetry.traces.derived_ids import Ids
 
 MOST_USED = 10_000
-"""So many span ids are remembered, lest one is given twice: a call that could not even begin, as with an
-application that is pushed to and away, is not counted as sent."""
+"""The number of span ids that are remembered, so that none is given twice: a call that could not even begin,
+for instance to a pushed application that is away, is not counted as sent."""
 
 
 class DerivedIds(RandomIdGenerator):
-    """Random ids, but for a span that is begun within `using`."""
+    """Generates random ids, except for a span that begins within `using`."""
 
     def __init__(self) -> None:
         self._next: Ids | None = None
@@ -24,7 +24,7 @@ class DerivedIds(RandomIdGenerator):
 
     @contextmanager
     def using(self, ids: Ids) -> Iterator[None]:
-        """The span that is begun within gets these; its trace, if it is a root."""
+        """Give these ids to a span that begins within the block; the trace id is for a root."""
         self._next = ids
         try:
             yield

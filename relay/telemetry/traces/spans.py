@@ -1,4 +1,4 @@
-"""Spans and what is written on them, by OpenTelemetry's messaging conventions."""
+"""Spans and their attributes, by OpenTelemetry's messaging conventions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from relay.telemetry.traces.derived_ids import Ids, Namer, derived
 from relay.telemetry.traces.trace_context import carrier, renamed
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.43.0"
-"""The version of the conventions by which names are given."""
+"""The version of the conventions that the names follow."""
 
 SYSTEM = "messaging.system"
 OPERATION = "messaging.operation.name"
@@ -44,11 +44,11 @@ OUTCOME = "relay.outcome"
 VERDICT = "relay.verdict"
 
 NOWHERE = Context()
-"""Without a parent, whatever may be current in the process."""
+"""A context without a parent, whatever is current in the process."""
 
 
 class DeliveryTrace:
-    """The span of one delivery, which begins when the delivery is sent."""
+    """The span of one delivery. It begins when the delivery is sent."""
 
     __slots__ = (
         "_attributes",
@@ -85,49 +85,50 @@ class DeliveryTrace:
         self.producer = producer
         """The span that the timer's headers name."""
         self.context = child_of(producer)
-        """The parent, if there is one."""
+        """The parent of the span, if there is one."""
         self.links: list[Link] = []
-        """To the delivery before."""
+        """A link to the previous delivery."""
         self.parted = False
-        """Whether it has left the producer's trace, to which it links then."""
+        """Whether the span has left the producer's trace, and links to it."""
         self.own: Ids | None = None if ids is None else derived(topic, timer, timer.claims)
-        """Of its span, and of its trace should it begin one."""
+        """The ids of the span, and of its trace if it begins one."""
         self.reason = ""
-        """The application's words for its outcome."""
+        """The reason that the application gave with its outcome."""
         self.span: Span | None = None
         self._note: Callable[[str, float, SpanContext], None] | None = None
 
     @property
     def span_context(self) -> SpanContext | None:
-        """While it is recorded."""
+        """The span while it is recorded."""
         return None if self.span is None else self.span.get_span_context()
 
     @property
     def ids(self) -> dict[str, str]:
-        """`trace_id` and `span_id` in hex, as they stand in logs; nothing if nothing is recorded."""
+        """Return `trace_id` and `span_id` in hex, as logs have them; empty if nothing is recorded."""
         context = self.span_context
         if context is None:
             return {}
         return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
     def first(self, note: Callable[[str, float, SpanContext], None]) -> None:
-        """It is a first delivery; once there is a span, `note` hears of it, and how late it was."""
+        """Note that this is a first delivery. Once there is a span, `note` is called with it and its
+        lateness."""
         self._note = note
 
     def part(self, claim: SpanContext | None = None) -> None:
-        """Leave the producer's trace for a new one, or for that of `claim`, with a link back."""
+        """Leave the producer's trace for a new trace, or for that of `claim`, with a link back."""
         self.context = NOWHERE if claim is None else child_of(claim)
         self.parted = True
 
     def named(self) -> AbstractContextManager[None]:
-        """What is begun within has the ids that others derive."""
+        """Give the ids that others derive to the span that begins within the block."""
         if self._ids is None or self.own is None:
             return nullcontext()
         return self._ids.using(self.own)
 
     def start(self, headers: Mapping[str, str], late: float) -> Mapping[str, str]:
-        """The delivery goes out, so many seconds after its due time. Answers the timer's headers, which name
-        this span from now on."""
+        """Begin the span: the delivery goes out `late` seconds after its due time. Returns the timer's
+        headers, which name this span from now on."""
         late = max(late, 0.0)
         if self._note is not None:
             self._attributes[LATENESS] = round(late, 6)
@@ -144,9 +145,9 @@ class DeliveryTrace:
         return renamed(headers, carrier(span.get_span_context()))
 
     def end(self, error: str = "", verb: Verb | None = None, verdict: Verdict = Verdict.OK) -> None:
-        """The delivery is over; `error` says, in a word, what went wrong.
+        """End the span. `error` is a word that says what went wrong.
 
-        An outcome that changed nothing is none: a newer intent stands, perhaps the handler's own.
+        An outcome that changed nothing is not an error: a newer intent stands, perhaps the handler's own.
         """
         if self.span is None:
             return
@@ -161,7 +162,7 @@ class DeliveryTrace:
 
 
 class Scheduling:
-    """The spans of one call that stores timers, by topic and place; they end with the block."""
+    """The spans of one call that stores timers, by topic and place. They end with the block."""
 
     __slots__ = ("_spans",)
 
@@ -169,17 +170,17 @@ class Scheduling:
         self._spans = spans
 
     def context(self, topic: str, place: int) -> SpanContext | None:
-        """The span of the topic's timer at this place, if it has one."""
+        """Return the span of the topic's timer at this place, if it has one."""
         span = self._spans.get((topic, place))
         return None if span is None else span.get_span_context()
 
     def refused(self, topic: str, place: int, failure: ServiceError) -> None:
-        """The timer was not stored."""
+        """Note that the timer was not stored."""
         if (span := self._spans.get((topic, place))) is not None:
             fail(span, type(failure).__name__, str(failure))
 
     def __enter__(self) -> None:
-        """Nothing happens: the spans are open."""
+        """Do nothing: the spans are open."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,8 +1,8 @@
 """W3C trace context as it travels in a timer's headers: `traceparent` and `tracestate`.
 
 A relay that traces notes in `tracestate`, as `relay=<unix seconds>`, when it first saw a trace. The
-entry belongs to the trace: it goes with the delivery to the application, and with what that schedules
-in the same trace. So a delivery knows how long its trace has lasted.
+entry belongs to the trace: it goes with the delivery to the application, and with the timers that the
+application schedules in the same trace. So a delivery knows how long its trace has lasted.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ TRACESTATE = "tracestate"
 
 _NOTE = "relay="
 _MAX_MEMBERS = 32
-"""Of a `tracestate`, by the standard."""
+"""The most entries of a `tracestate`, by the standard."""
 
 _FLAG_DIGIT = 54
-"""Index in a `traceparent` of the digit whose lowest bit says "sampled"."""
+"""The index in a `traceparent` of the digit whose lowest bit says "sampled"."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
 def flagged(traceparent: str) -> bool:
-    """Whether it says "sampled". Cheap, and right for every `traceparent` that `parse` takes."""
+    """Whether a `traceparent` says "sampled". This is cheap, and right for every one that `parse` takes."""
     return len(traceparent) > _FLAG_DIGIT and traceparent[_FLAG_DIGIT] in "13579bdf"
 
 
 def parse(headers: Mapping[str, str]) -> SpanContext | None:
-    """The span that the headers name; None if they name none in good form."""
+    """Return the span that the headers name; None if they name none in valid form."""
     match = _TRACEPARENT.fullmatch(headers.get(TRACEPARENT, ""))
     if match is None:
         return None
@@ -47,11 +47,11 @@ def parse(headers: Mapping[str, str]) -> SpanContext | None:
         trace_flags=TraceFlags(int(flags, 16)),
         trace_state=TraceState.from_header([text]) if text else None,
     )
-    return context if context.is_valid else None  # ids of zeros are not
+    return context if context.is_valid else None  # ids of zeros are invalid
 
 
 def first_seen(headers: Mapping[str, str]) -> int | None:
-    """When a relay first saw the trace, in unix seconds; None if no relay says so."""
+    """Return when a relay first saw the trace, in unix seconds; None if no relay noted it."""
     text = headers.get(TRACESTATE, "")
     if _NOTE not in text:
         return None
@@ -63,7 +63,7 @@ def first_seen(headers: Mapping[str, str]) -> int | None:
 
 
 def carrier(context: SpanContext, seen: int | None = None) -> dict[str, str]:
-    """The headers that name a span; `seen` (unix seconds) is noted unless the trace has a note."""
+    """Return the headers that name a span. `seen` (unix seconds) is noted unless the trace has a note."""
     headers = {TRACEPARENT: f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"}
     state = context.trace_state.to_header() if context.trace_state else ""
     if seen is not None and first_seen({TRACESTATE: state}) is None:
@@ -75,7 +75,7 @@ def carrier(context: SpanContext, seen: int | None = None) -> dict[str, str]:
 
 
 def renamed(headers: Mapping[str, str], named: Mapping[str, str]) -> dict[str, str]:
-    """`headers`, naming the span of `named` and no other: a tracestate belongs to its traceparent."""
+    """Return `headers` with the span of `named` and no other: a tracestate belongs to its traceparent."""
     result = {**headers, **named}
     if TRACESTATE not in named:
         result.pop(TRACESTATE, None)

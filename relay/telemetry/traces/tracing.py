@@ -1,13 +1,13 @@
-"""Traces: what a relay does with a timer, as spans by OpenTelemetry's messaging conventions.
+"""Traces: the work of a relay on a timer, as spans by OpenTelemetry's messaging conventions.
 
     schedule {topic}   PRODUCER  a call that stores timers; its context goes into their headers
     claim {topic}      CLIENT    a claim call, if it brought a timer that is traced
     deliver {topic}    CONSUMER  one delivery, from its hand-out to its settlement
     commit {topic}     CLIENT    a settle call, if it wrote the end of such a delivery
 
-A trace begins with whoever schedules. A delivery follows the context in its timer's headers, and has
-no span if there is none, or one that is not sampled. Its span is a child of that context's, or, where
-the trace has lasted for more than `LONG`, the beginning of a new trace with a link: so no span is ever
+A trace begins with the producer. A delivery follows the context in its timer's headers, and has
+no span if there is none, or if it is not sampled. Its span is a child of that context's. If
+the trace has lasted for more than `LONG`, it begins a new trace with a link instead. So no span is ever
 open while a timer waits, and no trace lasts for months.
 """
 
@@ -39,10 +39,10 @@ from relay.telemetry.traces.spans import (
 from relay.telemetry.traces.trace_context import TRACEPARENT, carrier, first_seen, flagged, parse, renamed
 
 LONG = 3_600.0
-"""Seconds after a trace was first seen from which on a delivery begins a trace of its own."""
+"""The age of a trace in seconds from which on a delivery begins a trace of its own."""
 
 NAMES = {verb: "commit" if verb is Verb.ACK else verb.value for verb in Verb}
-"""Of the settle calls that write one kind of end."""
+"""The attributes of the settle calls that write one kind of end."""
 
 UNTRACED = Scheduling({})
 
@@ -59,9 +59,10 @@ class _Begun:
 class Tracing:  # see 0021
     """Makes all spans of one relay. Without a provider it does nothing.
 
-    `by_flag`: whether the producer's sampled flag decides alone, as it does with every parent-based
-    sampler; a timer without the flag then costs a look at one character. Else the sampler is asked.
-    `ids`: the provider's, by which deliveries can be named later; without them nothing links back to one.
+    `by_flag` says whether the producer's sampled flag decides alone, as it does with every parent-based
+    sampler; a timer without the flag then costs a look at one character. Otherwise the sampler is asked.
+    `ids` are the provider's, by which deliveries can be named later; without them there are no links to
+    deliveries.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Tracing:  # see 0021
         now: Callable[[], float] = time.time,
     ) -> None:
         self.late: Callable[[str, float, SpanContext], None] = lambda *_: None
-        """Told of the span of each first delivery: its topic, and how many seconds late it was."""
+        """Called for the span of each first delivery with its topic and its lateness in seconds."""
         self._tracer = (
             None if provider is None else provider.get_tracer("relay", __version__, schema_url=SCHEMA_URL)
         )
@@ -88,8 +89,8 @@ class Tracing:  # see 0021
     def schedule(
         self, timers: Mapping[str, NewTimers], *, batch: bool = False
     ) -> tuple[Mapping[str, NewTimers], Scheduling]:
-        """Begin the spans of a call, whose timers are given by topic: one for each topic and caller's
-        context. Answers the timers to be stored, whose headers name their span. A context that is malformed
+        """Begin the spans of a call, whose timers are given by topic: one span for each topic and caller's
+        context. Returns the timers to be stored, whose headers name their span. A context that is malformed
         or not sampled stays."""
         if self._tracer is None:
             return timers, UNTRACED
@@ -109,7 +110,7 @@ class Tracing:  # see 0021
     def _begin_all(
         self, tracer: Tracer, topic: str, headers: Sequence[Mapping[str, str]]
     ) -> tuple[list[Mapping[str, str]], list[_Begun]]:
-        """The timers' headers, in which those that are traced name their span; and these spans."""
+        """Return the timers' headers, which name the spans of traced timers, and these spans."""
         renewed = list(headers)
         begun: dict[str, _Begun | None] = {}
         for place, each in enumerate(headers):
@@ -139,12 +140,12 @@ class Tracing:  # see 0021
     # Claim and deliver
 
     def claimed(self, topic: str, claim: Claim, began: int) -> dict[int, DeliveryTrace]:
-        """A claim call that began at `began` (`time.time_ns`) brought these. Answers the spans of those that
-        are traced, by their places among the claim's timers; they begin later."""
+        """Record a claim call that began at `began` (`time.time_ns`) and brought these timers. Returns the
+        spans of traced timers, which begin later, by their places among the claim's timers."""
         tracer = self._tracer
         if tracer is None:
             return {}
-        # In place, since most timers end here: a call more would be most of what tracing costs them.
+        # This is inlined, since most timers end here: one more call would be most of what tracing costs them.
         headers = claim.timers.headers
         named = [place for place, each in enumerate(headers) if TRACEPARENT in each]
         if self._by_flag:
@@ -159,7 +160,7 @@ class Tracing:  # see 0021
         traces = list(traced.values())
         first = traces[0]
         producers = {(trace.producer.trace_id, trace.producer.span_id): trace.producer for trace in traces}
-        # One that serves a single producer is in that trace; one that serves many can only link.
+        # A claim that serves a single producer is in that trace; one that serves many can only link.
         inside = len(producers) == 1 and not first.parted
         alone = len(traces) == 1 and first.parted
         with self._in_trace_of(first) if alone else nullcontext():
@@ -191,7 +192,7 @@ class Tracing:  # see 0021
         return trace
 
     def _in_trace_of(self, trace: DeliveryTrace) -> AbstractContextManager[None]:
-        """What is begun within is the root of the trace that the delivery would begin."""
+        """Make the span that begins within the block the root of the trace that the delivery would begin."""
         if self._ids is None or trace.own is None:
             return nullcontext()
         return self._ids.using((trace.own[0], 0))
@@ -200,12 +201,13 @@ class Tracing:  # see 0021
 
     @property
     def follows_deaths(self) -> bool:
-        """Whether `redrive` wants to know what is brought back."""
+        """Whether `redrive` needs the timers that are brought back."""
         return self._ids is not None
 
     @contextmanager
     def redrive(self, topic: str, letters: Sequence[DeadLetter]) -> Iterator[None]:
-        """The span of a call that brings these back, with links to the deliveries of which they died."""
+        """Make the span of a call that redrives these timers, with links to the deliveries after which they
+        died."""
         links = [link for letter in letters for link in death(topic, letter, self._long)]
         if self._tracer is None or not links:
             yield
@@ -231,7 +233,8 @@ class Tracing:  # see 0021
         count: int,
         error: str = "",
     ) -> None:
-        """A settle call of `count` settlements that began at `began` wrote these ends, or failed."""
+        """Record a settle call of `count` settlements that began at `began`, and wrote these ends or
+        failed."""
         ends = [end for end in ends if end[0].span is not None]
         if self._tracer is None or not ends:
             return
@@ -256,7 +259,7 @@ class Tracing:  # see 0021
 
 
 def _problem(settlement: Settlement) -> str:
-    """In a word what an end says went wrong; empty if nothing did."""
+    """Return a word for what went wrong with an end; empty if nothing did."""
     match settlement.verb:
         case Verb.ACK | Verb.RESCHEDULE:
             return ""
