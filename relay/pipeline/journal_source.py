@@ -1,4 +1,4 @@
-"""The data source `timers_journal`: the journals of topics, as a stream, as a batch, or out of files."""
+"""The data source `timers_journal`: the journals of topics, as a stream, as a batch, or from files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _START = Mark()
 
 @dataclass(frozen=True)
 class Stretch(InputPartition):
-    """What one task reads: a part of one topic's journal, or a file."""
+    """The part of one task: a part of one topic's journal, or a file."""
 
     topic: str = ""
     after: Mark = _START
@@ -70,13 +70,13 @@ class JournalSource(DataSource):
 
 
 class _Reading:
-    """What one task does; it opens its connection where it runs."""
+    """The reader of one task. It opens its connection where it runs."""
 
     def __init__(self, options: JournalOptions) -> None:
         self.options = options
 
     def read(self, stretch: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one stretch. Raises `StoreError`, and `StoreRefused` at a gap unless
+        """Yield the Arrow batches of one part. Raises `StoreError`, and `StoreRefused` at a gap unless
         `failOnDataLoss` is false."""
         assert isinstance(stretch, Stretch)
         if stretch.file:
@@ -110,7 +110,7 @@ def _file_rows(stretch: Stretch) -> Iterator[pa.RecordBatch]:
 
 
 def _file_topic(name: str) -> str:
-    """The topic that a file says it is of. Raises `InvalidField("files", …)`."""
+    """Return the topic that a file names. Raises `InvalidField("files", …)`."""
     try:
         with Path(name).open("rb") as file:
             first = next(journal_file.entries(file, name), None)
@@ -120,7 +120,7 @@ def _file_topic(name: str) -> str:
 
 
 class JournalBatchReader(_Reading, DataSourceReader):
-    """All that there is now, from `startingOffsets` on."""
+    """Reads all that there is now, from `startingOffsets` on."""
 
     def partitions(self) -> Sequence[InputPartition]:
         if self.options.files:
@@ -135,7 +135,8 @@ class JournalBatchReader(_Reading, DataSourceReader):
 
 
 class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """As the journals grow. An offset tells how far each topic was read: `{"entry": id, "last": number}`."""
+    """Reads as the journals grow. An offset says how far each topic was read: `{"entry": id, "last":
+    number}`."""
 
     def __init__(self, options: JournalOptions) -> None:
         super().__init__(options)
@@ -154,7 +155,8 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
             self._target = {topic: scan.end(topic) for topic in chosen(scan, self.options)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The records that one trigger takes are shared evenly among the topics that have any."""
+        """Share the records of one trigger evenly among the topics that have any. Raises
+        `NotImplementedError` for another kind of limit."""
         marks = from_offset(start)
         with scanning(self.options) as scan:
             if self._target is not None:
@@ -177,8 +179,8 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
         return to_offset({**marks, **waiting})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A batch that was stored, and is planned again after a crash, may be gone from Redis by now: that is
-        found out where it is read, if it is."""
+        """Plan a batch. A stored batch that is planned again after a crash may be gone from Redis: its reader
+        notices that, if it is read."""
         before, found = from_offset(start), []
         with scanning(self.options) as scan:
             for topic, until in from_offset(end).items():

@@ -1,10 +1,10 @@
-"""The data source `timers`: a topic's timers as rows, to read and to write.
+"""The data source `timers`: it reads and writes a topic's timers as rows.
 
     spark.dataSource.register(TimersDataSource)
     rows.write.format("timers").option("redis_url", …).option("topic", "orders").mode("append").save()
     spark.read.format("timers").option("redis_url", …).option("topic", "orders").load()
 
-docs/how-to/pipeline.md lists the options. Without `redis_url` the settings of the driver's environment count.
+docs/how-to/pipeline.md lists the options. Without `redis_url` the settings in the driver's environment count.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PARTS = 8
-"""Parts that a topic is cut into, unless `partitions` says otherwise."""
+"""The default number of parts in which a topic is read."""
 
 BATCH_TIMERS, BATCH_BYTES = 5_000, 4 << 20
-"""How much makes a batch of Arrow's: for a few hundred timers its calls cost more than they do."""
+"""The size of a batch of Arrow's: for a few hundred timers its calls would cost more than the timers."""
 
 _TIMER = (
     "topic string, timer_id string, due_time timestamp, next_claim_time timestamp, state string, "
@@ -57,17 +57,17 @@ class TimersDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format("timers")`."""
+        """The name for `format("timers")`."""
         return "timers"
 
     def schema(self) -> str:
-        """What is read: with the content, without it (`payload=false`), or as it is stored (`raw=true`)."""
+        """The columns: with the content, without it (`payload=false`), or as stored (`raw=true`)."""
         if flag(self.options, "raw", default=False):
             return RAW_SCHEMA
         return SCHEMA if flag(self.options, "payload", default=True) else _TIMER
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """As Spark asks for it. Raises `InvalidField`."""
+        """Return what Spark asks for. Raises `InvalidField`."""
         topics = list(names_of("topic", self.options.get("topic", "")))
         target = Target.from_options(self.options)
         for topic in topics:
@@ -81,7 +81,7 @@ class TimersDataSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """As Spark asks for it. Raises `InvalidField`."""
+        """Return what Spark asks for. Raises `InvalidField`."""
         from relay.pipeline.inputs.run_ids import checked
         from relay.pipeline.inputs.sources import check_types
         from relay.pipeline.rows.reading import COLUMNS, Reading
@@ -91,7 +91,7 @@ class TimersDataSource(DataSource):
             raise InvalidField("mode", "is overwrite, which would remove timers; use append")
         unknown = [name for name in schema.fieldNames() if name not in COLUMNS]
         if unknown:
-            raise InvalidField(unknown[0], f"is no column of a timer; there are {', '.join(COLUMNS)}")
+            raise InvalidField(unknown[0], f"is not a column of a timer; there are {', '.join(COLUMNS)}")
         check_types(schema)
         if "due_time" not in schema.fieldNames():
             raise InvalidField("due_time", "is missing; it has to be a column")
@@ -123,7 +123,8 @@ class TopicPart(InputPartition):
 
 
 class TimersReader(DataSourceReader):
-    """Reads parts of topics, even by rank; `relay.store.bulk.scanning` says what changes do to that."""
+    """Reads parts of topics of equal size by rank; `relay.store.bulk.scanning` says what changes meanwhile
+    do."""
 
     def __init__(
         self, target: Target, topics: list[str], columns: list[str], *, partitions: int, envelopes: bool
@@ -136,7 +137,8 @@ class TimersReader(DataSourceReader):
         self._low, self._high = 0, LATEST + 1
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Topics and due times narrow what is read. Spark looks at all filters again: we may read more."""
+        """Narrow what is read by topics and due times. Spark applies all filters again, so this may read
+        more."""
         for each in filters:
             path = getattr(each, "attribute", None)
             if path == ("topic",):
@@ -169,7 +171,7 @@ class TimersReader(DataSourceReader):
             self._high = min(self._high, at + isinstance(each, LessThanOrEqual))
 
     def partitions(self) -> list[TopicPart]:
-        """Asks Redis for the topics, if none were named, and for the places where each is cut."""
+        """Ask Redis for the topics, if none were named, and for the places at which each is split."""
         high = None if self._high > LATEST else self._high
         with self._target.open() as store:
             topics = self._topics or store.topics()
@@ -181,7 +183,7 @@ class TimersReader(DataSourceReader):
             ] or [TopicPart(TopicSlice(""))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of some pages each."""
+        """Yield Arrow batches of some pages each."""
         from relay.pipeline.rows.pages import batch_of
         from relay.store.bulk.scanning import read, together
 
@@ -194,8 +196,8 @@ class TimersReader(DataSourceReader):
 
 
 def micros_of(moment: datetime) -> int:
-    """Microseconds since 1970 of a time as Spark's filters have it, with or without its zone."""
-    aware = moment.astimezone()  # naive ones are of this process's zone, as pyspark makes them
+    """Return the microseconds since 1970 of a time from Spark's filters, with or without a zone."""
+    aware = moment.astimezone()  # pyspark makes naive times in this process's zone
     whole_seconds = int(aware.replace(microsecond=0).timestamp())
     return whole_seconds * SECOND + aware.microsecond
 
@@ -205,7 +207,7 @@ def micros_of(moment: datetime) -> int:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task did; `files` of rejects."""
+    """What one task did; `files` are those of its rejects."""
 
     written: int
     rejected: int
@@ -213,15 +215,16 @@ class Written(WriterCommitMessage):
 
 
 class TimersWriter(DataSourceArrowWriter):
-    """Writes without a guard: see `relay.store.bulk.store`. A task that is run again writes the same again;
-    in a load with a run's id, it skips what it has inserted."""
+    """Writes without a guard: see `relay.store.bulk.store`. A task that is run again writes the same rows
+    again; in a load with a run's id, it skips those that it has inserted."""
 
     def __init__(self, load: Any, rejects: str | None) -> None:
         self._load = load
         self._rejects = rejects
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task. What is refused goes into a file of its own; without `rejects`, the first one ends it."""
+        """Do one task. Refused rows go into a file of its own; without `rejects` the first one ends the
+        task."""
         from relay.pipeline.rows.rejects import RejectsFile
         from relay.pipeline.rows.writing import WriteTally, write
 
@@ -232,7 +235,7 @@ class TimersWriter(DataSourceArrowWriter):
         return Written(tally.written, tally.rejected, file.names)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done, and a timer is there when it is written. The rejects of this run before go."""
+        """Note that all tasks are done. The rejects of earlier tries of this run are removed."""
         from relay.pipeline.rows.rejects import keep_only
 
         if self._load.run and self._rejects is not None:
@@ -241,7 +244,8 @@ class TimersWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed: the rejects of the others go, the timers stay, and the load can be run again."""
+        """Clean up after a failed task: the rejects of the others are removed, the timers stay, and the load
+        can be run again."""
         from relay.pipeline.rows.rejects import remove
 
         for each in messages:

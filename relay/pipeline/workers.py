@@ -1,14 +1,14 @@
-"""Where Spark forks its Python workers from: a process that has imported what they use.
+"""The process from which Spark forks its Python workers, with everything imported that they use.
 
-Spark starts one daemon of its own and forks each worker from that. Every one would import pyarrow,
-pandas and redis for itself, a second of processor time before its first row; a fork of this one has
-them. `spark.python.daemon.module` names it, and `pyspark.daemon` in its place is Spark's own.
+Spark starts a daemon and forks each worker from it. With Spark's own daemon, `pyspark.daemon`, every worker
+would import pyarrow, pandas and redis for itself: 1 s of processor time before its first row. A fork of this
+process has them. `spark.python.daemon.module` names it.
 
-Spark's imports nothing, so that no thread is there when it forks. Here the threads of numpy's and Arrow's
-libraries are, which look after forks by themselves; none of them runs a thing until it is asked to.
+Spark's daemon imports nothing, so that it has no threads when it forks. This one has the threads of numpy's
+and Arrow's libraries, which handle forks by themselves; none of them runs anything until it is used.
 
-Workers are nicer than others. Where they share a machine with Redis, it would wait for a core a sixth of the
-time while they pack what it is to get next; so would a relay that claims beside them.
+Workers have a higher niceness. On a shared machine Redis would otherwise wait for a core a sixth of the time
+while they pack its next batch, and so would a relay that claims beside them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import relay.pipeline.rows.writing
 import relay.pipeline.timers_source  # noqa: F401 (for the forks, with those above)
 
 NICENESS = 10
-"""How much nicer: a tenth of a core that Redis asks for as well is theirs, and all of one that is idle."""
+"""The niceness that is added: workers get a tenth of a core that Redis wants as well, and all of an idle
+one."""
 
 if __name__ == "__main__":
     os.nice(NICENESS)  # see 0068

@@ -161,7 +161,7 @@ def test_malformed_records_are_rejects(
         (4, short, "record", "has 2 values, but the header has 3 columns"),
         (5, wide, "record", "has 4 values, but the header has 3 columns"),
         (6, stray, "record", csv_text.STRAY_QUOTE),
-        (7, soon, "due_time", "is 'soon', which is no time"),
+        (7, soon, "due_time", "is 'soon', which is not a time"),
         (9, lost, "record", csv_text.NOT_CLOSED),
     ]
     assert {row.file for row in found} == {f"file:{folder}/day=7/a%20b.csv"}

@@ -81,7 +81,7 @@ def test_a_dry_run_shows_the_first_rows(
     assert "\x1b" not in shown
     assert "/a, due 2090-01-01T00:00:00.000000Z (2090-01-01T01:00:00.000000+01:00 Europe/Berlin)" in shown
     assert "payload of 14 bytes '{\"k\": \"\\x1b[31m\"}', text/plain, lang='de'" in shown
-    assert "rejected: due_time: is 'soon', which is no time (line 4 of file:/" in shown
+    assert "rejected: due_time: is 'soon', which is not a time (line 4 of file:/" in shown
 
 
 def test_a_load_shows_its_first_row(

@@ -76,8 +76,8 @@ def test_rejects_are_corrected_and_loaded_as_they_are(
     table = spark.read.parquet(rejects)
     assert table.columns == [*REJECTS.names, "run_id"]
     first, second = table.orderBy("timer_id").collect()
-    assert (first.field, first.reason) == ("due_time", "is 'soon', which is no time")
-    assert (second.field, second.reason) == ("expire_time", "is 'never', which is no time")
+    assert (first.field, first.reason) == ("due_time", "is 'soon', which is not a time")
+    assert (second.field, second.reason) == ("expire_time", "is 'never', which is not a time")
     assert [first.record.decode(), second.record.decode()] == [json.dumps(row) for row in rows[1:]]
     assert first.file == path.as_uri().replace("file:///", "file:/")
     assert first.line is None
@@ -108,4 +108,4 @@ def test_what_is_rejected_again_keeps_its_first_record(
     (first,), (second,) = (spark.read.parquet(f"{tmp_path}/{name}").collect() for name in ("one", "two"))
     assert first.record == b'{"id": "a", "due_time": "soon"}'
     assert (second.record, second.file) == (first.record, first.file)
-    assert second.reason == "is missing, or no time"
+    assert second.reason == "is missing, or not a time"

@@ -157,10 +157,10 @@ def test_times_of_every_kind(spark: SparkSession, sql: str, unit: str | None, du
     ("source", "said"),
     [
         (Source("times", "table", constants={"topic": "t"}), "due_time: is a number; name its unit"),
-        (Source("times", "table", unit="s"), "topic: is no column there"),
+        (Source("times", "table", unit="s"), "topic: is not a column there"),
         (Source("times", "table", columns={"due_time": "eta"}), "source: .*eta"),
         (Source("times", "table", columns={"due_time": "due time"}), "source: .*"),
-        (Source("times", "table", columns={"due": "1"}), "map: due is no column of a timer"),
+        (Source("times", "table", columns={"due": "1"}), "map: due is not a column of a timer"),
         (Source("none", "table"), "source: .*none"),
         (Source("/nowhere/x"), "format: can't be told"),
         (Source("/nowhere/x.csv"), "source: .*PATH_NOT_FOUND"),
@@ -191,10 +191,10 @@ def test_rejects_and_a_second_run(
     assert {content.payload for _, content in stored(valkey, topic).values()} == {b"one", b"three"}
     told = {(row.payload.decode(), row.reason) for row in spark.read.parquet(rejects).collect()}
     assert told == {
-        ("two", "is 'soon', which is no time"),
-        ("four", "is missing, or no time"),
+        ("two", "is 'soon', which is not a time"),
+        ("four", "is missing, or not a time"),
     }
-    with pytest.raises(job.JobFailed, match=r"due_time: is 'soon', which is no time \(line 3 of file:"):
+    with pytest.raises(job.JobFailed, match=r"due_time: is 'soon', which is not a time \(line 3 of file:"):
         run(source, valkey)
 
 
@@ -274,7 +274,10 @@ def test_the_command(
     }
     assert stored(valkey, topic) == {"7": (DUE, envelope.Content(b"", {}, ""))}
     wrong = CliRunner().invoke(app, [*command, "-m", "nonsense=1"])
-    assert (wrong.exit_code, wrong.stderr) == (2, f"relay: map: nonsense is no column of a timer; {THERE}\n")
+    assert (wrong.exit_code, wrong.stderr) == (
+        2,
+        f"relay: map: nonsense is not a column of a timer; {THERE}\n",
+    )
     monkeypatch.setenv("RELAY_REDIS__URL", "redis://:geheim@127.0.0.1:1/0")
     away = CliRunner().invoke(app, command)
     assert away.exit_code == 4

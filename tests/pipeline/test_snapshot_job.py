@@ -109,7 +109,7 @@ async def test_one_that_is_not_whole(
     monkeypatch.setattr(snapshot_job, "digest_of", lambda rows: honest(rows.where("timer_id != 'lost'")))
     out = str(tmp_path / "out")
     summary = run(Snapshot(Target(valkey.url), out, (topic,)))
-    assert summary.problems == [f"what was written to {out} reads back differently: it is of no use"]
+    assert summary.problems == [f"the snapshot in {out} reads back differently: it can't be used"]
     with pytest.raises(InvalidField, match="or one that was not finished"):
         snapshot_job.read(spark, out)
     monkeypatch.undo()

@@ -164,7 +164,7 @@ BAD = [
         b"x",
         "due_time: is before 1970; give a time from 1970 to 9999",
     ),
-    ("never", None, b"x", "due_time: is missing, or no time"),
+    ("never", None, b"x", "due_time: is missing, or not a time"),
     ("big", DUE, b"x" * 33, "payload: is 33 bytes long; max_payload_bytes of this topic is 32"),
 ]
 BAD_SCHEMA = "timer_id string, due_time timestamp, payload binary"
@@ -213,7 +213,7 @@ ID_AND_DUE = "timer_id string, due_time timestamp"
     ("schema", "options", "said"),
     [
         ("timer_id string", {}, "due_time: is missing; it has to be a column"),
-        (f"{ID_AND_DUE}, nonsense int", {}, "nonsense: is no column of a timer"),
+        (f"{ID_AND_DUE}, nonsense int", {}, "nonsense: is not a column of a timer"),
         ("timer_id string, due_time long", {}, "due_time: has the type bigint; give a timestamp"),
         (f"{ID_AND_DUE}, payload long", {}, "payload: has the type bigint"),
         (ID_AND_DUE, {"topic": "a{"}, "topic: contains a brace"),

@@ -1,1 +1,1 @@
-"""The audit over the lake: what the workers find, and the report."""
+"""The audit over the lake: the workers' findings, and the report."""

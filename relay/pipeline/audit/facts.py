@@ -1,12 +1,12 @@
-"""What the workers of an audit find, as rows of one table; which, its column `fact` says:
+"""The findings of an audit's workers, as rows of one table. The column `fact` says what a row is:
 
 | fact | |
 |---|---|
 | `hour`, `step` | `count` more of `name` in the topic's hour or step number `time` |
 | `late` | a first delivery: `value` microseconds after its due time, which is in hour `time` |
-| `finding` | `promise` (a number), `name` why it can't be said (empty: refuted), and an example |
+| `finding` | `promise` (a number), `name` with the reason for a doubt (empty: refuted), and an example |
 | `living` | a timer that has not ended |
-| `unasked` | a timer that lives, and of which nobody can say whether it is lost |
+| `unasked` | a timer that lives and may be lost: nobody was asked for it |
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ FACTS_AT_ONCE = 10_000
 
 
 class FactRows:
-    """Gathers what leaves."""
+    """Gathers the rows that a worker returns."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
         self._late: list[tuple[str, int, int]] = []
 
     def add(self, fact: str, topic: str, **rest: Any) -> None:
-        """One row."""
+        """Add one row."""
         self._rows.append({"fact": fact, "topic": topic, **rest})
 
     def late(self, topic: str, hour: int, value: int) -> None:
-        """A row of `late`; these are many."""
+        """Add a row of `late`; there are many of these."""
         self._late.append((topic, hour, value))
 
     def take(self, least: int = 1) -> Iterator[pa.RecordBatch]:
-        """All of them, if there are so many."""
+        """Return the gathered rows if there are at least `least`."""
         if len(self._rows) >= least:
             yield pa.RecordBatch.from_pylist(self._rows, schema=_ARROW)
             self._rows = []
@@ -72,7 +72,7 @@ class FactRows:
             yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
     def finding(self, topic: str, found: Finding) -> None:
-        """What the rules found."""
+        """Add the findings of the rules."""
         promise, reason, example = found
         rest: dict[str, Any] = {}
         if example is not None:

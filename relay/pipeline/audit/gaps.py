@@ -1,7 +1,7 @@
-"""Where records are missing in a journal of rows, and what the timers of a topic share: `Around`.
+"""Finds where records are missing in a journal of rows, and what the timers of a topic share: `Around`.
 
-A batch begins with the number behind the last one's. So it is enough to look at each batch's first row,
-beside the one before it: within an hour by a window, and between hours by what each begins and ends with.
+A batch begins with the number after the last one's. So it is enough to compare each batch's first row with
+the batch before it: within an hour by a window, and between hours by the first and last batch of each.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from relay.pipeline.lake.journal_lake import milliseconds, sequence
 from relay.pipeline.lake.journal_rows import EMPTY, GAP
 
 MOST_GAPS = 10_000
-"""Of a topic; behind that many no record is held against another."""
+"""The most gaps of a topic that are kept. Behind these no record is compared with another."""
 
 
 @dataclass(slots=True)
 class Topic:
-    """What is known of a topic before its timers are replayed. Times are microseconds."""
+    """What is known of a topic before its timers are replayed. Times are in microseconds."""
 
     name: str
     batches: int = 0
@@ -37,24 +37,24 @@ class Topic:
     last_time: int = 0
     places: list[tuple[int, int]] = field(default_factory=list)
     odd: bool = False
-    """Some batches may not hold what they number."""
+    """Whether some batches may lack records that their numbers promise."""
 
     def around(self) -> Around:
         return Around(tuple(self.places), self.last_entry, self.last_time, self.gaps <= MOST_GAPS)
 
     @property
     def epochs(self) -> int:
-        """The last epoch, as `Around.epoch` counts; what lives from an earlier one is uncertain."""
+        """The last epoch, as `Around.epoch` counts. A timer that lives from an earlier one is uncertain."""
         return len(self.places) if self.gaps <= MOST_GAPS else -1
 
 
 def placed(rows: DataFrame) -> DataFrame:
-    """Changes and empty entries, with their place in the stream as two numbers."""
+    """Select changes and empty entries, with their place in the stream as two numbers."""
     return rows.where(f.col("kind") != GAP).withColumns({"ms": milliseconds(), "seq": sequence()})
 
 
 def topics(rows: DataFrame) -> dict[str, Topic]:
-    """Each topic of placed rows, but for its gaps."""
+    """Return each topic of placed rows, without its gaps."""
     place, number, first, last = (
         f.struct("ms", "seq"),
         f.col("number"),
@@ -82,7 +82,7 @@ def topics(rows: DataFrame) -> dict[str, Topic]:
 
 
 def gaps(rows: DataFrame, known: Mapping[str, Topic]) -> DataFrame:
-    """A row for each gap of placed rows: topic, entry, ms, seq, missing, why."""
+    """Return a row for each gap of placed rows: topic, entry, ms, seq, missing, why."""
     heads = rows.where((f.col("number") == f.col("batch_first")) | (f.col("kind") == EMPTY))
     place = f.struct("ms", "seq")
     hour = Window.partitionBy("topic", "hour").orderBy("ms", "seq")
@@ -110,7 +110,7 @@ def _numbered(batches: DataFrame, nth: Column) -> DataFrame:
 
 
 def _broken(rows: DataFrame) -> DataFrame:
-    """Batches that do not hold what they number."""
+    """Find batches that lack records that their numbers promise."""
     batch = rows.groupBy("topic", "entry", "ms", "seq", "batch_first", "batch_last")
     lost = f.col("batch_last") - f.col("batch_first") + 1 - f.col("held")
     return (
@@ -128,7 +128,7 @@ def _broken(rows: DataFrame) -> DataFrame:
 
 
 def note(known: Mapping[str, Topic], found: DataFrame) -> None:
-    """Tell the topics of their gaps: how many there are, and the first `MOST_GAPS` of each."""
+    """Add to each topic the number of its gaps, and the first `MOST_GAPS` of them."""
     counted = found.groupBy("topic").agg(f.count("*").alias("gaps"), f.sum("missing").alias("missing"))
     for row in counted.collect():
         known[row.topic].gaps, known[row.topic].missing = row.gaps, row.missing

@@ -1,4 +1,4 @@
-"""What the report shows, out of the audit's tables: sums, and the first few of everything."""
+"""Gathers what the report shows from the audit's tables: sums, and the first few rows of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.pipeline.audit.page import ReportPage
 WORST_TOPICS = 15
 WORST_HOURS = 20
 COLUMNS = 360
-"""Of the heat map at most."""
+"""The most columns of the heat map."""
 
 ORDER = [PromiseVerdict.REFUTED.value, PromiseVerdict.UNSAID.value, PromiseVerdict.PROVED.value]
 
@@ -29,7 +29,8 @@ def gather(
     verdicts: Sequence[Mapping[str, Any]],
     examples: int,
 ) -> ReportPage:
-    """`table` answers the audit's tables by name. Each look at one asks for a bounded number of rows."""
+    """Gather the page. `table` returns the audit's tables by name; a bounded number of rows is read from
+    each."""
     return ReportPage(
         verdict=verdict,
         counts={**counts, **_totals(table("topics"))},
@@ -73,7 +74,7 @@ def _by_topic(verdicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _heat(lateness: DataFrame) -> dict[tuple[int, int], int]:
-    """By hour and bucket; where there are too many hours, the latest ones."""
+    """Return the counts by hour and bucket; if there are too many hours, the latest ones."""
     hour = f.unix_seconds("hour") / 3600
     cells = lateness.groupBy(hour.cast("bigint").alias("at"), "bucket").agg(f.sum("deliveries").alias("n"))
     last = cells.agg(f.max("at").alias("at")).collect()[0].at
@@ -104,7 +105,7 @@ def _hours(hours: DataFrame) -> list[dict[str, Any]]:
 
 
 def _findings(findings: DataFrame, examples: int) -> list[dict[str, Any]]:
-    """Of each promise some, breaks before doubts."""
+    """Return some findings of each promise, breaks before doubts."""
     told = findings.where("what is not null").withColumn("at", micros("at"))
     rows: list[dict[str, Any]] = []
     for promise in Promise:
@@ -125,5 +126,5 @@ def _timers(timers: DataFrame, most: int) -> list[dict[str, Any]]:
 
 
 def micros(name: str) -> Column:
-    """A timestamp as microseconds."""
+    """Turn a timestamp into microseconds."""
     return f.unix_micros(f.col(name))

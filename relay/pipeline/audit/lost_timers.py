@@ -1,10 +1,11 @@
-"""Lost timers as a table that `relay pipeline schedule` takes.
+"""Writes lost timers as a table that `relay pipeline schedule` takes.
 
-A journal holds no payloads. So what was lost gets its content from where it is still known: the table that
-the timers were scheduled from, or a snapshot of before. A lost timer without one is set aside, and told.
+A journal holds no payloads. So a lost timer gets its content from where it is still known: the table from
+which the timers were scheduled, or an earlier snapshot. A lost timer without content is set aside and
+reported.
 
     LOST/timers     topic, timer_id, due_time, expire_time, payload, headers, content_type
-    LOST/bare       topic, timer_id, due_time: lost, and nobody knows what was in them
+    LOST/bare       topic, timer_id, due_time: lost, with unknown content
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _DECODED = f"topic string, timer_id string, {CONTENT}"
 
 
 def lost(living: DataFrame) -> DataFrame:
-    """Of timers that live by the journal those that are neither in Redis nor in the cold store. An id that is
-    not UTF-8 can't be scheduled through Relay, and is left out."""
+    """Select timers that live according to the journal, and are neither in Redis nor in the cold store. An id
+    that is not UTF-8 can't be scheduled through Relay, and is left out."""
     gone = living.where("missed and not cold and raw_id is null")
     return gone.select("topic", "timer_id", f.timestamp_micros("due").alias("due_time"))
 
 
 def with_content(timers: DataFrame, contents: DataFrame | None) -> tuple[DataFrame, DataFrame]:
-    """Those with content, and those without. `contents` has a row for a timer, at most."""
+    """Split into timers with content and timers without. `contents` has at most one row for a timer."""
     if contents is None:
         empty = timers.sparkSession.createDataFrame([], _DECODED)
         return timers.join(empty, ["topic", "timer_id"]), timers
@@ -40,7 +41,7 @@ def with_content(timers: DataFrame, contents: DataFrame | None) -> tuple[DataFra
 
 
 def contents(spark: SparkSession, path: str) -> DataFrame:
-    """Topic, timer_id and content out of Parquet: a snapshot, with envelopes, or whatever has a payload.
+    """Read topic, timer_id and content from Parquet: a snapshot, with envelopes, or a table with payloads.
 
     Raises `InvalidField("payloads", …)` for a table that has neither.
     """

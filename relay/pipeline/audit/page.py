@@ -1,4 +1,4 @@
-"""The audit's report: one page of HTML with everything in it. All text that comes from outside is escaped."""
+"""The audit's report: one self-contained page of HTML. All text that comes from outside is escaped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ MOST_TOPICS = 40
 
 @dataclass(slots=True)
 class ReportPage:
-    """What the report shows: totals, and the worst and first of everything. Lengths are microseconds."""
+    """What the report shows: totals, and the worst or first rows of each table. Lengths are in
+    microseconds."""
 
     verdict: str
     counts: Mapping[str, int]
@@ -31,7 +32,8 @@ class ReportPage:
     began: int
     ended: int
     verdicts: Sequence[Mapping[str, Any]]
-    """Rows of `topic`, and for each promise's number its verdict, breaks and doubts; the worst first."""
+    """Rows of `topic` with the verdict, breaks and doubts of each promise, by its number; the worst come
+    first."""
     heat: Mapping[tuple[int, int], int]
     backlog: Sequence[tuple[int, int, int]]
     topics: Sequence[tuple[str, Sequence[int], str]]
@@ -45,12 +47,12 @@ class ReportPage:
 
 
 def template() -> Template:
-    """The page around what `render` fills in; a driver may have it in an archive."""
+    """Return the template that `render` fills in. A driver may have it in an archive."""
     return Template((files("relay.pipeline.audit") / "page.html").read_text(encoding="utf-8"))
 
 
 def render(page: ReportPage, per_decade: int) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [
         _head(page),
         _tiles(page),
@@ -59,16 +61,17 @@ def render(page: ReportPage, per_decade: int) -> str:
         _hours(page),
         _findings(page),
         _timers(
-            "Lost", page.lost, "They live by the journal, and neither Redis nor the cold store has them."
+            "Lost",
+            page.lost,
+            "They live according to the journal, and neither Redis nor the cold store has them.",
         ),
         _timers(
             "Unknown",
             page.unknown,
-            "Redis has them, and no journal knows that they live: somebody else's, or of before the journal.",
+            "Redis has them, and no journal knows that they live: another writer's, or older than the "
+            "journal.",
         ),
-        _timers(
-            "Open for longest", page.oldest, "They live, and the journal has not heard of them for longest."
-        ),
+        _timers("Open for longest", page.oldest, "They live, and their last record is the oldest."),
         _gaps(page),
     ]
     foot = (
@@ -111,7 +114,7 @@ def _tile(name: str, value: str, *, bad: bool = False) -> str:
 
 
 def _verdicts(page: ReportPage) -> str:
-    titles = ["topic", *(f"{int(promise)} {promise.title}" for promise in Promise), "why it can't be said"]
+    titles = ["topic", *(f"{int(promise)} {promise.title}" for promise in Promise), "reasons for doubt"]
     rows = []
     for row in page.verdicts[:MOST_TOPICS]:
         reasons = {reason for promise in Promise for reason in row[str(int(promise))]["doubts"]}
@@ -132,17 +135,18 @@ def _plots(page: ReportPage, per_decade: int) -> str:
     made = []
     if page.heat:
         note = (
-            "First deliveries by the hour in which they were due, and how late they came. The further from "
-            "the page's colour the more, on a logarithmic scale; red was early."
+            "First deliveries by the hour in which they were due, and by their lateness. A stronger "
+            "colour means "
+            "more deliveries, on a logarithmic scale; red deliveries were early."
         )
         made.append(_card("Lateness", note, plots.heat_map(page.heat, per_decade, 3600)))
     if page.backlog:
         note = (
-            "Timers that were stored and had not ended; overdue are those of them whose due time had passed."
+            "Timers that were stored and had not ended. Overdue timers are those whose due time had passed."
         )
         made.append(_card("Backlog", note, plots.areas(page.backlog, ("open", "overdue"))))
     if page.topics:
-        note = "Lateness of first deliveries, the topics with the highest p99.9 first."
+        note = "The lateness of first deliveries; topics with the highest p99.9 come first."
         legend = "".join(
             f'<span><i style="background:{colour}"></i>{name}</span>'
             for colour, name in (
@@ -184,7 +188,7 @@ def _hours(page: ReportPage) -> str:
         ]
         for row in page.hours
     ]
-    note = "The hours with breaks, then those with the latest deliveries; all hours are in the table hours."
+    note = "The hours with breaks, then those with the latest deliveries. The table hours has all hours."
     return _card("Worst hours", note, _table(titles, rows))
 
 
@@ -202,7 +206,7 @@ def _findings(page: ReportPage) -> str:
         ]
         for row in page.findings
     ]
-    note = "Examples, a few for each promise. All are in the table findings."
+    note = "A few examples for each promise. The table findings has all of them."
     titles = ["", "promise", "topic / timer", "what", "when", "entries"]
     return _card("What speaks against the promises", note, _table(titles, rows))
 
@@ -229,7 +233,7 @@ def _gaps(page: ReportPage) -> str:
     rows = [
         [_id(row["topic"]), _id(row["entry"]), f"{row['missing']:,}", escape(row["why"])] for row in page.gaps
     ]
-    note = "Nothing is proved across a gap. All are in the table gaps."
+    note = "Nothing is proved across a gap. The table gaps has all gaps."
     return _card("Gaps", note, _table(["topic", "before entry", "records missing>", "why"], rows))
 
 
@@ -240,7 +244,8 @@ def _card(title: str, note: str, content: str) -> str:
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A title that ends with > is of numbers. Cells are HTML; one that begins with <td is taken as it is."""
+    """Make a table. A title that ends with > stands above numbers. Cells are HTML; one that begins with <td
+    is taken as it is."""
     right = [title.endswith(">") for title in titles]
     heads = "".join(
         f"<th{' class=n' if number else ''}>{escape(title.rstrip('>'))}</th>"

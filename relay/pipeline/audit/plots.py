@@ -1,4 +1,4 @@
-"""Plots as SVG that belongs to its page: colours are the page's, and follow its light or dark."""
+"""Plots as SVG within their page: the colours are the page's, and follow its light or dark mode."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _TICKS = (
     28 * 86400,
 )
 _LENGTHS = ((86400e6, "d"), (3600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms"), (1.0, "µs"))
-"""Minutes, hours and days from two of them on."""
+"""The units of lengths of time; minutes, hours and days are used from two of them on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Where a value lies: from `low` at `start` to `high` at `end`."""
+    """Map a value to a place: `low` lies at `start`, `high` at `end`."""
 
     low: float
     high: float
@@ -48,7 +48,7 @@ class Axis:
 
 
 def length(micros: float) -> str:
-    """A length of time in a few characters."""
+    """Write a length of time in a few characters."""
     if micros < 0:
         return f"−{length(-micros)}"
     for size, unit in _LENGTHS:
@@ -59,7 +59,7 @@ def length(micros: float) -> str:
 
 
 def short(number: float) -> str:
-    """A count in a few characters: 12.3k."""
+    """Write a count in a few characters: 12.3k."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.3g}{unit}"
@@ -67,8 +67,8 @@ def short(number: float) -> str:
 
 
 def heat_map(cells: Mapping[tuple[int, int], int], per_decade: int, hour: int) -> str:
-    """Counts by (hour number, bucket); buckets are `per_decade` for each power of ten of microseconds, a
-    negative one is early. `hour` is how many seconds one column spans."""
+    """Draw counts by (hour number, bucket). There are `per_decade` buckets for each power of ten of
+    microseconds; a negative bucket is early. `hour` is the number of seconds that one column spans."""
     columns, buckets = {at for at, _ in cells}, {bucket for _, bucket in cells}
     first, last = min(columns), max(columns)
     low, high = min(*buckets, 6), max(*buckets, 12)
@@ -102,7 +102,7 @@ def _bucket(bucket: int, per_decade: int) -> str:
 
 
 def areas(points: Sequence[tuple[int, int, int]], names: tuple[str, str]) -> str:
-    """Two counts over time: (unix seconds, first, second). The second lies within the first."""
+    """Draw two counts over time: (unix seconds, first, second). The second is a part of the first."""
     height = 300.0
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
     top = max(max(point[1:]) for point in points) or 1
@@ -131,7 +131,7 @@ def _steps(points: Sequence[tuple[int, int, int]], nth: int, across: Axis, up: A
 
 
 def ranges(rows: Sequence[tuple[str, Sequence[int], str]]) -> str:
-    """A line for each row, on a logarithmic scale: name, p50, p99, p99.9 and max (µs), a remark."""
+    """Draw a line for each row, on a logarithmic scale: name, p50, p99, p99.9 and max (µs), and a remark."""
     step, left = 27.0, 250.0
     height = step * len(rows) + TOP + BOTTOM
     values = [max(value, 1) for _, figures, _ in rows for value in figures]
@@ -181,7 +181,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "ti
 
 
 def _moments(across: Axis, first: int, last: int, unit: int, height: float) -> list[str]:
-    """The time below a plot whose axis counts in so many seconds."""
+    """Draw the time below a plot whose axis counts in steps of `unit` seconds."""
     step = next((each for each in _TICKS if (last - first) / each <= 8), _TICKS[-1])
     parts, day = [], ""
     for at in range(-(-first // step) * step, last + 1, step):
@@ -201,7 +201,7 @@ def _moments(across: Axis, first: int, last: int, unit: int, height: float) -> l
 
 
 def _round_levels(top: int) -> list[int]:
-    """About four round numbers, from 0 to at least `top`."""
+    """Return about four round numbers, from 0 to at least `top`."""
     size = 10 ** max(math.floor(math.log10(top / 4)), 0) if top > 4 else 1
     step = next(factor * size for factor in (1, 2, 5, 10, 20) if factor * size * 5 >= top)
     return [int(step * n) for n in range(math.ceil(top / step) + 1)]

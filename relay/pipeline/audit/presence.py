@@ -1,7 +1,7 @@
-"""Whether timers that live by the journal are there: asked of Redis by name, or of a snapshot.
+"""Checks whether timers that live according to the journal exist: it asks Redis by name, or a snapshot.
 
-A timer ends in one step with its record. So one that was gone when it was asked for, and has no record of
-later, is gone without one. What has a record of later is not judged: then the answer was to another question.
+The end of a timer and its record are one step. So a timer that was gone when it was asked for, and has no
+later record, is gone without one. A timer with a later record is not judged: it changed after the question.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ KEY = ("topic", "timer_id", "raw_id")
 
 
 def nobody(living: DataFrame) -> DataFrame:
-    """Nobody is asked."""
+    """Asks nobody."""
     unknown = f.lit(None).cast("boolean")
     return living.withColumns({"missed": unknown, "remembered": unknown})
 
 
 def in_redis(living: DataFrame, options: Mapping[str, str]) -> DataFrame:
-    """Each worker asks for its own, in calls of 500."""
+    """Asks Redis: each worker asks for its own timers, in calls of 500."""
     target = Target.from_options(options)
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +56,7 @@ def in_redis(living: DataFrame, options: Mapping[str, str]) -> DataFrame:
 
 
 def void(asked: DataFrame, heard: DataFrame) -> DataFrame:
-    """Without the answers about timers that have a record of later: rows of `KEY`, each once."""
+    """Remove the answers about timers with a later record, given as rows of `KEY`, each once."""
     marked = heard.select(*(f.col(name).alias(f"{name}_") for name in KEY), f.lit(True).alias("moved"))
     joined = asked.join(marked, _same(), "left").drop(*(f"{name}_" for name in KEY))
     stands = f.col("moved").isNull()
@@ -65,7 +65,7 @@ def void(asked: DataFrame, heard: DataFrame) -> DataFrame:
 
 
 def named_in(rows: DataFrame) -> DataFrame:
-    """The timers that rows of the journal tell of."""
+    """Return the timers that occur in rows of the journal."""
     return rows.where("timer_id is not null").select(*KEY).distinct()
 
 
@@ -75,7 +75,8 @@ def _same() -> Column:
 
 
 def unknown(there: DataFrame, living: DataFrame, heard: DataFrame) -> DataFrame:
-    """Timers in Redis (or a snapshot) that do not live by the journal, and have no record of later."""
+    """Return timers in Redis or a snapshot that don't live according to the journal, and have no later
+    record."""
     keys = ["topic", "timer_id"]
     known = living.select(*keys).unionAll(heard.select(*keys))
     return there.select("topic", "timer_id", "due_time", "state").join(known, keys, "left_anti")
@@ -84,10 +85,10 @@ def unknown(there: DataFrame, living: DataFrame, heard: DataFrame) -> DataFrame:
 def in_snapshot(
     living: DataFrame, there: DataFrame, began: int, ended: int, reach: Mapping[str, int]
 ) -> DataFrame:
-    """By a snapshot that was taken between two instants (microseconds, by the clock of Redis).
+    """Answer from a snapshot that was taken between two instants (microseconds, by the clock of Redis).
 
-    It answers for timers whose last record is older than its begin, in topics whose journal we have to beyond
-    its end (`reach`): a later record may be missing in the others.
+    It answers for timers whose last record is older than its beginning, in topics whose journal we have to
+    beyond its end (`reach`): in other topics a later record may be missing.
     """
     keys = ["topic", "timer_id"]
     far = f.col("topic").isin(*(topic for topic, last in reach.items() if last >= ended))
@@ -102,7 +103,7 @@ def in_snapshot(
 
 
 def cold(asked: DataFrame, resting: DataFrame | None) -> DataFrame:
-    """With `cold`: a timer that rests in the cold store (topic, timer_id) is not lost."""
+    """Mark timers that rest in the cold store, given as rows of topic and timer_id: they are not lost."""
     if resting is None:
         return asked.withColumn("cold", f.lit(False))
     keys = ["topic", "timer_id"]
@@ -113,8 +114,8 @@ def cold(asked: DataFrame, resting: DataFrame | None) -> DataFrame:
 
 
 def resting(spark: SparkSession, path: str, topics: Sequence[str]) -> DataFrame:
-    """The timers that rest in a cold store: topic and timer_id of intents that no later row replaces or
-    cancels, and that no sweep has taken: what it brought to Redis has to be there."""
+    """Return the timers that rest in a cold store: topic and timer_id of intents that no later row replaces
+    or cancels, and that no sweep has taken. A timer that a sweep brought to Redis must be there."""
     store = ColdStore(spark, path)
     writes = store.writes()
     tables = [spark.createDataFrame([], "topic string, timer_id string")]

@@ -1,6 +1,6 @@
-"""What the workers of an audit do: the rules of `relay.core.audit`, on sorted rows, timer by timer.
+"""The work of an audit's workers: the rules of `relay.core.audit` on sorted rows, timer by timer.
 
-Rows come as Arrow, all of a timer together and in the journal's order; what is found leaves as
+Rows come as Arrow, all rows of a timer together and in the journal's order. Findings leave as
 `relay.pipeline.audit.facts`.
 """
 
@@ -24,10 +24,10 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What all of a topic's timers share: where its gaps are, in order, and its last batch.
+    """What all timers of a topic share: its gaps, in order, and its last batch.
 
-    `certain` is false where there are more gaps than are listed: then no two records behind them are held
-    against one another.
+    `certain` is false if there are more gaps than are listed: then records behind them are not compared with
+    each other.
     """
 
     gaps: tuple[Place, ...] = ()
@@ -36,14 +36,14 @@ class Around:
     certain: bool = True
 
     def epoch(self, place: Place, number: int) -> int:
-        """How many gaps lie before a record."""
+        """Return the number of gaps before a record."""
         count = bisect_right(self.gaps, place)
         return count if self.certain or count < len(self.gaps) else count + number
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A worker's part. `step` is the width of the steps of the backlog, in microseconds."""
+    """A worker's part of an audit. `step` is the width of the steps of the backlog, in microseconds."""
 
     topics: Mapping[str, Around]
     exclusive: bool
@@ -65,7 +65,7 @@ class _Worker:
         self._hour = -1
         self._steps: Counter[tuple[str, int]] = Counter()
         self._alive: tuple[int, int] | None = None
-        """Since when the timer lives, and when it is due."""
+        """Return since when the timer lives, and when it is due."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         names = ("topic", "timer_id", "raw_id", "ms", "seq", "number", "used", "at")
@@ -102,7 +102,7 @@ class _Worker:
     # ------------------------------------------------------------------------------ the backlog
 
     def _follow(self, at: int, timer: Living | None) -> None:
-        """Count when it begins to live, is overdue, and ends."""
+        """Count when the timer begins to live, becomes overdue, and ends."""
         known = self._alive
         due = timer.due if timer is not None and timer.due is not None else at
         if (timer is None) == (known is not None):
@@ -119,7 +119,7 @@ class _Worker:
             self._alive = (known[0], due)
 
     def _mark(self, name: str, start: int, end: int | None) -> None:
-        """Between two instants; counted at the steps' ends. `end` None: it goes on."""
+        """Count a span between two instants at the steps' ends. An `end` of None means that it goes on."""
         step = self._replay.step
         first = -(-start // step)
         if end is None:
@@ -166,8 +166,8 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The last question, of timers that live: are they lost? Rows of `living`, with what Redis said of them
-    (`missed`, `remembered`: null where it was not asked), become findings and `unasked`."""
+    """Judge which of the timers that live are lost. Rows of `living` with the answers of Redis (`missed` and
+    `remembered`, null if it was not asked) become findings and `unasked`."""
 
     topics: Mapping[str, Around]
     epochs: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""How an audit's work is spread over Spark's workers: all of a timer's records to one of them, in order."""
+"""Spreads an audit's work over Spark's workers: one worker gets all records of a timer, in order."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from relay.pipeline.audit.replay import Judging, Replay
 from relay.pipeline.lake.journal_rows import EMPTY
 
 PER_TASK = 400_000
-"""Changes that one task sorts and replays, about."""
+"""The approximate number of changes that one task sorts and replays."""
 
 MOST_STEPS = 240
 STEPS = tuple(
     seconds * SECOND
     for seconds in (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600)
 )
-"""How wide a step of the backlog may be: the narrowest that makes no more than `MOST_STEPS`."""
+"""The possible widths of a step of the backlog; the narrowest with at most `MOST_STEPS` steps is taken."""
 
 
 def replayed(rows: DataFrame, topics: Mapping[str, Topic], exclusive: bool, width: int) -> DataFrame:
-    """What all timers' records tell (`FACTS`); `width` is that of a step of the backlog."""
+    """Return the findings in all timers' records (`FACTS`). `width` is that of a step of the backlog."""
     records = sum(topic.records for topic in topics.values())
     tasks = max(math.ceil(records / PER_TASK), rows.sparkSession.sparkContext.defaultParallelism)
     changes = _marked(rows.where((f.col("kind") != EMPTY) & f.col("timer_id").isNotNull()))
@@ -38,15 +38,15 @@ def replayed(rows: DataFrame, topics: Mapping[str, Topic], exclusive: bool, widt
 
 
 def judged(living: DataFrame, topics: Mapping[str, Topic], exclusive: bool, at_rest: bool) -> DataFrame:
-    """What is to be said of timers that live (`FACTS`), after somebody was asked for them."""
+    """Return the findings about timers that live (`FACTS`), after somebody was asked for them."""
     around = {name: topic.around() for name, topic in topics.items()}
     epochs = {name: topic.epochs for name, topic in topics.items()}
     return living.mapInArrow(_workers(Judging(around, epochs, exclusive, at_rest)), FACTS)
 
 
 def _marked(changes: DataFrame) -> DataFrame:
-    """With `used`: whether the nonce of a claim was used in an earlier entry. That nearly never is so, and is
-    found out without comparing all entries."""
+    """Add `used`: whether the nonce of a claim was used in an earlier entry. That is very rare, and is found
+    without comparing all entries."""
     claims = changes.where("kind = 'CLAIMED'")
     bounds = [
         f.min("ms").alias("ms_0"),
@@ -69,7 +69,7 @@ def _marked(changes: DataFrame) -> DataFrame:
 
 
 def step_width(topics: Iterable[Topic]) -> int:
-    """How wide a step of the backlog is (microseconds)."""
+    """Return the width of a step of the backlog in microseconds."""
     times = [(topic.first_time, topic.last_time) for topic in topics if topic.batches]
     span = max((last for _, last in times), default=0) - min((first for first, _ in times), default=0)
     return next((step for step in STEPS if span / step <= MOST_STEPS), STEPS[-1])
@@ -79,7 +79,7 @@ Worker = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _workers(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Worker:
-    """Spark wants a function."""
+    """Return a function, as Spark wants it."""
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work(batches)

@@ -1,4 +1,4 @@
-"""The audit's tables, out of what the workers found (`relay.pipeline.audit.replay.FACTS`)."""
+"""The audit's tables, made from the workers' findings (`relay.pipeline.audit.facts.FACTS`)."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ COUNTS = {
     "began": "began",
     "ended": "ended",
 }
-"""A table's column, and what the rules call it."""
+"""The columns of a table, with the rules' names for them."""
 
 PER_DECADE = 3
 """Buckets of the lateness histogram in each power of ten."""
 
 
 def moment(micros: Column) -> Column:
-    """A number of microseconds as a timestamp."""
+    """Turn microseconds into a timestamp."""
     return f.timestamp_micros(micros)
 
 
 def late(facts: DataFrame) -> DataFrame:
-    """First deliveries: topic, time (the due time's hour, a number), value (µs), `n`: how many are alike."""
+    """Return first deliveries: topic, time (the due time's hour, a number), value (µs), and `n`, the number
+    of equal ones."""
     return facts.where("fact = 'late'").groupBy("topic", "time", "value").agg(f.count("*").alias("n"))
 
 
 def percentiles(lates: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Exact, by nearest rank, as `relay.core.audit` has them; sorted values may go to disk."""
+    """Return exact percentiles by nearest rank, as `relay.core.audit` has them. Sorted values may go to
+    disk."""
     if not keys:
         return percentiles(lates.withColumn("all", f.lit(0)), ["all"]).drop("all")
     counted = lates.groupBy(*keys, "value").agg(f.sum("n").alias("n"))
@@ -61,12 +63,12 @@ def percentiles(lates: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def column(percentile: str) -> str:
-    """`p99.9` as a column: `p99_9_us`."""
+    """Name the column of a percentile: `p99.9` is `p99_9_us`."""
     return f"{percentile.replace('.', '_')}_us"
 
 
 def hours(facts: DataFrame, lates: DataFrame) -> DataFrame:
-    """A row for each topic and hour in which something happened or was due."""
+    """Return a row for each topic and hour in which something happened or was due."""
     counted = facts.where("fact = 'hour'").groupBy("topic", "time").agg(*_sums())
     breaks = f.col("fact").eqNullSafe("finding") & (f.col("name") == "")
     found = (
@@ -96,13 +98,13 @@ def _sums() -> list[Column]:
 
 
 def totals(facts: DataFrame, lates: DataFrame) -> DataFrame:
-    """A row for each topic: the same numbers over all hours."""
+    """Return a row for each topic: the same numbers over all hours."""
     counted = facts.where("fact = 'hour'").groupBy("topic").agg(*_sums())
     return counted.join(percentiles(lates, ["topic"]), "topic", "full").fillna(0, [*COUNTS, "lateness_count"])
 
 
 def kinds(facts: DataFrame) -> DataFrame:
-    """How many records of each kind a topic has: those that are of a timer."""
+    """Count the records of each kind of a topic, without those that belong to no timer."""
     named = facts.where("fact = 'hour' and name like 'kind:%'")
     return named.groupBy("topic", f.substring("name", 6, 100).alias("kind")).agg(
         f.sum("count").alias("records")
@@ -110,8 +112,8 @@ def kinds(facts: DataFrame) -> DataFrame:
 
 
 def histogram(lates: DataFrame) -> DataFrame:
-    """Lateness by topic, hour of the due time, and bucket: `PER_DECADE` to each power of ten of microseconds.
-    A negative one is early."""
+    """Return lateness by topic, hour of the due time, and bucket. There are `PER_DECADE` buckets for each
+    power of ten of microseconds; a negative bucket is early."""
     bucket = f.floor(f.log10(f.greatest(f.col("value"), f.lit(1))) * PER_DECADE + 1e-9).cast("int")
     bucket = f.when(f.col("value") < 0, -1).otherwise(bucket)
     return (
@@ -123,7 +125,8 @@ def histogram(lates: DataFrame) -> DataFrame:
 
 
 def backlog(facts: DataFrame, step: int) -> DataFrame:
-    """By topic, at the end of each step in which it changed: how many timers were open, how many overdue."""
+    """Return how many timers of a topic were open and how many overdue, at the end of each step in which that
+    changed."""
     steps = facts.where("fact = 'step'").groupBy("topic", "time")
     changed = steps.agg(
         *(f.sum(f.when(f.col("name") == name, f.col("count"))).alias(name) for name in ("open", "overdue"))
@@ -140,7 +143,7 @@ def backlog(facts: DataFrame, step: int) -> DataFrame:
 
 
 def findings(facts: DataFrame) -> DataFrame:
-    """What breaks a promise (`reason` is empty) or lets it not be said, with timer and entries."""
+    """Return what breaks a promise (`reason` is empty) or makes it doubtful, with timer and entries."""
     return facts.where("fact = 'finding'").select(
         "topic",
         "promise",
@@ -156,7 +159,7 @@ def findings(facts: DataFrame) -> DataFrame:
 
 
 def living(judged: DataFrame) -> DataFrame:
-    """Timers that have not ended, as the journal knows them, and what Redis said of them."""
+    """Return timers that have not ended, as the journal knows them, with the answer of Redis about them."""
     state = f.when(f.col("missed"), "gone").when(f.col("leased"), "leased").otherwise("pending")
     return judged.select(
         "topic",

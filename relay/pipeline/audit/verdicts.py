@@ -1,4 +1,4 @@
-"""An audit's verdicts: what was found of each topic and promise, added up."""
+"""An audit's verdicts: the findings of each topic and promise, added up."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Judged:
 
 
 def row_of(each: Judged) -> tuple[Any, ...]:
-    """As `VERDICTS` has it."""
+    """Return the verdict as a row of `VERDICTS`."""
     title, verdict = each.promise.title, each.verdict.value
     return each.topic, int(each.promise), title, verdict, each.checked, each.refuted, each.doubts
 
 
 def judge(facts: DataFrame, topics: Mapping[str, Topic], wanted: Iterable[str], asked: bool) -> list[Judged]:
-    """A verdict for each topic, known or wanted, and promise. `asked`: Redis was asked for all that lives. A
-    row for each topic, promise and reason is looked at."""
+    """Return a verdict for each promise of each topic that is known or `wanted`. `asked` says that Redis was
+    asked for all timers that live. This reads a row for each topic, promise and reason."""
     found: dict[tuple[str, int], Counter[str]] = {}
     reasons = facts.where("fact = 'finding'").groupBy("topic", "promise", "name")
     for row in reasons.agg(f.sum("count").alias("n")).collect():
@@ -68,7 +68,7 @@ def judge(facts: DataFrame, topics: Mapping[str, Topic], wanted: Iterable[str], 
 
 
 def overall(verdicts: Sequence[Judged]) -> tuple[PromiseVerdict, dict[str, int]]:
-    """The verdict over all, and how many topics have which as their worst."""
+    """Return the overall verdict, and how many topics have each verdict as their worst."""
     worst = dict.fromkeys(PromiseVerdict, 0)
     for topic in {each.topic for each in verdicts}:
         own = {each.verdict for each in verdicts if each.topic == topic}

@@ -1,8 +1,8 @@
-"""What keeps a cold store small: many files of a topic become few, and what has been taken goes after a
+"""Keeps a cold store small: many files of a topic become few, and rows that were taken are removed after a
 while.
 
-A compaction is a plan like a sweep's: it has the topic's next number, and of the two that want one number,
-one is first. One that was killed leaves a plan that the next sweep gives up, and files that nobody names.
+A compaction is a plan like a sweep's: it has the topic's next number, and if two want one number, one of them
+is first. One that was killed leaves a plan that the next sweep gives up, and files that nobody names.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from relay.pipeline.cold.plans import COMPACTION, Plan, Plans, topics
 from relay.pipeline.cold.store import VERSION_BITS, ColdStore, Write
 
 KEEP = 7 * 86_400 * SECOND
-"""Microseconds for which taken rows are kept, since a write that began before them may still come."""
+"""Microseconds for which taken rows are kept, since a write that began earlier may still come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What upkeep came to."""
+    """The counts of an upkeep."""
 
     files_removed: int = 0
     writes_removed: int = 0
@@ -28,8 +28,9 @@ class Kept:
 
 
 def compact(cold: ColdStore, topic: str, least: int) -> tuple[int, int] | None:
-    """Rewrite the topic's resting files if there are at least so many: replaced and cancelled rows go.
-    Answers how many files there were and are; None if nothing was done, also because a plan is open."""
+    """Rewrite the topic's resting files if there are at least `least`, without replaced and cancelled rows.
+    Returns how many files there were and are; None if nothing was done, for instance because a plan is
+    open."""
     mine = Plans(cold.files, topic)
     number = mine.following()
     writes = cold.writes()
@@ -45,14 +46,15 @@ def compact(cold: ColdStore, topic: str, least: int) -> tuple[int, int] | None:
     )  # a cancel has done its work on what rests
     added = cold.keep(latest, topic)
     if not mine.end(plan, {}, added):
-        return None  # a sweep came, and did not wait
+        return None  # a sweep came meanwhile, and did not wait
     return len(resting), len(added)
 
 
 def retain(cold: ColdStore, now: int, keep: int = KEEP) -> Kept:
-    """Remove what plans took from writes that began more than `keep` microseconds ago, unless a row that
-    rests still has to be compared with it; then manifests of which nothing is left, then plans that no
-    manifest needs. In this order: a manifest without the plan that took its files would bring them back."""
+    """Remove files that plans took from writes that began more than `keep` microseconds ago, unless a resting
+    row still has to be compared with them. Then remove manifests that have no files left, and then plans that
+    no manifest needs. The order matters: a manifest without the plan that took its files would bring them
+    back."""
     writes = cold.writes()
     unsettled = {write.manifest for write in writes} - {write.manifest for write in cold.settled(writes)}
     waiting = min((write.version for write in writes if write.manifest in unsettled), default=1 << 62)
@@ -81,10 +83,11 @@ def _forget(cold: ColdStore, write: Write) -> None:
 
 
 def _forget_plans(cold: ColdStore, mine: Plans, needed: set[str], over: set[str], limit: int) -> int:
-    """Plans before the last that took nothing that is still named, and added nothing that is needed still.
+    """Return plans before the last that took nothing that is still named, and added nothing that is still
+    needed.
 
-    What a plan that stays has added is named as well: without the later one that took it, it would rest
-    again.
+    Files that a remaining plan has added are named, too: without the later plan that took them, they would
+    rest again.
     """
     done = mine.all_done()
     removed = 0
@@ -104,8 +107,8 @@ def _forget_plans(cold: ColdStore, mine: Plans, needed: set[str], over: set[str]
 
 
 def orphans(cold: ColdStore, age: float, now: float) -> int:
-    """Remove folders that no manifest and no plan names and that are older than `age` seconds: what killed
-    jobs left. `now` in unix seconds."""
+    """Remove folders that no manifest and no plan names and that are older than `age` seconds: killed jobs
+    left them. `now` is in unix seconds."""
     writes = cold.writes()
     named = {write.name for write in writes}
     known = topics(cold, writes)
@@ -122,7 +125,7 @@ def orphans(cold: ColdStore, age: float, now: float) -> int:
 
 
 def _forget_staged(cold: ColdStore, topic: str) -> int:
-    """Staged rows of plans that are over: whoever still loads them finds that out."""
+    """Remove staged rows of plans that are over. A job that still loads them notices it."""
     following, folder = Plans(cold.files, topic).following(), staging.folder_of(topic)
     old = [name for name in cold.files.names(folder) if int(name.partition("-")[0]) < following]
     for name in old:

@@ -1,4 +1,4 @@
-"""The guarded load: staged batches into Redis, each once, by `lua/bulk/guarded_load.lua`."""
+"""The guarded load: it brings staged batches to Redis, each once, by `lua/bulk/guarded_load.lua`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ FEW = {
     "spark.sql.parquet.enableVectorizedReader": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
 }
-"""A staged row may have a MiB: neither Spark nor a worker is to hold thousands of them. No file is cut: its
-batches go to Redis one behind the other, and it is quicker with timers that come in their order."""
+"""A staged row may have 1 MiB, so neither Spark nor a worker must hold thousands of them. Files are not
+split: the batches of one go to Redis one after the other, and Redis is quicker with timers that come in
+order."""
 
 
 def load(
@@ -37,10 +38,11 @@ def load(
     rate: float | None = None,
     again: bool = False,
 ) -> Loaded:
-    """Load all batches; those that were loaded before count as they did then.
+    """Load all batches. A batch that was loaded before counts as it did then.
 
-    `rate` in timers a second for all workers together; `again` asks for each batch first whether it was
-    loaded before. Raises `StalePlan`, and Spark's errors where Redis or a worker is gone.
+    `rate` is in timers a second for all workers together. `again` asks for each batch first whether it was
+    loaded before. Raises `StalePlan`, `RuntimeError` if batches are missing, and Spark's errors if Redis or a
+    worker is gone.
     """
     if not staged.files:
         return Loaded()
@@ -55,7 +57,7 @@ def load(
     assert counts is not None  # an aggregate without groups has one row
     *done, stale = counts
     if stale:
-        raise StalePlan("the marks of this plan are gone; plan anew")
+        raise StalePlan("the marks of this plan are gone; make a new plan")
     loaded = Loaded(*done)
     if loaded.batches != staged.batches:
         raise RuntimeError(f"{loaded.batches} batches of {staged.batches} were loaded; run the sweep again")
@@ -63,7 +65,7 @@ def load(
 
 
 def _in_order(spark: SparkSession, files: Files, staged: Staged) -> DataFrame:
-    """A partition for each file; what is due first is first."""
+    """Make a partition for each file; the one with the earliest timers comes first."""
     read = spark.read.schema(STAGED)
     return reduce(
         DataFrame.unionAll, [read.parquet(files.at(f"{staged.folder}/{name}")) for name, *_ in staged.files]
@@ -73,7 +75,7 @@ def _in_order(spark: SparkSession, files: Files, staged: Staged) -> DataFrame:
 def _load(
     target: Target, marks: Marks, parts: Iterable[pa.RecordBatch], rate: float | None, again: bool
 ) -> pa.RecordBatch:
-    """Load them; one row of counts."""
+    """Load the rows of one task; yield one row of counts."""
     stale = 0
     with target.open() as store:
         loading = Loading(store)
@@ -96,7 +98,7 @@ def _load(
 
 
 def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[PackedRows]:
-    """The staged rows, without a copy of what is large in them."""
+    """Yield the staged rows without copying their large columns."""
     for part in parts:
         for row in zip(*(part.column(name) for name in PackedRows._fields), strict=True):
             yield PackedRows._make(

@@ -1,13 +1,12 @@
-"""A sweep's plans: what each has taken of the cold store, so that none takes it again.
+"""A sweep's plans: what each has taken from the cold store, so that no other takes it again.
 
-    plans/topic=orders/00000007/plan.json     what it takes, and under which marks: create-if-absent, as all
-    of these plans/topic=orders/00000007/staged.json   where its rows lie, in which batches
-    plans/topic=orders/00000007/done.json     it is over: what it took is consumed, or nothing if it was
-    abandoned
+    plans/topic=orders/00000007/plan.json     what it takes, and under which marks
+    plans/topic=orders/00000007/staged.json   where its rows lie, and in which batches
+    plans/topic=orders/00000007/done.json     it is over: its inputs are consumed, or free again
 
-There is one plan of a topic at a time: a plan begins when the one before it is done. Whoever is killed leaves
-one that is open, and whoever comes next goes on with it. Of two that begin the same one, one is first, and
-the other takes part in that or ends.
+Each of these files is created only if it is absent. A topic has one plan at a time: a plan begins when the
+one before it is done. A sweep that is killed leaves an open plan, and the next sweep goes on with it. If two
+sweeps begin the same plan, one is first, and the other joins in or ends.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ LONGEST, CUT = 150, "+"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one sweep, or one compaction, of one topic does. `rivals` are files that may hold newer rows of
-    the same timers."""
+    """The work of one sweep or compaction of one topic. `rivals` are files that may hold newer rows of the
+    same timers."""
 
     number: int
     topic: str
@@ -52,8 +51,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Its rows as they go to Redis: `files` holds name, batches and rows of each, `columns` what is in
-    them."""
+    """A plan's rows as they go to Redis. `files` has the name, the batches and the rows of each file,
+    `columns` the columns of all."""
 
     folder: str
     files: tuple[tuple[str, int, int], ...]
@@ -61,7 +60,7 @@ class Staged:
 
     @property
     def name(self) -> str:
-        """That no other staging has."""
+        """An id that no other staging has."""
         return self.folder.rpartition("-")[2]
 
     @property
@@ -75,8 +74,8 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """A topic's files; the names of those that plans have taken, and of those that compactions made, each
-    with the plan's number."""
+    """A topic's files, with the names of those that plans have taken, and of those that compactions made,
+    each with the plan's number."""
 
     files: list[DataFile]
     consumed: dict[str, int]
@@ -84,25 +83,27 @@ class Holdings:
 
     @property
     def resting(self) -> list[DataFile]:
-        """What no plan has taken."""
+        """The files that no plan has taken."""
         return [file for file in self.files if file.name not in self.consumed]
 
     def resting_of(self, writes: Iterable[Write]) -> tuple[DataFile, ...]:
-        """The same, of these writes alone, and of what compactions made."""
+        """The resting files of these writes, and those that compactions made."""
         names = {file.name for write in writes for file in write.files}
         return tuple(file for file in self.resting if file.name in names or file.name in self.made)
 
     def rivals(self, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Files that may hold newer rows of what the inputs hold: also such as earlier plans have taken,
-        since a row that was replaced must not win over them, however long it rests and however late it came.
+        """Return files that may hold newer rows of the inputs' timers. Files that earlier plans have taken
+        are among them, since a replaced row must not win over their rows, however long it rests and however
+        late it came.
 
-        Not those that can't: an input's neighbours, where no timer has two rows in a write; and what was
-        taken before a compaction made the input, or by it, since that has compared them.
+        Two kinds of files can't hold newer rows: the neighbours of an input, if no timer has two rows in a
+        write; and files that were taken before a compaction made the input, or by it, since the compaction
+        has compared them.
         """
         oldest: dict[tuple[str, int], int] = {}
         for file in inputs:
             if file.hour == CANCELLED:
-                continue  # nothing comes of it
+                continue  # it has no effect
             kind = file.folder if file.single else "", self.made.get(file.name, 0)
             oldest[kind] = min(file.oldest, oldest.get(kind, file.oldest))
         names = {file.name for file in inputs}
@@ -118,7 +119,8 @@ class Holdings:
 
     @property
     def over(self) -> set[str]:
-        """The names of what plans have taken and nothing that rests has to be compared with."""
+        """The names of files that plans have taken, and that need not be compared with resting rows any
+        more."""
         return self.consumed.keys() - {file.name for file in self.rivals(self.resting)}
 
 
@@ -131,11 +133,11 @@ class Plans:
         self.folder = f"plans/{folder_name(topic)}"
 
     def numbers(self) -> list[int]:
-        """All that were begun, in order."""
+        """All plans that were begun, in order."""
         return sorted(int(name) for name in self._files.names(self.folder) if name.isdigit())
 
     def following(self) -> int:
-        """The number of the plan that is open, or else of the next one."""
+        """The number of the open plan, or of the next one if none is open."""
         numbers = self.numbers()
         if not numbers:
             return 1
@@ -156,16 +158,16 @@ class Plans:
         return found
 
     def begin(self, plan: Plan) -> bool:
-        """Whether it is this one that has the number now."""
+        """Write the plan; return whether this one has the number now."""
         return self._publish(plan.number, "plan", asdict(plan))
 
     def stage(self, number: int, staged: Staged) -> bool:
-        """Whether it is this staging that counts."""
+        """Write the staging; return whether this one counts."""
         return self._publish(number, "staged", asdict(staged))
 
     def end(self, plan: Plan, counts: dict[str, int], added: Sequence[DataFile] = ()) -> bool:
-        """It is over: its inputs are consumed, and `added` are there instead. Whether nobody said so before,
-        or otherwise."""
+        """End a plan: its inputs are consumed, and `added` are there instead. Returns false if somebody else
+        has ended it differently."""
         document = {
             "consumed": [file.name for file in plan.inputs],
             "added": [asdict(file) for file in added],
@@ -174,16 +176,16 @@ class Plans:
         return self._publish(plan.number, "done", document)
 
     def abandon(self, number: int) -> bool:
-        """It takes nothing: its inputs are free for the next one."""
+        """Give a plan up: it takes nothing, and its inputs are free for the next one."""
         return self._publish(number, "done", {"consumed": [], "abandoned": True})
 
     def all_done(self) -> dict[int, dict[str, Any]]:
-        """What plans that are over have come to."""
+        """Return the combined effect of the plans that are over."""
         found = {number: self.done(number) for number in self.numbers()}
         return {number: done for number, done in found.items() if done is not None}
 
     def holdings(self, settled: Iterable[Write]) -> Holdings:
-        """The topic's files: those of settled writes, and what compactions made of them."""
+        """Return the topic's files: those of settled writes, and those that compactions made of them."""
         done = self.all_done()
         added = {number: _files(each.get("added", ())) for number, each in done.items()}
         written = [file for write in settled for file in write.files if file.topic == self.topic]
@@ -194,7 +196,7 @@ class Plans:
         )
 
     def remove(self, number: int) -> None:
-        """Forget a plan; never the last one."""
+        """Forget a plan. The last one must stay."""
         self._files.remove(f"{self.folder}/{number:08d}")
 
     def _read(self, number: int, part: str) -> Any:
@@ -206,14 +208,14 @@ class Plans:
 
 
 def topics(cold: ColdStore, writes: Iterable[Write]) -> list[str]:
-    """All that have, or had, anything in the store: also those whose rows are a compaction's alone, since
-    their writes have been forgotten."""
+    """Return all topics that have, or had, anything in the store, even if all their rows come from a
+    compaction whose writes have been forgotten."""
     planned = (_topic_of(cold.files, name) for name in cold.files.names("plans") if name[0] != ".")
     return sorted({name for name in planned if name}.union(*(write.topics for write in writes)))
 
 
 def folder_name(topic: str) -> str:
-    """Of what is known of a topic: readable, or, if that were longer than a disk takes, with a digest."""
+    """Return the name of a topic's folder: readable, or with a digest if it would be too long for a disk."""
     quoted = quote(topic, safe="")
     if len(quoted) > LONGEST:
         quoted = f"{quoted[:LONGEST]}{CUT}{hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()}"
@@ -221,7 +223,7 @@ def folder_name(topic: str) -> str:
 
 
 def _topic_of(files: Files, folder: str) -> str | None:
-    """The reverse; None where no plan tells it yet."""
+    """Return the topic of a folder; None if no plan names it yet."""
     quoted = folder.removeprefix("topic=")
     if CUT not in quoted:
         return unquote(quoted)
@@ -237,10 +239,10 @@ def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
 
 
 def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | None, batch: int) -> Plan:
-    """A plan for what is due by `until` (microseconds; None for all), to the end of that hour.
+    """Make a plan for timers that are due by `until` (microseconds; None for all), to the end of that hour.
 
-    What is committed and not settled is no input, and a rival all the same: a cancel may have been at Redis
-    before there were marks, and be settled before this plan's rows are there.
+    A write that is committed and not settled is not an input but a rival: a cancel may have been at Redis
+    before there were marks, and may be settled before this plan's rows are there.
     """
     last = hour_text(until) if until is not None else "9999-99"
     writes = cold.writes()

@@ -1,10 +1,10 @@
-"""What a write to the cold store replaces goes out of Redis: one timer, one place.
+"""Removes from Redis what a write to the cold store replaces, so that each timer is in one place.
 
-Rows first, then Redis: who is killed between the two has stored a timer twice and not lost it. The write is
-settled last, and no sweep takes it before. So what is retired can't be what a sweep has loaded of these rows.
-Nor what it has loaded of newer ones: a write takes the permits of older ones away, and these begin again and
-leave out what it has. Where a sweep finishes a write whose writer is silent, it takes the writer's permit
-likewise.
+The rows are written first, then Redis changes: a job that is killed between the two has stored a timer twice
+and not lost it. The write is settled last, and no sweep takes it before. So the timers that are retired can't
+be ones that a sweep has loaded from these rows. Nor can they come from newer rows: a write takes away the
+permits of older ones, which begin again and leave out what it has. A sweep that finishes a write whose writer
+is silent takes the writer's permit in the same way.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TRIES = 10
 
 
 def retire(cold: ColdStore, target: Target, write: Write) -> int:
-    """Remove from Redis what the write replaces or cancels, and settle it; answers how many timers lived
-    there.
+    """Remove from Redis what the write replaces or cancels, and settle the write; return how many timers
+    lived there.
 
-    May be run again, at any time and by anybody, until the write is settled. Raises `Fenced` where others
-    began to again and again, Spark's errors where Redis or a worker is gone.
+    It may be run again, at any time and by anybody, until the write is settled. Raises `Fenced` if others
+    began it again and again, and Spark's errors if Redis or a worker is gone.
     """
     lived = 0
     for _ in range(TRIES):
@@ -62,8 +62,8 @@ def _permit(target: Target, write: Write) -> str:
 
 
 def _not_newer(cold: ColdStore, write: Write) -> DataFrame:
-    """The write's timers without those of which a newer row is committed. To be asked behind the permit: a
-    write that is committed later takes it away."""
+    """Return the write's timers without those that have a newer committed row. Call it after taking the
+    permit: a write that is committed later takes the permit away."""
     timers = _timers(cold, [write])
     newer = [
         other for other in cold.writes() if other.version > write.version and other.topics & write.topics

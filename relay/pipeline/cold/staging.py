@@ -1,9 +1,9 @@
-"""A plan's rows on their way to Redis: of each timer the latest intent, in batches, and each file's in the
-order of due times.
+"""A plan's rows on their way to Redis: the latest intent of each timer, in batches, each file in the order of
+due times.
 
-A staged row is a batch, packed as it goes over the wire (see `wire`). So a batch is a pinned set of timers
-that comes whole or not at all, and the ledger in Redis needs to know no more of it than its number. And a
-load, for which Redis and its relays have to make room, does nothing but send.
+A staged row is a batch, packed as it goes over the wire. So a batch is a fixed set of timers that comes whole
+or not at all, and the ledger in Redis needs only its number. A load, for which Redis and its relays have to
+make room, does nothing but send.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ STAGED = (
 QUICK = {
     "compression": "none",  # staged rows are read once, and soon
     "parquet.enable.dictionary": "false",
-    # Rows of a MiB: a writer must not gather a hundred of them before it looks at their size.
+    # A row may have 1 MiB: a writer must not gather a hundred of them before it looks at their size.
     "parquet.block.size": str(16 << 20),
     "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "16",
 }
 ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
-"""Rows that a worker packs at a time."""
+"""The rows that a worker packs at a time."""
 
 FILE_BITS = 24
-"""A batch's number is its partition's, shifted by so much, plus its place there."""
+"""A batch's number is its partition's, shifted by this many bits, plus its place there."""
 
 
 def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
-    """Write the plan's rows, and say where; or what somebody else has said of this plan before."""
+    """Write the plan's rows, and return where they are; or return the staging of somebody who was faster."""
     folder = f"{folder_of(plan.topic)}/{plan.number:08d}-{uuid.uuid4().hex}"
     with configured(cold.spark, ARROW):
         packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch), STAGED)
@@ -59,28 +59,28 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
         return staged
     cold.files.remove(folder)
     others = plans.staged(plan.number)
-    assert others is not None  # or else ours would count
+    assert others is not None  # otherwise ours would count
     return others
 
 
 def is_there(cold: ColdStore, staged: Staged) -> bool:
-    """Whether all of its files are, by the names that it tells, with the columns that a load reads: not where
-    somebody has removed them, nor of a staging by another release."""
+    """Whether all files of a staging exist, with the columns that a load reads. They don't if somebody has
+    removed them, or if another release staged them."""
     names = {name for name, *_ in staged.files}
     return staged.columns == STAGED and names <= set(cold.files.names(staged.folder))
 
 
 def folder_of(topic: str) -> str:
-    """Where a topic's rows are staged."""
+    """Return the folder where a topic's rows are staged."""
     return f"staged/{folder_name(topic)}"
 
 
 def _in_order(cold: ColdStore, plan: Plan) -> DataFrame:
-    """The latest rows, each task's in the order of due times.
+    """Return the latest rows, each task's in the order of due times.
 
-    Redis likes timers that come in their order, and minds no second stream of them. So rows stay with the
-    task that reads them: a sort of all would send each to another, which takes as long as all the rest.
-    Rows that were compared have been sent about already, and once more brings them together.
+    Redis is quicker with timers that come in order, and several such streams don't slow it down. So rows stay
+    with the task that reads them: a sort of all would send each to another task, which takes as long as all
+    the rest. Rows that were compared have moved already, and move once more to come together.
     """
     rows, compared = _compared(cold, plan)
     if compared:
@@ -89,14 +89,14 @@ def _in_order(cold: ColdStore, plan: Plan) -> DataFrame:
 
 
 def latest(cold: ColdStore, plan: Plan) -> DataFrame:
-    """The plan's inputs without rows that have a newer one, or a cancel, in inputs or rivals."""
+    """Return the plan's inputs without rows that have a newer row, or a cancel, in inputs or rivals."""
     return _compared(cold, plan)[0]
 
 
 def _compared(cold: ColdStore, plan: Plan) -> tuple[DataFrame, bool]:
-    """The same, and whether a timer had more than one row.
+    """Return the latest rows, and whether a timer had more than one row.
 
-    Few timers have, so these are found by a hash of their ids, and only they are compared.
+    Few timers have more than one, so these are found by a hash of their ids, and only they are compared.
     """
     inputs = cold.read(plan.inputs)
     if (
@@ -112,7 +112,7 @@ def _compared(cold: ColdStore, plan: Plan) -> tuple[DataFrame, bool]:
     try:
         if contested.isEmpty():
             return inputs, False
-        # Of one write's rows the soonest counts.
+        # Among one write's rows of a timer, the soonest counts.
         rank = f.struct("version", f.coalesce(-f.col("due_us"), f.lit(-1 << 62)))
         winners = (
             intents.join(contested, _key() == f.col("key"), "left_semi")
@@ -131,7 +131,7 @@ def _key() -> Column:
 
 
 def _packing(size: int) -> ArrowMapIterFunction:
-    """What a task does with its rows: one row for each batch."""
+    """Pack the rows of a task: yield one row for each batch."""
 
     def packing(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -148,7 +148,7 @@ def _packing(size: int) -> ArrowMapIterFunction:
 
 
 def _written(cold: ColdStore, folder: str) -> tuple[tuple[str, int, int], ...]:
-    """Name, batches and rows of each file, that with the earliest timer first; a row a file."""
+    """Return name, batches and rows of each file; the file with the earliest timer comes first."""
     table = cold.spark.read.schema(STAGED).parquet(cold.files.at(folder))
     found = (
         table.groupBy(f.col("_metadata.file_name").alias("name"))

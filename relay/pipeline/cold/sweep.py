@@ -1,8 +1,8 @@
-"""The sweep: what rests in the cold store and falls due soon goes to Redis, once.
+"""The sweep: timers that rest in the cold store and fall due soon go to Redis, once.
 
-plan → stage → load → finalise, topic by topic. Each step leaves something that a sweep after it finds: marks
-in Redis, a plan, staged rows, batches in the ledger, the word that it is done. So a sweep may be killed
-anywhere, and the next one goes on there. 0054 says why no order of these steps but this one loses
+Its steps are plan → stage → load → finalise, topic by topic. Each step leaves something that a later sweep
+finds: marks in Redis, a plan, staged rows, batches in the ledger, the note that it is done. So a sweep may be
+killed anywhere, and the next one goes on there. Decision 0054 says why only this order of steps loses
 nothing.
 """
 
@@ -28,31 +28,33 @@ from relay.store.bulk.store import BATCH
 from relay.store.bulk.sweeping import Loaded, Loading, Marks, StalePlan
 
 LOCK = 15 * SECOND
-"""Microseconds for which a topic's marks are a driver's own; it renews that three times as often."""
+"""Microseconds for which a driver owns a topic's marks; it renews them three times in that time."""
 
 MARKS_TTL = 86_400
-"""Seconds after which the marks of a sweep go that nobody has run again."""
+"""Seconds after which the marks of a sweep that nobody has run again are removed."""
 
 SILENT = 900 * SECOND
-"""Microseconds after its beginning, or more, in which a write that is not settled is left to its writer."""
+"""The shortest time in microseconds after its beginning for which an unsettled write is left to its
+writer."""
 
 
 ABANDONED = 5
-"""Plans of one run that may lose their marks."""
+"""The most plans of one run that may lose their marks."""
 
 
 class SweepBusy(ServiceError):
-    """Another sweep of this topic is under way, or, over another store, was never finished."""
+    """Another sweep of this topic is under way, or one over another store was never finished."""
 
 
 class SweepLost(ServiceError):
-    """This sweep has lost its topic to another, which goes on with it."""
+    """This sweep has lost its topic to another sweep, which goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """How to sweep. Times in microseconds; `horizon` None is everything; `wait` seconds for another's marks.
-    `take_over`: give up a plan of another store that nobody has finished."""
+    """How to sweep. Times are in microseconds. A `horizon` of None means everything. `wait` is the number of
+    seconds to wait for another sweep's marks. `take_over` gives up a plan of another store that nobody has
+    finished."""
 
     horizon: int | None
     batch: int = BATCH
@@ -66,7 +68,7 @@ class SweepOptions:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What became of a topic's rows."""
+    """The counts of a topic's rows."""
 
     planned: int = 0
     staged: int = 0
@@ -77,16 +79,16 @@ class Swept:
     again: int = 0
     abandoned: int = 0
     finished: int = 0
-    """Writes that their writers had left unfinished."""
+    """The writes that their writers had left unfinished."""
 
     def plus(self, other: Swept) -> Swept:
-        """Both together."""
+        """Add two counts."""
         mine, theirs = asdict(self), asdict(other)
         return Swept(**{name: mine[name] + theirs[name] for name in mine})
 
 
 class Sweep:  # see 0054
-    """One topic's sweep by one driver. `step` is told of each step as it begins."""
+    """One topic's sweep by one driver. `step` is called with each step as it begins."""
 
     def __init__(
         self,
@@ -104,8 +106,8 @@ class Sweep:  # see 0054
         self._abandoned = self._finished = 0
 
     def run(self) -> Swept:
-        """Sweep, or finish what another has begun and then sweep. Raises `SweepBusy`, `SweepLost`,
-        `StoreError`, and Spark's errors; whatever it raises, run it again."""
+        """Sweep, or finish what another sweep has begun and then sweep. Raises `SweepBusy`, `SweepLost`,
+        `StoreError`, and Spark's errors. Whatever it raises, it can be run again."""
         total = Swept()
         while True:
             self._step("plan")
@@ -120,8 +122,8 @@ class Sweep:  # see 0054
                 return total.plus(Swept(abandoned=self._abandoned, finished=self._finished))
 
     def _take(self, number: int, marks: Marks, resumed: bool) -> Swept | None:
-        """One plan from here to its end; None where it was over, or worth nothing, or begun by somebody
-        else."""
+        """Take one plan from here to its end. Returns None if it was over, or had no rows, or was begun by
+        somebody else. Raises `SweepLost`."""
         plan = self._plans.plan(number)
         if self._plans.done(number) is not None:
             return None
@@ -136,7 +138,7 @@ class Sweep:  # see 0054
             if not self._plans.begin(plan):
                 return None
         if plan.kind != SWEEP:
-            self._plans.abandon(number)  # a compaction that was killed, or that has to yield
+            self._plans.abandon(number)  # it is a compaction that was killed, or that has to yield
             return None
         if plan.epoch != marks.epoch:
             self._abandon(number)
@@ -174,9 +176,9 @@ class Sweep:  # see 0054
         return None if horizon is None else now(self._target) + horizon
 
     def _abandon(self, number: int) -> None:
-        """Its staged rows are gone: the next plan keeps its marks, and brings back nothing. Or the marks of
-        its time are: whatever it has read may be old. What it loaded is live, or was delivered while nobody
-        noted it, and may be delivered again."""
+        """Replace a plan. If its staged rows are gone, the next plan keeps its marks, and brings back nothing
+        that ended. If its marks are gone, what it has read may be old: timers that it loaded live, or were
+        delivered without a mark, and may be delivered again. Raises `SweepBusy`."""
         if self._abandoned >= ABANDONED:
             raise SweepLost(
                 f"Redis keeps losing the marks of {self._topic!r}; does it evict or restart without its data?"
@@ -184,7 +186,7 @@ class Sweep:  # see 0054
         self._abandoned += self._plans.abandon(number)
 
     def _finish_writes(self) -> None:
-        """Retire what silent writers have not, so that their rows may be taken."""
+        """Retire what silent writers have not retired, so that their rows may be taken."""
         writes = self._cold.writes()
         settled = {write.manifest for write in self._cold.settled(writes)}
         latest = now(self._target) - self._options.silent
@@ -229,7 +231,7 @@ class Sweep:  # see 0054
 
     @contextmanager
     def _keeping(self, number: int) -> Generator[None, None, None]:
-        """Keep the marks within. Where that fails nothing is broken: a load finds out by itself."""
+        """Keep the marks within the block. A failure breaks nothing: a load notices lost marks by itself."""
         over = threading.Event()
 
         def keep() -> None:
@@ -256,7 +258,7 @@ class Sweep:  # see 0054
 
 
 def now(target: Target) -> int:
-    """Microseconds since 1970 by the clock of Redis; raises `StoreError`."""
+    """Return the microseconds since 1970 by the clock of Redis. Raises `StoreError`."""
     with target.open() as store:
         return store.now()
 

@@ -1,1 +1,1 @@
-"""Other people's tables: what is read, checked and shown before it becomes timers."""
+"""Other people's tables: how they are read, checked and shown before they become timers."""

@@ -1,7 +1,7 @@
-"""CSV files as rows, by Spark's workers: `csv_text` splits what Spark's text source reads.
+"""Reads CSV files as rows in Spark's workers: `csv_text` splits what Spark's text source reads.
 
-Where values may span lines, a file is read by one task, since nothing but its beginning says whether a line
-break stands inside quotes. Spark cuts files at any line break by default: see `WHOLE_FILES`.
+If values may span lines, one task reads a whole file, since only the text before a line break says whether it
+is inside quotes. By default Spark splits files at any line break: see `WHOLE_FILES`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ WHOLE_FILES = {
     "spark.sql.files.maxPartitionBytes": str(1 << 40),
     "spark.sql.files.openCostInBytes": str(1 << 40),
 }
-"""Has to hold wherever such rows are used: a file is then one partition of Spark's."""
+"""This must hold wherever such rows are used: a file is then one partition of Spark's."""
 
 _PASSED = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath")
-"""Options of Spark's file sources that find files."""
+"""The options of Spark's file sources that select files."""
 
 _HEAD = 1 << 20
-"""Bytes of a file that its header may take."""
+"""The most bytes of a header."""
 
 _AT_ONCE = 16
 _CARRIED = t.StructType(
@@ -49,23 +49,24 @@ _CARRIED = t.StructType(
 
 @dataclass(frozen=True, slots=True)
 class CsvPlan:
-    """What a worker needs to know. `crlf` as in `Splitter`; `partitions` are columns told by folders."""
+    """What a worker needs to know. `crlf` is as in `Splitter`; `partitions` are columns that folders name."""
 
     dialect: Dialect
     width: int
     crlf: bool | None
     partitions: tuple[str, ...]
     names: tuple[str, ...]
-    """Of what a worker hands out."""
+    """The columns of a worker's rows."""
 
 
 def rows_of_csv(
     spark: SparkSession, place: str, options: Mapping[str, str], *, single_line: bool
 ) -> DataFrame:
-    """All columns as text, and those that folders tell; null for what is missing. `TEXT` has the record,
-    `FILE` and `LINE` where it stands, `MALFORMED` why it can't be split: its columns are null then.
+    """Return all columns as text, with those that folders name; a missing value is null. `TEXT` has the
+    record, `FILE` and `LINE` say where it is, `MALFORMED` says why it can't be split: its columns are null
+    then.
 
-    Raises `InvalidField` where the files' headers are not one and the same.
+    Raises `InvalidField` if the files' headers differ.
     """
     known = {**OPTIONS, **dict.fromkeys(_PASSED)}
     for name, value in options.items():
@@ -98,7 +99,8 @@ def rows_of_csv(
 
 
 def _headers(spark: SparkSession, files: list[str], dialect: Dialect) -> tuple[list[str], bool | None]:
-    """The one header of all files, and whether their lines end in CR LF; None: some do."""
+    """Return the common header of all files, and whether their lines end in CR LF; None if only some do.
+    Raises `InvalidField`."""
     if not files:
         raise InvalidField("source", "has no files")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -130,7 +132,7 @@ def _header(spark: SparkSession, file: str, dialect: Dialect) -> tuple[list[str]
 
 
 def _head(spark: SparkSession, file: str) -> bytes:
-    """A file's first bytes, unpacked, by the file systems and codecs that Spark has."""
+    """Read a file's first bytes, uncompressed, with Spark's file systems and codecs."""
     java: Any = spark.sparkContext._jvm
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     path = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
@@ -143,7 +145,8 @@ def _head(spark: SparkSession, file: str) -> bytes:
 
 
 def _difference(names: list[str], others: list[str]) -> str:
-    """How the second header differs from the first, which stands in the file that is named next."""
+    """Say how the second header differs from the first, as a part of a sentence that then names the first
+    file."""
     if len(names) != len(others):
         return f"has {len(others)} columns, not the {len(names)} of the first file"
     n = next(n for n, (one, two) in enumerate(zip(names, others, strict=True)) if one != two)
@@ -158,7 +161,8 @@ def _shown(file: str) -> str:
 
 
 class _File:
-    """One file, or a part of one, whose lines come in batches."""
+    """One file, or a part of one, whose lines come in batches. Raises `RuntimeError` if Spark has cut the
+    file."""
 
     def __init__(self, plan: CsvPlan, file: str, start: int, told: list[Any]) -> None:
         if start and not plan.dialect.single_line:
@@ -170,7 +174,7 @@ class _File:
         self._splitter = Splitter(plan.dialect, plan.width, crlf=plan.crlf, line=None if start else 1)
 
     def rows(self, lines: list[bytes], *, last: bool) -> pa.RecordBatch:
-        """The records that end here."""
+        """Return the records that end here."""
         piece = b"\n".join([*lines, b""])
         if not self._begun and lines:
             self._begun, piece = True, without_bom(piece, self._plan.dialect)
@@ -200,7 +204,7 @@ class _File:
 
 
 def _rows(plan: CsvPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Lines in, rows out. The lines of a file come one after the other, as text sources read."""
+    """Turn lines into rows. The lines of a file come one after the other, as text sources read them."""
     current: _File | None = None
     for batch in batches:
         if not batch.num_rows:
@@ -218,7 +222,7 @@ def _rows(plan: CsvPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Where neighbouring lines are of the same part of the same file."""
+    """Find runs of lines from the same part of the same file."""
     file = batch.column("file").dictionary_encode().indices.to_numpy(zero_copy_only=False)
     start = batch.column("start").to_numpy(zero_copy_only=False)
     cuts = np.flatnonzero((np.diff(file) != 0) | (np.diff(start) != 0)) + 1

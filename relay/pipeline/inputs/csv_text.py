@@ -1,9 +1,9 @@
-"""CSV as RFC 4180 has it, split into records byte for byte: no Spark, no files.
+"""Splits CSV as RFC 4180 has it into records, byte for byte. This module knows neither Spark nor files.
 
 A record ends at a line break outside quotes; `"` quotes and is doubled inside. Nothing is trimmed, and no
-line break inside quotes is changed. What breaks these rules is no record, and is handed out as it stands,
-with a reason: a reader that guesses makes timers that nobody wrote. Spark's own guesses, takes an empty
-value for a missing one, and knows no line numbers.
+line break inside quotes is changed. Text that breaks these rules is handed out unchanged with a reason, since
+a reader that guesses makes timers that nobody wrote. Spark's own reader guesses, takes an empty value for a
+missing one, and has no line numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from relay.core.errors import InvalidField
 
 LONGEST = 32 << 20
-"""Bytes of a record at most. Where a quote is not closed within as many, it never will be."""
+"""The most bytes of a record. A quote that is not closed within as many is taken to be never closed."""
 
 OPTIONS = {
     "sep": "delimiter",
@@ -40,10 +40,10 @@ NOT_TEXT = "is not {encoding}; name the file's encoding with --read-option encod
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How values are written. `escape` equal to `quote`: quotes are doubled; another one escapes inside
-    quotes. `quote` empty: nothing is quoted, and `escape` holds everywhere.
+    """How values are written. If `escape` equals `quote`, quotes are doubled; another `escape` works inside
+    quotes. If `quote` is empty, nothing is quoted, and `escape` works everywhere.
 
-    `null` is the text of a missing value where it is not quoted. `single_line`: no value spans lines.
+    `null` is the text of a missing value if it is not quoted. With `single_line` no value spans lines.
     """
 
     delimiter: str = ","
@@ -55,7 +55,7 @@ class Dialect:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, single_line: bool = False) -> Dialect:
-        """From options under Spark's names. Raises `InvalidField`."""
+        """Read a dialect from options with Spark's names. Raises `InvalidField`."""
         given = {OPTIONS[name.lower()]: value for name, value in options.items()}
         if given.get("delimiter") == "\\t":
             given["delimiter"] = "\t"
@@ -67,7 +67,7 @@ class Dialect:
         if given.get("delimiter", ",") in (given.get("quote", '"'), given["escape"]):
             raise InvalidField("delimiter", "is the quote or the escape as well; give another one")
         try:
-            "".encode(given.get("encoding", "UTF-8"))  # Python has codecs that are none of text, too
+            "".encode(given.get("encoding", "UTF-8"))  # Python has codecs that are not for text, too
         except LookupError:
             raise InvalidField("encoding", f"{given['encoding']!r} is not known; try UTF-8") from None
         dialect = cls(**given, single_line=single_line)
@@ -77,14 +77,14 @@ class Dialect:
 
     @property
     def utf8(self) -> bool:
-        """Whether bytes can be taken as they are."""
+        """Whether bytes can be used without decoding."""
         return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
 
 
 @dataclass(slots=True)
 class Records:
-    """Records by the column: `values` a list each, `texts` as they stood, the lines on which they began, and
-    why those that are none are none."""
+    """Records as columns: `values` has a list for each, `texts` the unchanged text, `lines` the line on which
+    each began, and the last column says why a text is not a record."""
 
     values: list[list[bytes | None]] = field(default_factory=list)
     texts: list[bytes] = field(default_factory=list)
@@ -119,8 +119,8 @@ class _Shapes:
 class Splitter:  # see 0071
     """Splits one file, or a part of one, that comes in pieces which end at line breaks.
 
-    `width` is the number of columns; None takes any. `crlf` says how the header's line ends; None: the first
-    record tells. `line` is the number of the first line; None: not known.
+    `width` is the number of columns; None accepts any. `crlf` says how the header's line ends; with None the
+    first record shows it. `line` is the number of the first line; None means that it is unknown.
     """
 
     def __init__(
@@ -138,13 +138,14 @@ class Splitter:  # see 0071
 
     @property
     def line(self) -> int | None:
-        """Where the record begins that is not complete yet."""
+        """The line on which the incomplete record begins."""
         return self._line
 
     def split(self, piece: bytes, *, last: bool = False) -> Records:
-        """The records that are complete now. `last`: what is left is one as well, if it ends outside quotes.
+        """Return the records that are complete now. With `last` the rest is one, too, if it ends outside
+        quotes.
 
-        Raises `InvalidField` where a quote is not closed for too long.
+        Raises `InvalidField` if a quote is not closed for too long.
         """
         if self._decoder is not None:
             piece = self._decoded(piece, last=last)
@@ -180,13 +181,13 @@ class Splitter:  # see 0071
         text: str = self._decoder.decode(piece)
         if last:
             begun, state = self._decoder.getstate()
-            if begun == b"\n":  # put behind the file's last line, and half a line break of UTF-16
+            if begun == b"\n":  # it was added behind the file's last line, and is half a line break of UTF-16
                 self._decoder.setstate((b"", state))
             text += self._decoder.decode(b"", True)
         return text.encode(errors="surrogateescape")
 
     def _quickly(self, found: Records, record: bytes) -> bool:
-        """What `_add` does, for what most records are; False, and nothing is done, for others."""
+        """Do the work of `_add` for the usual records. Returns False, and does nothing, for others."""
         if record[-1:] == b"\r":
             if not self.crlf:
                 return False
@@ -258,7 +259,7 @@ class Splitter:  # see 0071
         ]
 
     def _plain(self, value: bytes) -> bytes:
-        """Without escapes."""
+        """Return a value without escapes."""
         if self._escape is None or self._escape not in value:
             return value
         if self._escape == self._quote:
@@ -275,13 +276,14 @@ def _is_text(text: bytes) -> bool:
 
 
 def without_bom(text: bytes, dialect: Dialect) -> bytes:
-    """The beginning of a file without its byte order mark. (UTF-16 keeps it: the decoder needs it.)"""
+    """Return the beginning of a file without its byte order mark. UTF-16 keeps it, since the decoder needs
+    it."""
     return text.removeprefix(codecs.BOM_UTF8) if dialect.utf8 else text
 
 
 def header(head: bytes, dialect: Dialect, *, whole: bool) -> tuple[list[str], bool]:
-    """The names of the first record, and whether its line ends in CR LF. `head` is the file's beginning, or
-    the `whole` of it. Raises `InvalidField`, with what is wrong."""
+    """Return the names of the first record, and whether its line ends in CR LF. `head` is the file's
+    beginning, or with `whole` the whole file. Raises `InvalidField`."""
     splitter = Splitter(dialect, None)
     text = without_bom(head, dialect)
     if not text.strip():

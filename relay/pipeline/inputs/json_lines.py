@@ -1,8 +1,8 @@
-"""JSON as rows: workers check each document's text, and Spark reads the columns out of it.
+"""Reads JSON as rows: workers check each document's text, and Spark reads the columns from it.
 
-Spark's own reader drops what follows the first object of a line, and reads whole numbers as doubles where the
-column has fractions elsewhere. So a document goes to Spark only if it is one object whose numbers its columns
-hold exactly.
+Spark's own reader drops what follows the first object of a line, and reads whole numbers as doubles if the
+column has fractions elsewhere. So a document goes to Spark only if it is one object whose numbers fit its
+columns exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 
 from relay.pipeline.rows.reading import FILE, LINE, MALFORMED, TEXT
 
-NO_JSON = "is no JSON object"
+NO_JSON = "is not a JSON object"
 MORE = "has more text behind its JSON object"
 NOT_UTF8 = "is not UTF-8"
 NO_COLUMNS = "does not have the types of the columns"
@@ -39,10 +39,10 @@ _CHECKED = t.StructType(
 def rows_of_json(
     spark: SparkSession, place: str, options: Mapping[str, str], used: Callable[[str], bool]
 ) -> DataFrame:
-    """The columns that Spark finds in the documents, null where a document can't be read. `TEXT` has each
-    document, `FILE` where it stands, and `MALFORMED` why it can't be read.
+    """Return the columns that Spark finds in the documents; they are null if a document can't be read. `TEXT`
+    has the document, `FILE` its file, and `MALFORMED` says why it can't be read.
 
-    Nor can a document be read that would lose digits in a column that is `used`.
+    A document that would lose digits in a `used` column can't be read either.
     """
     whole = any(name.lower() == "multiline" and value.lower() == "true" for name, value in options.items())
     own = {**options, "columnNameOfCorruptRecord": MALFORMED}
@@ -76,7 +76,7 @@ def rows_of_json(
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A number as it was written."""
 
     __slots__ = ()
 
@@ -84,20 +84,20 @@ class _Number(str):
 _READER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
 _SPACE = " \t\r\n"
 _Document = tuple[bytes, str | None, bytes | None]
-"""Its text, why it can't be read, and what Spark is to read."""
+"""A document: its text, why it can't be read, and the text for Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Checks:
-    """What a worker needs to know. `used` are those of the `columns` that must lose no digits; with `whole` a
-    text is a whole file."""
+    """What a worker needs to know. `used` are the `columns` that must not lose digits; with `whole` a text is
+    a whole file."""
 
     columns: t.StructType
     used: frozenset[str]
     whole: bool
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Texts in; out a row for each document."""
+        """Turn texts into a row for each document."""
         for batch in batches:
             found: list[_Document] = []
             source: list[int] = []
@@ -114,7 +114,7 @@ class _Checks:
             yield pa.RecordBatch.from_arrays(arrays, names=[*_CHECKED.names, *batch.schema.names[1:]])
 
     def _documents(self, raw: bytes) -> Iterator[_Document]:
-        """Of a line, or of a whole file: its objects, or those of its arrays, one after the other."""
+        """Yield the objects of a line or of a whole file, and those in its arrays, one after the other."""
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -129,7 +129,7 @@ class _Checks:
             try:
                 value, end = _READER.raw_decode(text, place)
             except (ValueError, RecursionError):
-                yield text[place:].encode(), NO_JSON, None  # nothing tells where the next one begins
+                yield text[place:].encode(), NO_JSON, None  # the beginning of the next one is unknown
                 return
             following = _beyond(text, end)
             if not self.whole and following < len(text):
@@ -150,21 +150,21 @@ class _Checks:
 
 
 def _beyond(text: str, place: int) -> int:
-    """The next place that is no white space."""
+    """Return the next place that is not white space."""
     while place < len(text) and text[place] in _SPACE:
         place += 1
     return place
 
 
 def _inexact(value: Any, kind: t.DataType) -> str | None:
-    """A number of a column of doubles that none is equal to, as it is written."""
+    """Find a number in a column of doubles that no double equals, as it was written."""
     if isinstance(kind, t.DoubleType) and isinstance(value, _Number):
         return value if Decimal(value) != Decimal(repr(float(value))) else None
     return next((found for _, *each in _inner(value, kind) if (found := _inexact(*each)) is not None), None)
 
 
 def _fitted(value: Any, kind: t.DataType) -> Any:
-    """The same, with texts where the columns are of texts: Spark would make its numbers doubles first."""
+    """Return the value with texts in columns of text: Spark would turn the numbers into doubles first."""
     if isinstance(kind, t.StringType):
         is_text = value is None or (isinstance(value, str) and not isinstance(value, _Number))
         return value if is_text else _dumped(value)
@@ -181,7 +181,7 @@ def _fitted(value: Any, kind: t.DataType) -> Any:
 
 
 def _inner(value: Any, kind: t.DataType) -> Iterator[tuple[Any, Any, t.DataType]]:
-    """Key, value and type of what a value holds."""
+    """Yield key, value and type of the members of a value."""
     if isinstance(kind, t.StructType) and isinstance(value, dict):
         for each in kind.fields:
             if each.name in value:
@@ -192,7 +192,7 @@ def _inner(value: Any, kind: t.DataType) -> Iterator[tuple[Any, Any, t.DataType]
 
 
 def _dumped(value: Any) -> str:
-    """As JSON, with numbers as they were written."""
+    """Write a value as JSON, with numbers as they were written."""
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, dict):

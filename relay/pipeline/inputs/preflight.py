@@ -1,4 +1,4 @@
-"""What can be found wrong with a load before Spark starts: in a second, and not after a minute."""
+"""Finds mistakes of a load before Spark starts: after a second, instead of a minute."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _WORDS = {
     "localtimestamp",
 }
 _WORDS |= {"current_user", "session_user", "user"}
-"""Names in SQL that need not be columns."""
+"""The names in SQL that need not be columns."""
 
 
 def check_options(*, master: str | None, time_zone: str | None) -> None:
-    """What Spark would say of them when it starts; raises `InvalidField`."""
+    """Check master and time zone, which Spark would refuse when it starts. Raises `InvalidField`."""
     if master is not None and not _MASTER.fullmatch(master):
         raise InvalidField("master", f"is {master!r}; give local[2], spark://host:7077, k8s://… or yarn")
     if time_zone is None or (time_zone and _OFFSET.fullmatch(time_zone)):
@@ -57,11 +57,11 @@ def check_options(*, master: str | None, time_zone: str | None) -> None:
 
 
 def check_source(source: Source, target: Target, conf: Mapping[str, str]) -> None:
-    """Topic, unit and columns, and of files on this machine that they are there. `conf` is Spark's. Raises
+    """Check topic, unit and columns, and that files on this machine exist. `conf` is Spark's. Raises
     `InvalidField`."""
     unknown = [name for name in source.columns if name not in COLUMNS]
     if unknown:
-        raise InvalidField("map", f"{unknown[0]} is no column of a timer; there are {', '.join(COLUMNS)}")
+        raise InvalidField("map", f"{unknown[0]} is not a column of a timer; there are {', '.join(COLUMNS)}")
     if "topic" in source.constants:
         target.admit(source.constants["topic"])
     if source.unit is not None and source.unit not in UNITS:
@@ -76,15 +76,15 @@ def check_source(source: Source, target: Target, conf: Mapping[str, str]) -> Non
 
 
 def check_folder(option: str, path: str | None) -> None:
-    """A folder that is to be written to must not be a file; raises `InvalidField`."""
+    """Require that a folder for output is not a file. Raises `InvalidField`."""
     if path is not None and urlsplit(path).scheme in ("", "file") and _local(path).is_file():
         raise InvalidField(option, f"{path} is a file; name a folder")
 
 
 def check_redis(settings: Settings, topic: str | None) -> None:
-    """Refuse the server that a relay would refuse, and keys of the topic that hold something else. Raises
-    `StoreError`, `UnfitServer`."""
-    with ThreadPoolExecutor(1) as other:  # this one may have an event loop already, as a notebook's has
+    """Refuse a server that a relay would refuse, and keys of the topic that hold something else. Raises
+    `StoreError` and `UnfitServer`."""
+    with ThreadPoolExecutor(1) as other:  # this thread may have an event loop already, as a notebook's has
         other.submit(asyncio.run, _check_redis(settings, topic)).result()
 
 
@@ -106,7 +106,7 @@ async def _check_redis(settings: Settings, topic: str | None) -> None:
 
 
 def _format(source: Source) -> str:
-    """The source's format; a misspelt one is refused with a guess."""
+    """Return the source's format. A misspelt one is refused with a guess. Raises `InvalidField`."""
     if source.format is None:
         return source.kind
     near = difflib.get_close_matches(source.format, KNOWN, 1, 0.6)
@@ -116,7 +116,8 @@ def _format(source: Source) -> str:
 
 
 def _is_here(place: str, conf: Mapping[str, str]) -> bool:
-    """Whether the path is on this machine: it says so, or says nothing and Hadoop has no other default."""
+    """Whether the path is on this machine: it has the scheme file, or none and Hadoop has no other
+    default."""
     scheme = urlsplit(place).scheme
     elsewhere = {"SPARK_ENV_LOADED", "HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys()
     return scheme == "file" or not (scheme or elsewhere or "spark.hadoop.fs.defaultFS" in conf)
@@ -128,8 +129,8 @@ def _local(place: str) -> Path:
 
 
 def _files(place: str) -> list[Path]:
-    """The files that Spark would read, sorted; none where only Spark understands the pattern. Raises
-    `InvalidField` where there are none."""
+    """Return the files that Spark would read, sorted; empty if only Spark understands the pattern. Raises
+    `InvalidField` if there are none."""
     path = _local(place)
     if "{" in place and not path.exists():
         return []
@@ -148,23 +149,26 @@ def _files(place: str) -> list[Path]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether Spark passes over a file or folder of this name, such as the log of a Delta table."""
+    """Whether Spark skips a file or folder of this name, such as the log of a Delta table."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _columns(file: Path, kind: str, options: Mapping[str, str]) -> list[str] | None:
-    """The columns of a Parquet file and those that its folders name; None where only Spark can tell."""
+    """Return the columns of a Parquet file and those that its folders name; None if only Spark can tell.
+    Raises `InvalidField`."""
     if kind != "parquet" or options:
         return None
     try:
         names = list(pq.read_schema(file).names)
     except (pa.ArrowException, OSError) as problem:
-        raise InvalidField("source", f"{file} is no Parquet file: {str(problem).splitlines()[0]}") from None
+        raise InvalidField(
+            "source", f"{file} is not a Parquet file: {str(problem).splitlines()[0]}"
+        ) from None
     return names + [part.partition("=")[0] for part in file.parts if "=" in part]
 
 
 def _check_columns(source: Source, names: list[str]) -> None:
-    """Needed columns, and those that a mapping names without doing anything to them."""
+    """Check that needed columns exist, and those that a mapping names as they are. Raises `InvalidField`."""
     there = {name.lower() for name in names}
     for name, expression in source.columns.items():
         bare = expression.strip()
@@ -174,4 +178,4 @@ def _check_columns(source: Source, names: list[str]) -> None:
             )
     for name, advice in (("due_time", "map it, as in --map due_time=eta"), ("topic", "name it, or map one")):
         if name not in there and name not in source.columns and name not in source.constants:
-            raise InvalidField(name, f"is no column there; {advice}. There are {', '.join(names)}")
+            raise InvalidField(name, f"is not a column there; {advice}. There are {', '.join(names)}")

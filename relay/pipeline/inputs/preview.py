@@ -1,4 +1,5 @@
-"""The first rows as they would become timers, for the person who loads them: never for a log."""
+"""Shows the first rows as the timers that they would become, to the person who loads them and never to a
+log."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ from relay.pipeline.rows.reading import RECORD, TEXT, Reading
 from relay.store.codec import envelope
 
 SHOWN = 5
-"""Rows that a dry run shows."""
+"""The rows that a dry run shows."""
 
 BYTES = 80
-"""Of a payload that are shown."""
+"""The bytes of a payload that are shown."""
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """One row: the timer that it becomes, or the reason why it is refused."""
+    """One row: the timer that it becomes, or the reason for its refusal."""
 
     topic: str = ""
     timer_id: str = ""
@@ -34,7 +35,7 @@ class First:
     refused: dict[str, Any] | None = None
 
     def document(self, zone: str) -> dict[str, Any]:
-        """As JSON, with names that stay."""
+        """Return it as JSON with stable names."""
         if self.content is None:
             return {"rejected": self.refused}
         return {
@@ -50,7 +51,7 @@ class First:
 
 
 def first(rows: DataFrame, reading: Reading, count: int) -> list[dict[str, Any]]:
-    """What becomes of the first `count` rows; times also in the session's zone."""
+    """Return what becomes of the first `count` rows, with times in UTC and in the session's zone."""
     zone = str(rows.sparkSession.conf.get("spark.sql.session.timeZone"))
     table = rows.drop(RECORD, TEXT).limit(count).toArrow().combine_chunks()
     batches = table.to_batches()
@@ -69,7 +70,7 @@ def _first(row: Any, reading: Reading) -> First:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """One row on one line. Nothing in it steers a terminal: texts of others are escaped."""
+    """Write one row on one line. Foreign text is escaped, so that it can't control a terminal."""
     refused = found.get("rejected")
     if refused is not None:
         where = f" (line {refused['line']} of {refused['file']})" if refused["line"] is not None else ""
@@ -88,7 +89,7 @@ def sentence(found: dict[str, Any]) -> str:
 
 
 def _safe(text: str) -> str:
-    """Without the quotes of Python's way to show it."""
+    """Return Python's representation of a text without its quotes."""
     return repr(text)[1:-1]
 
 
@@ -98,7 +99,7 @@ def _utc(micros: int) -> str:
 
 
 def _local(micros: int, name: str) -> str | None:
-    """With the zone's name; None where that is UTC itself, or a zone that Python does not know."""
+    """Write a time with the zone's name; None if that is UTC, or a zone that Python does not know."""
     try:
         zone: tzinfo = ZoneInfo(name) if name[:1] not in "+-" else _offset(name)
         there = (_START + timedelta(microseconds=micros)).astimezone(zone)
@@ -113,7 +114,7 @@ def _offset(name: str) -> tzinfo:
 
 
 def _start(payload: bytes) -> str:
-    """As text; bytes that are none as Python writes them."""
+    """Return bytes as text; bytes that are not text are written as Python writes them."""
     head = payload[:BYTES]
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(head, final=len(payload) <= BYTES)

@@ -1,4 +1,4 @@
-"""A run's id: the same for the same files, read in the same way into the same timers."""
+"""A run's id. It is the same for the same files, read in the same way into the same timers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def checked(run_id: str) -> str:
-    """The id that somebody gave, as it may stand in keys and folders' names. Raises `InvalidField`."""
+    """Check an id that somebody gave, for use in keys and folders' names. Raises `InvalidField`."""
     if not _ID.fullmatch(run_id):
         raise InvalidField(
             "run_id", f"is {run_id!r}; give 1 to 64 letters, digits, dots, dashes or underscores"
@@ -33,26 +33,26 @@ def checked(run_id: str) -> str:
 
 
 class TooManyRejects(ServiceError):
-    """More rows were refused than the job was to put aside; nothing was written."""
+    """More rows were refused than `max_rejects` allows; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaxRejects:
-    """How many rows may be refused: `most` rows, or, with `percent`, `most` percent of all rows."""
+    """How many rows may be refused: `most` rows, or with `percent` `most` percent of all rows."""
 
     most: float
     percent: bool = False
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Of `10` or `0.5%`; raises `InvalidField`."""
+        """Read `10` or `0.5%`. Raises `InvalidField`."""
         found = re.fullmatch(r"(\d{1,12})|(\d{1,3}(?:\.\d{1,6})?)%", text, re.ASCII)
         if not found or (found[2] and float(found[2]) > 100):
             raise InvalidField("max_rejects", f"is {text!r}; give a number of rows, such as 10, or 0.5%")
         return cls(float(found[1] or found[2]), percent=found[2] is not None)
 
     def hold(self, rows: int, rejected: int, example: str) -> None:
-        """Raise `TooManyRejects` if they are too many."""
+        """Raises `TooManyRejects` if there are too many."""
         most = rows * self.most / 100 if self.percent else self.most
         if rejected > most:
             raise TooManyRejects(
@@ -62,10 +62,10 @@ class MaxRejects:
 
 
 def derived(spark: SparkSession, source: Source) -> str:  # see 0070
-    """The run's id, `run-` and 16 hexadecimal digits: a digest of the input's files, of how they are read and
-    mapped, and of the session's time zone.
+    """Return the run's id, `run-` and 16 hexadecimal digits: a digest of the input's files, of how they are
+    read and mapped, and of the session's time zone.
 
-    A view or a database has no content that could be compared: each of its runs has an id of its own.
+    A view or a database has no content to compare, so each of its runs has an id of its own.
     """
     files = _files(spark, source)
     if not files:
@@ -81,12 +81,13 @@ def derived(spark: SparkSession, source: Source) -> str:  # see 0070
 
 
 def _files(spark: SparkSession, source: Source) -> list[str]:
-    """The URLs of the files that Spark reads, without reading any. A view's are not its content."""
+    """Return the URLs of the files that Spark reads, without reading them. A view's files are not its
+    content."""
     if source.format == TABLE:
         return [] if _is_view(spark, source.place) else sorted(spark.table(source.place).inputFiles())
     try:
         return sorted(spark.read.format("text").options(**source.options).load(source.place).inputFiles())
-    except (AnalysisException, IllegalArgumentException):  # no path: a database, a data source of its own
+    except (AnalysisException, IllegalArgumentException):  # not a path: a database, or another data source
         return []
     except Py4JError as failure:
         if "UnsupportedFileSystemException" in str(failure):  # mongodb://…
@@ -102,7 +103,7 @@ def _is_view(spark: SparkSession, name: str) -> bool:
 
 
 def _described(spark: SparkSession, place: str, files: list[str]) -> list[list[str]]:
-    """Of each file its name below the source, its size, and what tells its content from another."""
+    """Return for each file its name below the source, its size, and a fingerprint of its content."""
     paths = [unquote(urlsplit(file).path) for file in files]
     base = _base(unquote(urlsplit(place).path), paths)
     if all(urlsplit(file).scheme in ("", "file") for file in files):
@@ -112,7 +113,7 @@ def _described(spark: SparkSession, place: str, files: list[str]) -> list[list[s
 
 
 def _base(place: str, paths: list[str]) -> str:
-    """What the files' names are relative to: the source's folder, or for a pattern the one they share."""
+    """Return the folder that names are relative to: the source's, or for a pattern the common one."""
     whole = os.path.normpath(Path(place).absolute())
     if all(path.startswith(f"{whole}/") for path in paths):
         return whole
@@ -120,15 +121,15 @@ def _base(place: str, paths: list[str]) -> str:
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """Size and digest of a file on this machine. Reading it is quicker than loading it by far."""
+    """Return size and digest of a file on this machine. Reading it is far quicker than loading it."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
         return str(file.tell()), digest.hexdigest()
 
 
 def _sizes_and_tags(spark: SparkSession, files: list[str]) -> dict[str, tuple[str, str]]:
-    """Size and ETag of each file; where the store has no ETags, the time of its last change. One list call a
-    folder."""
+    """Return size and ETag of each file, or the time of its last change if the store has no ETags. This makes
+    one list call for each folder."""
     jvm = spark._jvm
     assert jvm is not None
     conf = spark._jsparkSession.sessionState().newHadoopConf()

@@ -1,4 +1,5 @@
-"""Other people's tables as rows of timers: Parquet, JSON, CSV or a table, columns mapped by SQL."""
+"""Reads other people's tables as rows of timers: Parquet, JSON, CSV or a table, with columns mapped by
+SQL."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ FORMATS = {
     ".orc": "orc",
 }
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Microseconds in a unit of numbers that are times."""
+"""The microseconds of each unit of time."""
 
 _NESTED = (t.StructType, t.ArrayType, t.MapType)
 _TIMES = (t.TimestampType, t.TimestampNTZType, t.NullType), "give a timestamp"
@@ -50,8 +51,8 @@ TABLE, CSV, JSON = "table", "csv", "json"
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where rows come from. `place` is a path, or a table's name with the format `table`; `options` are those
-    of Spark's reader. `columns` map ours to expressions over theirs; what is not mapped has our name there.
-    `unit` is that of times that are numbers: s, ms or us.
+    of Spark's reader. `columns` map our columns to expressions over theirs; a column that is not mapped has
+    our name there. `unit` is that of times that are numbers: s, ms or us.
     """
 
     place: str
@@ -61,11 +62,11 @@ class Source:
     constants: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
     single_line: bool = False
-    """Of CSV: no value spans lines, so that Spark may cut large files."""
+    """For CSV: whether no value spans lines, so that Spark may split large files."""
 
     @property
     def kind(self) -> str:
-        """The format, by its name or by that of the file. Raises `InvalidField`."""
+        """Return the format by its name, or by the name of the file. Raises `InvalidField`."""
         kind = self.format or FORMATS.get(PurePosixPath(self.place.rstrip("/")).suffix.lower(), "")
         if not kind:
             raise InvalidField("format", f"can't be told from {self.place!r}; name one, such as parquet")
@@ -73,12 +74,12 @@ class Source:
 
     @property
     def conf(self) -> Mapping[str, str]:
-        """What Spark's SQL has to be told wherever rows of this source are used."""
+        """Return the configuration of Spark's SQL that rows of this source need wherever they are used."""
         return csv_files.WHOLE_FILES if self.kind == CSV and not self.single_line else {}
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """Columns of `COLUMNS`, as far as they are there, with `TOLD` and `PROVENANCE`.
+    """Return the columns of `COLUMNS` that exist, with `TOLD` and `PROVENANCE`.
 
     Raises `InvalidField`.
     """
@@ -104,15 +105,15 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def check_types(schema: t.StructType) -> None:
-    """Raise `InvalidField` for a column of a type that no timer has."""
+    """Raises `InvalidField` for a column of a type that no timer has."""
     for name, (kinds, advice) in _TYPES.items():
         if name in schema.names and not isinstance(kind := schema[name].dataType, kinds):
             raise InvalidField(name, f"has the type {kind.simpleString()}; {advice}")
 
 
 def _provenance(frame: DataFrame) -> list[Column]:
-    """The whole record, so that a reject keeps it, and its file where there is one. A table of rejects has
-    them from the load that refused its rows."""
+    """Add the whole record, so that a reject keeps it, and its file if there is one. A table of rejects has
+    both from the load that refused its rows."""
     if set(REJECTS.names) <= set(frame.columns):
         return [frame[name].alias(own) for name, own in (("record", TEXT), ("file", FILE), ("line", LINE))]
     carried = [frame[name] for name in PROVENANCE if name in frame.columns]
@@ -136,11 +137,11 @@ def _quoted(name: str) -> str:
 
 
 def _for_arrow(frame: DataFrame, each: t.StructField) -> Column:
-    """What Arrow has no type for goes as text."""
+    """Turn columns that Arrow has no type for into text."""
     column = frame[_quoted(each.name)]
     try:
         to_arrow_type(each.dataType, timezone="UTC")
-        fits = "void" not in each.dataType.simpleString()  # its writer loses count of those in structs
+        fits = "void" not in each.dataType.simpleString()  # its writer miscounts voids in structs
     except (PySparkException, ValueError):
         fits = False
     if not fits:
@@ -162,20 +163,21 @@ def _load(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _is_used(source: Source, column: str) -> bool:
-    """Whether a timer may be made of this column of theirs: an expression has its name, or we have."""
+    """Whether a timer may be made of this column of theirs: an expression names it, or it has one of our
+    names. Raises `InvalidField`."""
     name = column.lower()
     return name in COLUMNS or any(name in each.lower() or "*" in each for each in source.columns.values())
 
 
 def _complete(named: DataFrame, source: Source) -> None:
     if "due_time" not in named.columns:
-        raise InvalidField("due_time", "is no column there; map it, as in --map due_time=eta")
+        raise InvalidField("due_time", "is not a column there; map it, as in --map due_time=eta")
     if "topic" not in named.columns and "topic" not in source.constants:
-        raise InvalidField("topic", "is no column there; name it, or map one")
+        raise InvalidField("topic", "is not a column there; name it, or map one")
 
 
 def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
-    """One of our columns in a type that `reading` takes."""
+    """Return one of our columns in a type that `reading` takes."""
     column, kind = named[name], named.schema[name].dataType
     if name == "due_time":
         instant = _instant(column, kind, name, source.unit).alias(name)
@@ -205,14 +207,15 @@ def _text(column: Column, name: str) -> Column:
 
 
 def _json_kind(named: DataFrame, source: Source) -> list[Column]:
-    """The content type beside a payload that was made JSON here."""
+    """Return the content type of a payload that was made JSON here."""
     own = [named["content_type"].cast("string")] if "content_type" in named.columns else []
     fixed = [sf.lit(source.constants["content_type"])] if "content_type" in source.constants else []
     return [sf.coalesce(*own, *fixed, sf.lit("application/json")).alias("content_type")]
 
 
 def _instant(column: Column, kind: t.DataType, name: str, unit: str | None) -> Column:
-    """As a timestamp; null for what is none. Texts and times without a zone are of the session's."""
+    """Return a column as a timestamp, null if a value is not one. Texts and times without a zone are in the
+    session's. Raises `InvalidField`."""
     if isinstance(kind, (t.TimestampType, t.NullType)):
         return column.cast("timestamp")
     if isinstance(kind, (t.TimestampNTZType, t.DateType)):
@@ -230,7 +233,8 @@ def _instant(column: Column, kind: t.DataType, name: str, unit: str | None) -> C
 
 
 def _from_number(column: Column, kind: t.DataType, unit: str) -> Column:
-    """Fractions of a microsecond are rounded up, as due times are; a float has none that mean anything."""
+    """Turn numbers into times. Fractions of a microsecond are rounded up, as for due times; those of a float
+    are meaningless. Raises `InvalidField`."""
     if unit not in UNITS:
         raise InvalidField("due_unit", f"is {unit!r}; give one of {', '.join(UNITS)}")
     if isinstance(kind, (t.DoubleType, t.FloatType)):

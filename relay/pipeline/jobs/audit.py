@@ -1,9 +1,10 @@
-"""The job `audit`: the journal's lake, judged by the rules of `relay.core.audit`, held against Redis.
+"""The job `audit`: it judges the journal's lake by the rules of `relay.core.audit`, and compares it with
+Redis.
 
-    lake, and what the stream has behind it → gaps → one timer after the other → what lives → is it in Redis?
-    → verdicts, tables, a report, and what is lost
+    lake, and the stream behind it → gaps → one timer after the other → timers that live → are they in Redis?
+    → verdicts, tables, a report, and lost timers
 
-Each arrow is a table under OUT/work, which goes when all is done.
+Each arrow is a table under OUT/work, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ THERE = ("topic", "timer_id", "due_time", "state")
 
 @dataclass(frozen=True, slots=True)
 class AuditJob:
-    """What to judge, and by what.
+    """What to judge, and with what it is compared.
 
-    `source` has the options of `timers_journal`, to go on behind the lake and to ask Redis; without it
+    `source` has the options of `timers_journal`, to go on behind the lake and to ask Redis. Without it,
     `snapshot`, a folder that `relay pipeline snapshot` wrote, may stand for Redis. `cold` is a cold store.
-    `lost` is where lost timers are written, with payloads from `payloads` (the snapshot, if it is not given).
+    `lost` is where lost timers are written, with payloads from `payloads`, or from the snapshot without that.
     """
 
     lake: str
@@ -64,7 +65,7 @@ class AuditJob:
 
 
 def run(spark: SparkSession, bar: Bar | None, job: AuditJob) -> Summary:
-    """Judge, and write the tables and the report to `out`. Raises what Spark raises, and `InvalidField`."""
+    """Judge, and write the tables and the report to `out`. Raises `InvalidField`, and Spark's errors."""
     return _Run(spark, job, bar.step if bar is not None else lambda _name: None).run()
 
 
@@ -104,7 +105,7 @@ class _Run:
         return summary
 
     def _dry(self) -> Summary:
-        """How much there is to judge; the streams behind the lake are not looked at."""
+        """Count what there is to judge, without the streams behind the lake."""
         parts = self.lake.log.state().parts
         shares = [
             (name, share) for part in parts for name, share in part.topics.items() if self._wanted(name)
@@ -116,7 +117,7 @@ class _Run:
         return Summary("audit", dry_run=True, counts=counts)
 
     def _kept(self, name: str, rows: DataFrame) -> DataFrame:
-        """A step's result, on disk: it is read several times."""
+        """Keep a step's result on disk, since it is read several times."""
         path = self.files.at(f"{WORK}/{name}")
         rows.write.parquet(path)
         return self.spark.read.schema(rows.schema).parquet(path)
@@ -124,8 +125,8 @@ class _Run:
     # ------------------------------------------------------------------------------ what there is
 
     def _rows(self) -> tuple[DataFrame, dict[str, Mark]]:
-        """Lake and stream, and how far the stream was read. A trigger of the journal job may come between the
-        two: so the stream is read from where this state of the lake ends."""
+        """Return lake and stream, and how far the stream was read. A trigger of the journal job may come
+        between the two, so the stream is read from where this state of the lake ends."""
         state = self.lake.log.state()
         rows = self.lake.rows(state, self.job.topics).drop("part")
         marks = {topic: Mark(*mark) for topic, mark in state.marks.items() if self._wanted(topic)}
@@ -139,7 +140,7 @@ class _Run:
         return not self.job.topics or topic in self.job.topics
 
     def _behind(self, marks: Mapping[str, Mark]) -> DataFrame:
-        """The streams behind these marks, to their ends by now."""
+        """Read the streams behind these marks, to their current ends. Raises `InvalidField`."""
         names = self.job.topics or tuple(marks)
         if not names:
             raise InvalidField("topics", "are not named, and the lake has none")
@@ -150,7 +151,8 @@ class _Run:
         return source.load().withColumn("hour", hour_of(1000 * milliseconds()))
 
     def _asked(self, living: DataFrame, marks: Mapping[str, Mark]) -> DataFrame:
-        """What Redis, or the snapshot, and the cold store say of them; and, aside, what nobody knew of."""
+        """Add the answers of Redis or the snapshot, and of the cold store; keep timers that no journal knows
+        aside."""
         job = self.job
         if job.source:
             asked = self._kept("asked", presence.in_redis(living, job.source))
@@ -172,7 +174,7 @@ class _Run:
 
     def _in_redis(self) -> DataFrame:
         if not self.topics:
-            return self.unknown  # none named would be all
+            return self.unknown  # no named topic would mean all topics
         source = self.spark.read.format("timers").options(**self.job.source).option("payload", "false")
         return source.option("topic", json.dumps([*self.topics])).load().select(*THERE)
 
@@ -204,7 +206,7 @@ class _Run:
         return summary
 
     def _lost(self, living: DataFrame) -> dict[str, int]:
-        """What is gone, for `relay pipeline schedule`."""
+        """Write lost timers for `relay pipeline schedule`."""
         timers = audit_lost.lost(living)
         counts = {"open": living.count(), "lost": timers.count(), "unknown": self._table("unknown").count()}
         if not self.job.lost:
@@ -231,7 +233,7 @@ class _Run:
         return self.spark.read.parquet(self.files.at(name))
 
     def _report(self, summary: Summary, verdicts: list[Judged]) -> None:
-        """The page, last of all."""
+        """Write the page, last of all."""
         times = [(topic.first_time, topic.last_time) for topic in self.topics.values()]
         span = (min(first for first, _ in times), max(last for _, last in times)) if times else (0, 0)
         told = [dict(zip(VERDICT_COLUMNS, row_of(each), strict=True)) for each in verdicts]
@@ -245,7 +247,7 @@ class _Run:
 
 
 def _ends(tail: DataFrame) -> dict[str, Mark]:
-    """How far the stream was read: a row for each topic."""
+    """Return how far the stream was read, as a row for each topic."""
     place = f.struct("ms", "seq")
     found = (
         audit_gaps.placed(tail)

@@ -1,9 +1,9 @@
-"""What a job needs of a cluster's workers, asked of them before its first row.
+"""Checks the workers of a cluster before a job's first row.
 
-A worker is a process on another machine, with a Python and with folders of its own. A worker without Relay
-fails at its first row, with a stack trace. A worker that has a folder of its own under the path that the job
-was given is worse: its rows go where nobody looks for them, and the job takes the empty folder for its
-result. So a small Spark job asks every executor for both.
+A worker is a process on another machine, with a Python and folders of its own. A worker without Relay fails
+at its first row, with a stack trace. A worker that has a folder of its own under the job's path is worse: its
+rows go where nobody looks for them, and the job takes the empty folder for its result. So a small Spark job
+checks both on every executor.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ import relay
 from relay.core.errors import InvalidField, ServiceError
 
 PATIENCE = 10.0
-"""Seconds within which every executor should find time to answer."""
+"""Seconds within which every executor should answer."""
 FIRST = 100
-"""How many names of a folder are compared."""
+"""The number of names of a folder that are compared."""
 
 SHARED = "give a folder that all machines share under this name, or a URL such as s3a://…"
 
 Look = tuple[str, str, tuple[tuple[str, int], ...]]
-"""An option, its path, and what the driver sees of it: files, any of which must be there, with their size in
-bytes (-1: of any size)."""
+"""An option, its path, and what the driver sees there: files with their size in bytes, one of which the
+worker must see. A size of -1 means any."""
 Answer = dict[str, Any]
 
 
 class UnfitWorkers(ServiceError):
-    """A worker can't do the job; the message says which, why, and what to do."""
+    """A worker can't do the job. The message says which one, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Paths that workers will read or write, by the names of their options."""
+    """The paths that workers will read or write, by the names of their options."""
 
     read: Mapping[str, str]
     written: Mapping[str, str]
 
     @classmethod
     def of(cls, *, read: Mapping[str, str | None], written: Mapping[str, str | None], dry_run: bool) -> Paths:
-        """Without those that were not given. A dry run only reads, and leaves nothing anywhere."""
+        """Return the paths that were given. A dry run only reads, so it leaves nothing anywhere."""
         given, out = ({name: path for name, path in each.items() if path} for each in (read, written))
         return cls({**given, **out}, {}) if dry_run else cls(given, out)
 
@@ -58,7 +58,8 @@ NO_PATHS = Paths({}, {})
 
 
 def check_workers(spark: SparkSession, paths: Paths) -> None:
-    """Nothing happens on one machine. On a cluster, raises `UnfitWorkers` or, for a path, `InvalidField`."""
+    """Check the workers of a cluster; this has no effect on one machine. Raises `UnfitWorkers`, or
+    `InvalidField` for a path."""
     if _is_local(spark):
         return
     with ExitStack() as stack:
@@ -80,7 +81,7 @@ def _is_local(spark: SparkSession) -> bool:
 
 
 def _local(spark: SparkSession, path: str) -> Path | None:
-    """The path on this machine; None where the path is of a file system that has a name of its own."""
+    """Return the path on this machine; None if the path names another file system."""
     jvm: Any = spark._jvm
     place = jvm.org.apache.hadoop.fs.Path(path)
     conf = spark._jsparkSession.sessionState().newHadoopConf()
@@ -92,7 +93,7 @@ def _local(spark: SparkSession, path: str) -> Path | None:
 
 
 def _read(spark: SparkSession, name: str, path: str) -> Iterator[Look]:
-    """What is there to be read. Of what is not, the job itself will say so."""
+    """Return what is there to read. The job itself reports a path that is missing. Raises `InvalidField`."""
     place = _local(spark, path)
     if place is None:
         return
@@ -109,7 +110,7 @@ def _read(spark: SparkSession, name: str, path: str) -> Iterator[Look]:
 
 @contextmanager
 def _marker(name: str, folder: Path) -> Generator[tuple[tuple[str, int], ...], None, None]:
-    """A file in the folder, or in the nearest one above that is there already."""
+    """Write a file into the folder, or into the nearest one above that exists. Raises `InvalidField`."""
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     marker = there / f".relay-{uuid.uuid4().hex}"
     try:
@@ -126,8 +127,8 @@ def _marker(name: str, folder: Path) -> Generator[tuple[tuple[str, int], ...], N
 
 
 def _answers(spark: SparkSession, looks: list[Look]) -> list[Answer]:
-    """Of every executor that has registered. Spark gives each free core a task before any core gets a second
-    one; an executor that was busy, or that came later, is asked in a further round."""
+    """Return the answers of every executor that has registered. Spark gives each free core a task before any
+    core gets a second one. An executor that was busy, or came later, is asked in a further round."""
     context = spark.sparkContext
     asking = _asking(looks)
     answers: dict[tuple[str, str], Answer] = {}
@@ -136,7 +137,7 @@ def _answers(spark: SparkSession, looks: list[Look]) -> list[Answer]:
         tasks = max(context.defaultParallelism, _executors(spark))
         try:
             told = context.parallelize(range(tasks), tasks).mapPartitions(asking).collect()
-        except Exception as failure:  # what it is depends on how far the worker came
+        except Exception as failure:  # its type depends on how far the worker came
             raise _explained(failure) or failure from failure
         answers.update(((each["host"], each["folder"]), each) for each in told)
     return list(answers.values())
@@ -147,7 +148,7 @@ def _executors(spark: SparkSession) -> int:
 
 
 def _asking(looks: list[Look]) -> Callable[[Iterable[int]], Iterator[Answer]]:
-    """What a worker runs. It travels as code, since a worker may have no Relay to import it from."""
+    """Return what a worker runs. It travels as code, since a worker may have no Relay to import it from."""
 
     def asking(_: Iterable[int]) -> Iterator[Answer]:
         import os
@@ -186,7 +187,7 @@ def _asking(looks: list[Look]) -> Callable[[Iterable[int]], Iterator[Answer]]:
 
 
 def _judge(answer: Answer, looks: list[Look]) -> None:
-    """Raises what is wrong with one worker."""
+    """Check one worker's answer. Raises `UnfitWorkers` or `InvalidField`."""
     where = f"the worker on {answer['host']} ({answer['python']})"
     if answer["version"] and answer["version"] != relay.__version__:
         raise UnfitWorkers(
@@ -211,7 +212,7 @@ INSTALL = (
 
 
 def _explained(failure: Exception) -> UnfitWorkers | None:
-    """Failures before a worker could answer."""
+    """Explain a failure that came before a worker could answer."""
     text = str(failure)
     if "PYTHON_VERSION_MISMATCH" in text:
         told = text.partition("[PYTHON_VERSION_MISMATCH] ")[2].partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What every job shares: a session, a bar on the terminal, a summary, and failures in one sentence."""
+"""What every job shares: a session, a progress bar, a summary, and failures in one sentence."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from relay.pipeline.spark.java_log import JavaLog
 from relay.pipeline.spark.session import session
 
 GONE = (ConnectionError, Py4JNetworkError)
-"""What calls of a JVM raise that has ended. Redis' absence is a `StoreUnavailable` here."""
+"""The errors of calls to a JVM that has ended. A Redis that is away is a `StoreUnavailable` here."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a job did. `counts` by name, `facts` are paths and digests; `problems` make it a failure.
-    `warnings` are said on standard error only. `first` has the first rows, as documents
+    """What a job did. `counts` are by name, `facts` are paths and digests; `problems` make it a failure.
+    `warnings` go to standard error only. `first` has the first rows as documents
     (`relay.pipeline.inputs.preview`)."""
 
     job: str
@@ -42,7 +42,7 @@ class Summary:
     first: list[dict[str, Any]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        """As JSON, with names that stay."""
+        """Return the summary as JSON with stable names."""
         return {
             "job": self.job,
             "ok": not self.problems,
@@ -57,7 +57,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a job runs: Spark's master and configuration, the session's time zone; None: Spark's own.
+    """How a job runs: Spark's master and configuration, and the session's time zone. None means Spark's
+    default.
 
     The workers of a cluster must see `paths` as the driver does.
     """
@@ -70,12 +71,12 @@ class Running:
 
 
 class JobFailed(ServiceError):
-    """A job failed; the message is what a worker or Spark said, without its stack."""
+    """A job failed. The message is that of a worker or of Spark, without its stack."""
 
     def __init__(self, message: str, kind: type[ServiceError] | None = None) -> None:
         super().__init__(message)
         self.kind = kind
-        """Which of Relay's errors it was, if it was one of them."""
+        """The class of the error, if it was one of Relay's."""
 
     @property
     def unavailable(self) -> bool:
@@ -84,10 +85,10 @@ class JobFailed(ServiceError):
 
 
 def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Running) -> Summary:
-    """Run `work` in a session: the one that is there, else one of its own, which ends with it.
+    """Run `work` in the current session, or in one of its own, which ends with it.
 
-    Raises `JobFailed` for what Spark or a worker says, and Relay's own errors as they are; before the first
-    row `UnfitWorkers`, and `InvalidField` for a path that a worker does not see.
+    Raises `JobFailed` for errors of Spark or a worker, and Relay's own errors as they are. Before the first
+    row it raises `UnfitWorkers`, and `InvalidField` for a path that a worker does not see.
     """
     began = time.monotonic()
     if SparkSession.getActiveSession() is not None:
@@ -103,7 +104,7 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
                 raise
             raise JobFailed(f"{failure} (Spark's log: {log.path})", failure.kind) from failure
         except (ServiceError, NoJava):
-            log.path.unlink()  # Spark has nothing to say to it
+            log.path.unlink()  # the failure is not Spark's
             raise
     summary.seconds = time.monotonic() - began
     return summary
@@ -112,7 +113,7 @@ def run(name: str, work: Callable[[SparkSession, Bar], Summary], running: Runnin
 def _run(
     name: str, work: Callable[[SparkSession, Bar], Summary], running: Running, log: JavaLog | None = None
 ) -> Summary:
-    """In the session that is there; with a `log`, in one of its own."""
+    """Run in the current session, or with a `log` in one of its own."""
     spark = session(name, master=running.master, conf=running.conf, log=log)
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
@@ -124,7 +125,7 @@ def _run(
     except (PySparkException, Py4JError, ConnectionError) as failure:
         raise translated(failure) from failure
     finally:
-        with suppress(*GONE):  # what it died of has been said
+        with suppress(*GONE):  # the reason of its death has been reported
             if log is not None:
                 spark.stop()
             elif before is not None:
@@ -136,10 +137,10 @@ _LAST_OF_PYTHON = re.compile(r"^([\w.]*(?:Error|Exception)): (.*)$", re.MULTILIN
 
 
 def translated(failure: Exception) -> JobFailed:
-    """What Spark raised as one sentence: the worker's error of ours, if it was one."""
+    """Return Spark's error as one sentence; if a worker raised one of Relay's errors, that is it."""
     if isinstance(failure, GONE):
         return JobFailed(
-            "Spark's JVM has ended, most often for want of memory; give it more, such as"
+            "Spark's JVM has ended, most often because it ran out of memory; give it more, such as"
             " --conf spark.driver.memory=2g"
         )
     text = str(failure)
@@ -154,7 +155,7 @@ def translated(failure: Exception) -> JobFailed:
 
 
 class Bar:
-    """One line on a terminal: which step, how many of its tasks are done. Elsewhere it is silent."""
+    """One line on a terminal: the step, and how many of its tasks are done. Elsewhere it prints nothing."""
 
     EVERY = 0.25
     WIDTH = 30
@@ -167,16 +168,16 @@ class Bar:
         self._thread = threading.Thread(target=self._show, name="bar", daemon=True)
 
     def step(self, name: str) -> None:
-        """What is done from now on."""
+        """Begin a step."""
         self._step = name
 
     @property
     def shown(self) -> bool:
-        """Whether somebody may be looking."""
+        """Whether there is a terminal."""
         return self._out is not None
 
     def say(self, line: str) -> None:
-        """A line that stays, above the bar."""
+        """Print a line that stays, above the bar."""
         if self._out:
             self._out.write(f"\r\033[K{line}\n")
             self._out.flush()

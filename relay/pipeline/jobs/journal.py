@@ -1,4 +1,4 @@
-"""The job `journal`: streams and exported files go into the lake, each record exactly once."""
+"""The job `journal`: it stores streams and exported files in the lake, each record exactly once."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ CHECKPOINT = "checkpoint"
 TOO_BUSY = "Python worker failed to connect back"
 CHANCES = 5
 LOOK = 1
-"""Seconds between two looks at whether a job is to stop."""
+"""Seconds between two checks whether a job must stop."""
 
 UPKEEP = 64
-"""Batches between two compactions of a job that goes on."""
+"""The batches between two compactions of a job that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What to do. `source` has options of `timers_journal`, `files` are what `relay journal export` wrote.
+    """What to do. `source` has options of `timers_journal`, `files` are those that `relay journal export`
+    wrote.
 
-    `every`: go on, with so many seconds between two looks at the streams; None: take what there is, once.
-    `trim`: remove from Redis what is safe in the lake. `keep`: drop hours of the lake that are older.
+    `every` is the number of seconds between two looks at the streams; with None the job takes what there is,
+    once. `trim` removes from Redis what is safe in the lake. `keep` drops hours of the lake that are older.
     """
 
     lake: str
@@ -52,9 +53,10 @@ class Journal:
 
 
 def run(spark: SparkSession, bar: Bar | None, job: Journal, stop: threading.Event | None = None) -> Summary:
-    """Files first, then streams, then upkeep. A job with `every` ends once `stop` is set, or by Ctrl-C.
+    """Store the files, then the streams, then do the upkeep. A job with `every` ends once `stop` is set, or
+    by Ctrl-C.
 
-    Raises what Spark raises for a stream that fails; what was stored until then is stored.
+    Raises Spark's error for a stream that fails; what was stored until then stays stored.
     """
     step = bar.step if bar is not None else lambda _name: None
     spark.dataSource.register(JournalSource)
@@ -78,9 +80,9 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal, stop: threading.Even
 
 
 def to_the_end(begin: Callable[[], StreamingQuery], stop: threading.Event | None = None) -> None:
-    """Begin a query and wait until it ends, or is to stop. On a busy machine Spark gives up on its own
-    planner's process after ten seconds, and no setting says otherwise: then it is begun again, which harms
-    nothing."""
+    """Begin a query and wait until it ends or must stop. On a busy machine Spark gives up on its own
+    planner's process after 10 s, and no setting changes that: then the query is begun again, which is
+    harmless."""
     for chance in range(CHANCES):
         query = begin()
         try:
@@ -97,7 +99,7 @@ def to_the_end(begin: Callable[[], StreamingQuery], stop: threading.Event | None
 
 
 def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:
-    """The stream; it ends by itself unless the job has `every`."""
+    """Start the stream. It ends by itself unless the job has `every`."""
     marks = {topic: Mark(*mark) for topic, mark in keeper.lake.log.state().marks.items()}
     source = spark.readStream.format("timers_journal").options(**job.source)
     if "startingOffsets" not in job.source:  # a new checkpoint goes on where the lake ends
@@ -113,7 +115,7 @@ def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:
 
 
 class Keeper:
-    """Stores what comes, and remembers how much that was."""
+    """Stores batches, and counts them."""
 
     def __init__(self, lake: Lake, job: Journal) -> None:
         self.lake = lake
@@ -127,7 +129,7 @@ class Keeper:
     # ------------------------------------------------------------------------------ storing
 
     def store(self, rows: DataFrame, batch: int) -> None:
-        """A batch of the stream. One that is stored already is not read again."""
+        """Store a batch of the stream. A batch that is stored already is not read again."""
         query = self._query()
         if self.lake.log.state().stored.get(query, -1) >= batch:
             return
@@ -139,14 +141,14 @@ class Keeper:
             self.upkeep()
 
     def _query(self) -> str:
-        """The stream's id, which its checkpoint keeps over restarts."""
+        """The stream's id, which its checkpoint keeps across restarts."""
         assert self.stream is not None
         told = json.loads(self.stream.read("metadata") or "{}")
         name: str = told["id"]
         return name
 
     def take_files(self) -> None:
-        """What the lake has not got of them."""
+        """Return the rows that the lake does not have."""
         self._added(self._files(), "import", {})
 
     def _files(self) -> DataFrame:
@@ -156,8 +158,8 @@ class Keeper:
     def _added(self, rows: DataFrame, why: str, stored: dict[str, int]) -> LakePart:
         """Write the rows and make them a part of the lake.
 
-        Rows whose entries may be there already (out of a file, or by another job) are held against the lake.
-        If that changes meanwhile it is done again.
+        Rows whose entries may be there already, from a file or by another job, are compared with the lake. If
+        the lake changes meanwhile, this is done again.
         """
         while True:
             seen = self.lake.log.state()
@@ -190,7 +192,7 @@ class Keeper:
     # ------------------------------------------------------------------------------ upkeep
 
     def trim(self) -> None:
-        """Remove from Redis what is in the lake, but for the newest entry."""
+        """Remove from Redis what is in the lake, except the newest entry."""
         if not self._job.trim or not self._safe:
             return
         with scanning(JournalOptions.of(self._job.source)) as scan:
@@ -199,7 +201,7 @@ class Keeper:
         self._safe.clear()
 
     def upkeep(self) -> None:
-        """Retention, compaction, and what nobody reads any more."""
+        """Do retention and compaction, and remove what nobody reads any more."""
         if self._job.keep is not None:
             oldest = datetime.now(UTC) - self._job.keep
             self._dropped.update(self.lake.retain(oldest.strftime("%Y-%m-%d-%H")))
@@ -209,7 +211,7 @@ class Keeper:
             self.lake.clean()
 
     def waiting(self) -> Summary:
-        """How much a run would store, and that nothing was."""
+        """Count what a run would store; nothing is stored."""
         state, summary = self.lake.log.state(), Summary("journal", dry_run=True)
         records = 0
         if self._job.files:
@@ -224,7 +226,7 @@ class Keeper:
         return summary
 
     def summary(self) -> Summary:
-        """Numbers by names that stay."""
+        """Return the counts under stable names."""
         state = self.lake.log.state()
         names = ("batches", "records", "gaps", "compacted")
         marks = {topic: {"entry": entry, "last": last} for topic, (entry, last) in state.marks.items()}
@@ -242,7 +244,7 @@ class Keeper:
 
 
 def overlaps(part: LakePart, state: LakeState) -> bool:
-    """Whether some of its entries may be in the lake."""
+    """Whether some entries of the rows may be in the lake."""
     marks = state.marks
     return any(
         topic in marks and place(share.first_entry) <= place(marks[topic][0])

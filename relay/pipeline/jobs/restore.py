@@ -1,6 +1,6 @@
-"""The job `restore`: a snapshot's timers back into Redis, by a sweep over it.
+"""The job `restore`: it brings a snapshot's timers back to Redis, by a sweep over the snapshot.
 
-A timer that lives there is newer than the snapshot, and stays. One that is restored begins a new life: its
+A timer that lives there is newer than the snapshot, and stays. A restored timer begins a new life: its
 due time, its expiry and its envelope are those of the snapshot, byte for byte, and its attempts are 0.
 """
 
@@ -23,18 +23,20 @@ from relay.pipeline.jobs.sweep import one_by_one
 from relay.pipeline.spark.redis_target import Target
 
 WORK = "_relay_restore"
-"""Beside the snapshot: the rows as a cold store, with the plans that make a restore restartable."""
+"""The folder beside the snapshot with its rows as a cold store, and the plans that make a restore
+restartable."""
 
 BEFORE = (
-    "earlier runs have restored what `before` counts, and this one left it alone, whether it lives or not; "
-    "to restore it once more, or to another Redis, name another --work than {work}"
+    "earlier runs have restored the timers that `before` counts, and this run left them alone, whether "
+    "they live "
+    "or not; to restore them once more, or to another Redis, name another --work than {work}"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What to restore. No topics: all of the snapshot. `work` is where the restore keeps how far it is;
-    another one restores the same snapshot once more. `take_over` as a sweep's."""
+    """What to restore. No topics means all of the snapshot. `work` is where the restore keeps how far it is;
+    another `work` restores the same snapshot once more. `take_over` is as for a sweep."""
 
     target: Target
     snapshot: str
@@ -46,9 +48,9 @@ class Restore:
 
 
 def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
-    """Compare the snapshot with its manifest, and load what is not alive, one topic after the other: one that
-    is busy, or fails, keeps nobody else. Raises `InvalidField`, and `StoreUnavailable` or what Spark makes of
-    it."""
+    """Compare the snapshot with its manifest, and load the timers that don't live in Redis, one topic after
+    the other. A topic that is busy, or fails, holds up no other. Raises `InvalidField`, and
+    `StoreUnavailable` or Spark's form of it."""
     summary = Summary("restore", job.dry_run)
     rows, about = read(spark, job.snapshot)
     chosen = list(dict.fromkeys(job.topics)) or about["topics"]
@@ -89,7 +91,7 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
 
 
 def _taken(cold: ColdStore, chosen: Sequence[str]) -> int:
-    """Rows that earlier runs have taken to their end, whichever Redis that was."""
+    """Count the rows that earlier runs have finished, in whichever Redis that was."""
     writes = cold.writes()
     held = [Plans(cold.files, topic).holdings(writes) for topic in chosen]
     return sum(file.rows for each in held for file in each.files if file.name in each.consumed)
@@ -100,8 +102,8 @@ def _step(bar: Bar, topic: str, name: str) -> None:
 
 
 def _prepare(cold: ColdStore, target: Target, rows: DataFrame, chosen: Sequence[str]) -> None:
-    """The rows as settled writes, each topic's once, though the first run was asked for others. Nothing is
-    retired, since what lives in Redis is newer."""
+    """Store the rows as settled writes, each topic once, even if an earlier run restored other topics.
+    Nothing is retired, since timers that live in Redis are newer."""
     writes = cold.writes()
     missing = set(chosen).difference(*(write.topics for write in writes))
     if missing:
@@ -113,7 +115,7 @@ def _prepare(cold: ColdStore, target: Target, rows: DataFrame, chosen: Sequence[
 
 
 def _rows(rows: DataFrame) -> DataFrame:
-    """As the cold store takes them. Of what a snapshot read twice, since it moved meanwhile, the sweep takes
-    one."""
+    """Return the rows in the form of the cold store. If a snapshot read a timer twice, because it moved
+    meanwhile, the sweep takes one row."""
     expires = f.unix_micros("expire_time").alias("expires_us")
     return rows.select("topic", "timer_id", "due_us", expires, "envelope")

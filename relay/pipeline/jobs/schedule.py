@@ -1,4 +1,4 @@
-"""The job `schedule`: rows of a table become timers, in Redis, and beyond a horizon in the cold store."""
+"""The job `schedule`: rows of a table become timers in Redis, and beyond a horizon in the cold store."""
 
 from __future__ import annotations
 
@@ -38,26 +38,27 @@ _REJECTED = (
 _OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
 MOVED = (
     "{stored:,} rows were beyond the horizon when these were stored, and {later:,} when the others were "
-    "loaded: some are in both places, or in neither. Due times must not change from one look to the next, as "
-    "by now(): make them a table first, and load that"
+    "loaded: some are in both places, or in neither. Due times must not change between two reads, as they do "
+    "with now(): write them to a table first, and load that"
 )
 AGAIN = (
-    "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. What has "
-    "become of them since stands. To insert them again, whatever lives under their ids: --replace"
+    "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. "
+    "Whatever has "
+    "become of them since stands. --replace inserts them again, in the place of existing timers"
 )
-MENDED = "; what was inserted before it stays: once the row is mended, --run-id {run} inserts the others only"
+MENDED = "; rows that were inserted before it stay: once it is mended, --run-id {run} inserts only the others"
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
-"""What the cold store takes: rows that were checked."""
+"""The columns of checked rows, as the cold store takes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What to do. `horizon` in microseconds from now: what is due later goes to the cold store, by `chill`,
-    which answers how many rows it took; None: all goes to Redis. What rests there by then of timers that come
-    to Redis (`topic, timer_id`) is over by what `superseding` answers. `rejects` is where refused rows go;
-    None: the first one ends the job. `run_id` None is derived of the input. `replace`: rows replace whatever
-    lives under their ids, also if this run has inserted them before. `create_only`: timers that live are left
-    alone."""
+    """What to do. `horizon` is in microseconds from now: later timers go to the cold store by `chill`, which
+    returns how many rows it took; with None all go to Redis. `superseding` makes the function that ends what
+    rests in the cold store of timers that go to Redis (`topic, timer_id`). `rejects` is where refused rows
+    go; with None the first one ends the job. A `run_id` of None is derived from the input. With `replace`,
+    rows replace existing timers, even if this run has inserted them before. With `create_only`, existing
+    timers are left alone."""
 
     target: Target
     source: Source
@@ -74,10 +75,10 @@ class Schedule:
 
 
 def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
-    """Rows that are refused are put aside; the cold store takes its part first, and Redis the other.
+    """Load the rows: refused ones are put aside, the cold store takes its part first, then Redis the rest.
 
-    It may be run again: what the same run has inserted before stays as it is. Raises `InvalidField`,
-    `TooManyRejects`, and what Spark raises.
+    It may be run again: timers that the same run has inserted before stay as they are. Raises `InvalidField`,
+    `TooManyRejects`, and Spark's errors.
     """
     with configured(spark, job.source.conf):
         return _run(spark, bar, job)
@@ -121,12 +122,13 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
 
 
 def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summary) -> None:
-    """The cold store's part, then that of Redis, then what the cold store is to forget."""
+    """Load the cold store's part, then that of Redis, then end what rests of timers that went to Redis."""
     counts, known = summary.counts, 0
     if load.until is not None and job.chill is not None:
         bar.step("storing what is due later")
         counts["cold"], known = _chill(rows, load, job.chill)
-    # Behind the rows that were just stored: a timer with rows on both sides of the horizon comes once.
+    # This comes after the rows that were just stored, so a timer with rows on both sides of the horizon comes
+    # once.
     supersede = job.superseding() if job.superseding is not None else None
     bar.step("loading")
     rejects = None if job.rejects is None else f"{job.rejects.rstrip('/')}/run_id={summary.facts['run_id']}"
@@ -139,7 +141,7 @@ def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summar
         bar.step("superseding what rests of them")
         counts["superseded"] = supersede(sooner(rows, load))
     if load.run and load.until is not None:
-        # Last: of a timer with rows on both sides of the horizon the sooner one is to go to Redis.
+        # This comes last: if a timer has rows on both sides of the horizon, the sooner one must go to Redis.
         bar.step("noting what the cold store was told")
         _tell(rows, load)
     if counts["rejected"] and rejects:
@@ -149,7 +151,7 @@ def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summar
 
 
 def _until(job: Schedule) -> int | None:
-    """The horizon as an instant, by the clock of Redis."""
+    """Return the horizon as an instant, by the clock of Redis."""
     if job.horizon is None:
         return None
     with job.target.open() as store:
@@ -157,7 +159,8 @@ def _until(job: Schedule) -> int | None:
 
 
 def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
-    """One pass: workers write to Redis, and Spark writes what they refuse, in place of what is there."""
+    """Make one pass: workers write to Redis, and Spark writes the refused rows in the place of earlier
+    ones."""
     told, refused = _passed(rows, load)
     if rejects is None:
         refused.write.format("noop").mode("overwrite").save()
@@ -168,7 +171,7 @@ def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
 
 
 def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:
-    """A pass that writes nothing: how many rows there are, how many are refused, and why one of them is."""
+    """Make a pass that writes nothing: count the rows and the refused ones, with the reason of one."""
     example = sf.min(sf.concat("field", sf.lit(": "), "reason"))
     told, refused = _passed(rows, replace(load, dry=True), example=example)
     refused.write.format("noop").mode("overwrite").save()
@@ -178,7 +181,7 @@ def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:
 
 
 def _passed(rows: DataFrame, load: Load, **more: Column) -> tuple[Observation, DataFrame]:
-    """What is seen when the rows pass (`COUNTS` and `more`), and what is refused of them."""
+    """Return an observation of the passing rows (`COUNTS` and `more`), and the refused rows."""
     seen = Observation("load")
     passed = rows.mapInArrow(_arrow(partial(_part, replace(load, strict=load.strict and not load.dry))), _OUT)
     told = [sf.sum(name).alias(name) for name in COUNTS]
@@ -187,7 +190,7 @@ def _passed(rows: DataFrame, load: Load, **more: Column) -> tuple[Observation, D
 
 
 def _part(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task: its rejects, and at the end one row with its counts."""
+    """Do one task: yield its rejects, and at the end one row with its counts."""
     tally = WriteTally()
     for refused in write(batches, load, tally):
         nothing = [pa.nulls(refused.num_rows, pa.int64())] * len(COUNTS)
@@ -201,13 +204,13 @@ def _row(columns: list[pa.Array]) -> pa.RecordBatch:
 
 
 def later(rows: DataFrame, load: Load) -> DataFrame:
-    """The rows that Redis does not get yet, as the cold store takes them (`COLD`), and whether the run has
-    stored them before (`known`). Refused ones are left out: the pass that loads puts them aside."""
+    """Return the rows that Redis does not get yet, in the form of the cold store (`COLD`), and whether the
+    run has stored them before (`known`). Refused rows are left out: the pass that loads puts them aside."""
     return _plain(rows).mapInArrow(_arrow(partial(_later, load)), f"{COLD}, known boolean")
 
 
 def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tuple[int, int]:
-    """How many rows the cold store took, and how many it has of this run before."""
+    """Count the rows that the cold store took, and those that it had from this run before."""
     found = later(rows, load)
     known = found.where("known").count() if load.run else 0
     return chill(found.where("not known").drop("known")), known
@@ -231,7 +234,7 @@ def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def sooner(rows: DataFrame, load: Load) -> DataFrame:
-    """The timers that Redis has got (`topic, timer_id`) and of which the run has not told the cold store."""
+    """Return the timers that Redis has got (`topic, timer_id`) and that the cold store has not ended yet."""
     return _plain(rows).mapInArrow(_arrow(partial(_sooner, load)), "topic string, timer_id string")
 
 
@@ -246,7 +249,7 @@ def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _tell(rows: DataFrame, load: Load) -> None:
-    """Note in the ledger that the cold store has these timers, or nothing any more that rested of them."""
+    """Note in the ledger that the cold store has these timers, or has ended what rested of them."""
     noted = _plain(rows).mapInArrow(_arrow(partial(_note, load)), "topic string")
     noted.write.format("noop").mode("overwrite").save()
 
@@ -264,7 +267,7 @@ def _good(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
 
 
 def _plain(rows: DataFrame) -> DataFrame:
-    """Without what only rejects need."""
+    """Return the rows without columns that only rejects need."""
     return rows.drop(*PROVENANCE[:-1])
 
 

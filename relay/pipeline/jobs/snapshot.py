@@ -1,4 +1,5 @@
-"""The job `snapshot`: whole topics as Parquet, with what a restore and an audit need; read back."""
+"""The job `snapshot`: it writes whole topics as Parquet, with what a restore and an audit need, and reads
+them back."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.timers_source import TimersDataSource
 
 MANIFEST = "_relay_snapshot.json"
-"""Beside the Parquet files; written last, so a snapshot without it is not whole. Readers skip `_` names."""
+"""The manifest beside the Parquet files. It is written last, so a snapshot without it is not whole. Readers
+skip names with `_`."""
 
 ROWS = "rows"
 _DIGESTED = ("topic", "timer_id", "due_us", "score", "record", "envelope")
@@ -24,7 +26,7 @@ _DIGESTED = ("topic", "timer_id", "due_us", "score", "record", "envelope")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What to do. No topics: all that Redis knows of. `out` is a folder that is not there yet."""
+    """What to do. No topics means all that Redis knows. `out` is a folder that does not exist yet."""
 
     target: Target
     out: str
@@ -34,9 +36,9 @@ class Snapshot:
 
 
 def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
-    """Write, read back, compare, and put down what there is. Raises `InvalidField`, and what Spark raises.
+    """Write, read back, compare, and write the manifest. Raises `InvalidField`, and Spark's errors.
 
-    A topic that is in use goes on while it is read: docs/how-to/pipeline.md says what that means.
+    A topic in use changes while it is read: docs/how-to/pipeline.md says what that means.
     """
     spark.dataSource.register(TimersDataSource)
     summary = Summary("snapshot", job.dry_run)
@@ -61,7 +63,7 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     summary.counts["read_twice"] = found["timers"] - found["distinct"]
     summary.facts["digest"] = found["digest"]
     if (found["timers"], found["digest"]) != (seen["timers"], seen["digest"]):
-        summary.problems.append(f"what was written to {job.out} reads back differently: it is of no use")
+        summary.problems.append(f"the snapshot in {job.out} reads back differently: it can't be used")
         return summary
     about = {"topics": topics, "began_us": began, "ended_us": ended, **found}
     files.publish(MANIFEST, json.dumps(about, sort_keys=True))
@@ -74,20 +76,20 @@ def _timers(spark: SparkSession, job: Snapshot, topics: list[str]) -> DataFrame:
 
 
 def _write(timers: DataFrame, path: str) -> dict[str, Any]:
-    """One pass over Redis; what was seen on the way."""
+    """Make one pass over Redis; return what was observed."""
     seen = Observation("snapshot")
     timers.observe(seen, *_counted()).write.parquet(path)
     return _document(seen.get)
 
 
 def digest_of(rows: DataFrame) -> dict[str, Any]:
-    """Counts of a snapshot's rows, and a digest that does not depend on their order."""
+    """Return counts of a snapshot's rows, and a digest that does not depend on their order."""
     counted = rows.agg(*_counted(), sf.count_distinct("topic", "timer_id").alias("distinct")).first()
     return _document(counted.asDict() if counted else {})
 
 
 def _counted() -> list[Column]:
-    # Two sums of hashes with different seeds: rows may come in any order, and any number of times.
+    # These are two sums of hashes with different seeds: rows may come in any order, and any number of times.
     hashed = [
         sf.sum(sf.xxhash64(sf.lit(seed), *_DIGESTED).cast("decimal(38,0)")).alias(f"digest_{seed}")
         for seed in (1, 2)
@@ -106,7 +108,7 @@ def _document(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(spark: SparkSession, path: str) -> tuple[DataFrame, dict[str, Any]]:
-    """A snapshot's rows, and what its manifest says of them. Raises `InvalidField` if it is not whole."""
+    """Return a snapshot's rows and its manifest. Raises `InvalidField` if the snapshot is not whole."""
     files = Files(spark, path)
     text = files.read(MANIFEST)
     if text is None:

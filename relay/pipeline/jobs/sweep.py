@@ -1,4 +1,5 @@
-"""The jobs around the cold store: `sweep`, `cancel`, `cold`, and the rows that `schedule` puts there."""
+"""The jobs of the cold store: `sweep`, `cancel`, `cold`, and the part of `schedule` that stores rows
+there."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from relay.pipeline.spark.redis_target import Target
 
 TABLE = "table"
 ORPHANED = 86_400.0
-"""Seconds after which a folder that nobody names is what a killed job left."""
+"""Seconds after which a folder that nobody names is taken for the remains of a killed job."""
 
 NO_NAME = r"[\x{00}-\x{1F}\x{7F}-\x{9F}{}]"
 
 
 @dataclass(frozen=True, slots=True)
 class SweepJob:
-    """What to sweep. No topics: all that rest in the store."""
+    """What to sweep. No topics means all that rest in the store."""
 
     target: Target
     cold: str
@@ -43,9 +44,10 @@ class SweepJob:
 
 
 def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
-    """One topic after the other; one that is busy, or fails, is a problem of its own, and keeps nobody else.
+    """Sweep one topic after the other. A topic that is busy, or fails, is a problem of its own, and holds up
+    no other.
 
-    Raises `StoreUnavailable`, or what Spark makes of it.
+    Raises `StoreUnavailable`, or Spark's form of it.
     """
     cold, summary = ColdStore(spark, job.cold), Summary("sweep", job.dry_run)
     bar.step("looking at the cold store")
@@ -69,9 +71,9 @@ def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
 
 
 def one_by_one(summary: Summary, done: str, chosen: Sequence[str], work: Callable[[str], Swept]) -> Swept:
-    """Work on one topic after the other. One that is busy, or fails, is a problem that names it (it was not
-    `done`), and keeps nobody else. Raises `StoreUnavailable`, or what Spark makes of it: that is so for
-    all."""
+    """Work on one topic after the other. A topic that is busy, or fails, is a problem that names it (it was
+    not `done`), and holds up no other. Raises `StoreUnavailable`, or Spark's form of it, which concerns all
+    topics."""
     total = Swept()
     for topic in chosen:
         try:
@@ -94,7 +96,7 @@ def _sweep(spark: SparkSession, bar: Bar, cold: ColdStore, job: SweepJob, topic:
 
 
 def _dry(cold: ColdStore, job: SweepJob, topic: str) -> Swept:
-    """What a sweep would take: rows, before versions are told apart."""
+    """Count what a sweep would take: rows, before versions are compared."""
     mine = Plans(cold.files, topic)
     number = mine.following()
     until = None if job.options.horizon is None else now(job.target) + job.options.horizon
@@ -106,13 +108,13 @@ def _dry(cold: ColdStore, job: SweepJob, topic: str) -> Swept:
 
 
 def chill(cold: ColdStore, target: Target, rows: DataFrame) -> int:
-    """Put checked rows of `topic, timer_id, due_us, expires_us, envelope` into the cold store, and take what
-    they replace out of Redis; answers how many there were."""
+    """Put checked rows of `topic, timer_id, due_us, expires_us, envelope` into the cold store, and remove
+    what they replace from Redis; return how many there were."""
     return _finish(cold, target, cold.write(rows, cold.version(now(target))))
 
 
 def ways(spark: SparkSession, target: Target, path: str, horizon: int) -> dict[str, Any]:
-    """What the job `schedule` needs to divide its rows between Redis and a cold store."""
+    """Return what the job `schedule` needs to divide its rows between Redis and a cold store."""
     cold = ColdStore(spark, path)
     return {
         "horizon": horizon,
@@ -122,24 +124,24 @@ def ways(spark: SparkSession, target: Target, path: str, horizon: int) -> dict[s
 
 
 def superseding(cold: ColdStore, target: Target) -> Callable[[DataFrame], int]:
-    """`supersede` with a version of now: behind all that rests now, and before what comes to Redis next."""
+    """Return `supersede` with a version of now: after all that rests now, and before what comes to Redis
+    next."""
     return partial(supersede, cold, version=cold.version(now(target)))
 
 
 def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:
-    """Rows of the cold store for these timers (`topic, timer_id`) are over: newer intents went to Redis
-    directly.
+    """End rows of the cold store for these timers (`topic, timer_id`): newer intents went to Redis directly.
 
-    To be called when they are there, with a version of before they were; answers how many rows that took.
+    Call it when they are there, with a version from before; returns how many rows that took.
     """
     held = topics(cold, cold.writes())
-    # What lives in Redis is newer: nothing is to be retired.
+    # Timers that live in Redis are newer, so nothing is retired.
     write = cold.cancel(timers.where(f.col("topic").isin(held)), version, settled=True) if held else None
     return write.rows if write else 0
 
 
 def cancel(spark: SparkSession, bar: Bar, target: Target, path: str, timers: DataFrame) -> Summary:
-    """Cancel timers (`topic, timer_id`), wherever they are. Raises `InvalidField` for what is no name."""
+    """Cancel timers (`topic, timer_id`), wherever they are. Raises `InvalidField` for an invalid name."""
     cold, summary = ColdStore(spark, path), Summary("cancel")
     for name in ("topic", "timer_id"):
         _check(timers, name)
@@ -152,16 +154,16 @@ def cancel(spark: SparkSession, bar: Bar, target: Target, path: str, timers: Dat
 
 
 def named(spark: SparkSession, topic: str, names: Sequence[str]) -> DataFrame:
-    """Timers of one topic, by their ids as somebody typed them."""
+    """Return timers of one topic, by ids that somebody typed."""
     return spark.createDataFrame([(topic, name) for name in names], "topic string, timer_id string")
 
 
 def listed(spark: SparkSession, source: str, source_format: str, topic: str | None) -> DataFrame:
-    """Timers as a table lists them, `topic` where it has no such column. Raises `InvalidField`."""
+    """Return timers as a table lists them, with `topic` if it has no such column. Raises `InvalidField`."""
     table = spark.table(source) if source_format == TABLE else spark.read.format(source_format).load(source)
     missing = {"timer_id", "topic"} - set(table.columns) - ({"topic"} if topic is not None else set())
     if missing:
-        raise InvalidField(min(missing), f"is no column of {source}; there are {', '.join(table.columns)}")
+        raise InvalidField(min(missing), f"is not a column of {source}; there are {', '.join(table.columns)}")
     of_row = f.col("topic") if "topic" in table.columns else f.lit(topic)
     return table.select(of_row.cast("string").alias("topic"), f.col("timer_id").cast("string"))
 
@@ -172,7 +174,7 @@ def _check(timers: DataFrame, name: str) -> None:
     found = timers.where(wrong).select(column.alias("name")).first()
     if found is not None:
         raise InvalidField(
-            name, f"{found['name']!r} is none: give 1 to 256 bytes, no braces, no control characters"
+            name, f"{found['name']!r} is invalid: give 1 to 256 bytes without braces and control characters"
         )
 
 
@@ -187,7 +189,7 @@ def _finish(cold: ColdStore, target: Target, write: Write | None) -> int:
 
 
 def status(spark: SparkSession, path: str) -> Summary:
-    """What rests where, by the manifests: rows of each topic and hour, before versions are told apart."""
+    """Report what the manifests say: the rows of each topic and hour, before versions are compared."""
     cold, summary = ColdStore(spark, path), Summary("cold")
     writes = cold.writes()
     settled = cold.settled(writes)
@@ -211,7 +213,7 @@ def status(spark: SparkSession, path: str) -> Summary:
 
 
 def compact(spark: SparkSession, bar: Bar, path: str, least: int) -> Summary:
-    """Make few files of many, topic by topic; one that is being swept is left alone."""
+    """Merge many files into few, topic by topic. A topic that is being swept is left alone."""
     cold, summary = ColdStore(spark, path), Summary("compact")
     before = after = done = 0
     for topic in topics(cold, cold.writes()):
@@ -224,7 +226,7 @@ def compact(spark: SparkSession, bar: Bar, path: str, least: int) -> Summary:
 
 
 def for_people(summary: Summary) -> None:
-    """A line a topic, instead of one an hour."""
+    """Print a line for each topic, instead of one for each hour."""
     for topic, each in summary.facts.pop("hours").items():
         span = f"{min(each)} to {max(each)} (UTC)"
         summary.facts[topic] = f"{sum(each.values()):,} rows in {len(each)} hours, {span}"

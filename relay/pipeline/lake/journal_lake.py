@@ -16,39 +16,41 @@ from relay.pipeline.spark.hour_folders import hour_of
 
 DATA = "data"
 TABLE = f"{SCHEMA}, part string, hour string"
-"""`part` is the folder that one attempt wrote. `hour`, as in `2026-01-01-09`, is UTC, and of the entry's id,
-which never steps back in a stream."""
+"""`part` is the folder that one attempt wrote. `hour`, such as `2026-01-01-09`, is in UTC and comes from the
+entry's id, which never steps back in a stream."""
 
 WHOLE_TOPIC = "whole_topic"
-"""A column of the files: the topic, where it is too long to be a folder's name (`folder_of`)."""
+"""A column of the files: the topic, if it is too long for a folder's name (`folder_of`)."""
 
 LONGEST = 249
-"""Bytes behind `topic=` in a folder's name, as disks and HDFS take it; of what Spark escapes, three each."""
+"""The most bytes behind `topic=` in a folder's name that disks and HDFS take. A character that Spark escapes
+counts as three."""
 
 _ESCAPED = r"[\x{01}-\x{1F}\x{7F}\"#%'*/:=?\\{\[\]^]"
 _SHORT = r"^.{0,16}\+[0-9a-f]{32}$"
 
 PER_FILE = 5_000_000
 FAN = 8
-"""So many folders of one level are compacted into one of the next: each row is rewritten rarely."""
+"""The number of folders of one level that are compacted into one of the next, so each row is rewritten
+rarely."""
 
 GRACE = 24 * 3600.0
-"""Seconds for which what is replaced stays, for those who read it, and for attempts that write."""
+"""Seconds for which replaced folders stay, for jobs that read them, and for attempts that write."""
 
 
 def milliseconds(entry: str = "entry") -> Column:
-    """Of an entry's id."""
+    """The milliseconds of an entry's id."""
     return f.substring_index(entry, "-", 1).cast("bigint")
 
 
 def sequence(entry: str = "entry") -> Column:
-    """The other half of the id."""
+    """The sequence number of an entry's id."""
     return f.substring_index(entry, "-", -1).cast("bigint")
 
 
 def folder_of(topic: Column) -> Column:
-    """What a topic's folder is called behind `topic=`: the topic, or, if that is too long, its beginning and
-    a digest; and so also for a topic that looks like one of these."""
+    """Return the name of a topic's folder behind `topic=`: the topic, or its beginning and a digest if it is
+    too long, or if it looks like such a name."""
     escaped = f.length(topic) - f.length(f.regexp_replace(topic, _ESCAPED, ""))
     too_long = f.octet_length(topic) + 2 * escaped > LONGEST
     digest = f.substring(f.sha2(topic, 256), 1, 32)
@@ -57,8 +59,8 @@ def folder_of(topic: Column) -> Column:
 
 
 class Lake:
-    """One lake under a path. What can't be read or written raises Spark's and Hadoop's errors, a log that is
-    not ours `InvalidField`."""
+    """One lake under a path. Methods raise Spark's and Hadoop's errors if something can't be read or written,
+    and `InvalidField` for a log that is not Relay's."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
@@ -68,7 +70,7 @@ class Lake:
     # ------------------------------------------------------------------------------ reading
 
     def rows(self, state: LakeState | None = None, topics: Sequence[str] = (), since: str = "") -> DataFrame:
-        """The table, as it is at this state: all of it, or some topics, from the hour `since` on."""
+        """Return the table at this state: all of it, or some topics, from the hour `since` on."""
         state = state or self.log.state()
         parts = [
             part.folder
@@ -79,14 +81,14 @@ class Lake:
         return rows.where(f.col("hour") >= since) if since else rows
 
     def _read(self, folders: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
-        """Their rows, of some topics or of all."""
+        """Return the rows of these parts, of some topics or of all."""
         if not folders:
             return self.spark.createDataFrame([], TABLE)
         table = self.spark.read.schema(f"{TABLE}, {WHOLE_TOPIC} string").option(
             "basePath", self.files.at(DATA)
         )
         rows = table.parquet(*map(self.files.at, folders))
-        if topics:  # by the folders' names, so that no other folder is read
+        if topics:  # selected by the folders' names, so that no other folder is read
             names = [*topics, *(folder_of(f.lit(topic)) for topic in topics)]
             rows = rows.where(f.col("topic").isin(*names))
         rows = rows.withColumn("topic", f.coalesce(WHOLE_TOPIC, "topic")).drop(WHOLE_TOPIC)
@@ -95,7 +97,7 @@ class Lake:
     # ------------------------------------------------------------------------------ writing
 
     def write(self, rows: DataFrame, level: int = 0) -> LakePart:
-        """Rows of `timers_journal`, into a folder of their own, which is not a part of the lake yet."""
+        """Write rows of `timers_journal` into a folder of their own, which is not a part of the lake yet."""
         folder = f"{DATA}/part={uuid.uuid4().hex}"
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         topic, place = f.col("topic"), folder_of(f.col("topic"))
@@ -135,7 +137,7 @@ class Lake:
     # ------------------------------------------------------------------------------ upkeep
 
     def compact(self, fan: int = FAN) -> int:
-        """Put small folders together: `fan` of a level at a time. Answers how many there are less."""
+        """Merge small folders, `fan` of a level at a time. Returns by how many their number fell."""
         before = len(self.log.state().parts)
         level = 0
         while level <= max((part.level for part in self.log.state().parts), default=-1):
@@ -146,7 +148,8 @@ class Lake:
         return before - len(self.log.state().parts)
 
     def retain(self, since: str) -> dict[str, int]:
-        """Drop all hours before this one. Answers how many records of each topic went; the log keeps that."""
+        """Drop all hours before this one. Returns how many records of each topic were dropped; the log keeps
+        that."""
         old = [part for part in self.log.state().parts if part.first_hour < since]
         if not old:
             return {}
@@ -185,7 +188,7 @@ class Lake:
             self.files.remove(part.folder)
 
     def clean(self, grace: float = GRACE, now: float | None = None) -> int:
-        """Remove folders that no version has named for `grace` (seconds). Answers how many."""
+        """Remove folders that no version has named for `grace` seconds. Returns how many."""
         now = time.time() if now is None else now
         named = self.log.removed(now, grace) | {part.folder for part in self.log.state().parts}
         stray = [f"{DATA}/{name}" for name in self.files.names(DATA) if f"{DATA}/{name}" not in named]

@@ -1,5 +1,5 @@
-"""What is read of journals, and from where: the options of `timers_journal`, and offsets, which say how far
-each topic was read."""
+"""The options of `timers_journal`, which say what is read and from where, and offsets, which say how far each
+topic was read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """What to read, from where, and how much at once. See docs/how-to/pipeline-audit.md."""
+    """What to read, from where, and how much at a time. See docs/how-to/pipeline-audit.md."""
 
     target: Target
     topics: tuple[str, ...]
@@ -32,7 +32,7 @@ class JournalOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> JournalOptions:
-        """Raises `InvalidField` with the option's name."""
+        """Read the options. Raises `InvalidField` with the option's name."""
         files = names_of("files", given.get("files", ""))
         topics = names_of("topics", given.get("topics", given.get("topic", "")))
         for topic in topics:
@@ -53,39 +53,39 @@ class JournalOptions:
 
 @contextmanager
 def scanning(options: JournalOptions) -> Iterator[JournalScan]:
-    """A reader with a connection of its own, while it is needed."""
+    """Open a reader with a connection of its own, for the block."""
     with Line(options.target.url, timeout=options.target.timeout) as line:
         yield JournalScan(line, options.target.keys)
 
 
 def chosen(scan: JournalScan, options: JournalOptions) -> list[str]:
-    """The topics; `*` stands for all that have a journal."""
+    """Return the topics; `*` stands for all that have a journal."""
     return scan.topics() if "*" in options.topics else list(options.topics)
 
 
 def started(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
-    """Where reading begins."""
+    """Return where reading begins."""
     return scan.end(topic) if options.start == LATEST else joined(scan, options, topic)
 
 
 def joined(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
-    """The same for a topic that is met later: nothing of it is left out."""
+    """Return where reading of a topic begins that appears later: nothing of it is left out."""
     known = {} if isinstance(options.start, str) else options.start
     return known[topic] if topic in known else scan.begin(topic)
 
 
 def to_offset(marks: Mapping[str, Mark]) -> dict[str, Any]:
-    """Marks as an offset of Spark's."""
+    """Turn marks into an offset of Spark's."""
     return {topic: {"entry": mark.entry, "last": mark.last} for topic, mark in marks.items()}
 
 
 def from_offset(offset: Mapping[str, Any]) -> dict[str, Mark]:
-    """The reverse."""
+    """Turn an offset of Spark's into marks."""
     return {topic: Mark(mark["entry"], mark["last"]) for topic, mark in offset.items()}
 
 
 def offsets(marks: Mapping[str, Mark]) -> str:
-    """Marks as the option `startingOffsets` takes them."""
+    """Write marks as the option `startingOffsets` takes them."""
     return json.dumps(to_offset(marks))
 
 

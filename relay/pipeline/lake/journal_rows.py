@@ -1,12 +1,12 @@
-"""The journal as rows: a row for each change, with its batch's numbers and instant beside it.
+"""The journal as rows: one row for each change, with the numbers and the instant of its batch.
 
-`topic` and `entry` say whose journal and which entry of the stream; `number` is the change's in the journal,
-from 1; `batch_first` and `batch_last` are those of its batch; `at` is when, by the clock of Redis. `kind` and
-all others are as in docs/reference/journal.md, and null where the kind has no use for them. An id that is
-not UTF-8 is in `raw_id` as it is, and escaped in `timer_id`.
+`topic` and `entry` name the journal and the entry of the stream. `number` is the change's number in the
+journal, from 1; `batch_first` and `batch_last` are those of its batch. `at` is the instant by the clock of
+Redis. `kind` and all other columns are as in docs/reference/journal.md, and null if the kind does not have
+them. An id that is not UTF-8 is in `raw_id` as it is, and escaped in `timer_id`.
 
-Two kinds are added: `GAP`, where `count` changes are missing before the entry (negative: the journal went
-back by so many numbers), and `EMPTY`, an entry that holds no change.
+Two kinds are added: `GAP`, if `count` changes are missing before the entry (a negative `count` means that the
+journal went back by this many numbers), and `EMPTY`, an entry without a change.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ ARROW = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS.items()])
 
 GAP, EMPTY = "GAP", "EMPTY"
 ROWS = 10_000
-"""In a record batch, about."""
+"""The approximate number of rows of a record batch."""
 
 _OF_RECORD = (
     "due", "score", "expires", "previous_due", "nonce", "occurrence", "attempts", "claims", "received",
     "suspect", "approximate", "reason", "dead_id", "count",
 )  # fmt: skip
-"""The fields that come as they are; what is empty or 0 is null, but for those of `_ALWAYS`."""
+"""The fields that come as they are. An empty or zero value is null, except in those of `_ALWAYS`."""
 _ALWAYS = ("attempts", "claims", "received", "suspect", "approximate")
 
 
@@ -61,7 +61,7 @@ class JournalRows:
         return len(self._columns["topic"])
 
     def add(self, found: JournalBatch | EntryGap) -> None:
-        """What was read next."""
+        """Add the batch that was read next."""
         if isinstance(found, EntryGap):
             self._bare(found.entry, None, None, found.time or None, GAP, found.missing)
         elif not found.records:
@@ -94,14 +94,14 @@ class JournalRows:
         columns["adopted"] += [record.adopted and record.adopted.name for record in records]
 
     def take(self) -> pa.RecordBatch:
-        """All that was gathered, once."""
+        """Return all rows that were gathered, once."""
         taken, self._columns = self._columns, {name: [] for name in COLUMNS}
         arrays = [pa.array(taken[field.name], field.type) for field in ARROW]
         return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 
 def name_of(timer_id: str) -> tuple[str | None, bytes | None]:
-    """The columns `timer_id` and `raw_id` of an id as the store has it."""
+    """Return the columns `timer_id` and `raw_id` of an id as the store has it."""
     try:
         timer_id.encode()
     except UnicodeEncodeError:
@@ -111,12 +111,12 @@ def name_of(timer_id: str) -> tuple[str | None, bytes | None]:
 
 
 def id_of(timer_id: str | None, raw_id: bytes | None) -> str:
-    """The reverse."""
+    """Return the id as the store has it."""
     return raw_id.decode(errors="surrogateescape") if raw_id is not None else timer_id or ""
 
 
 def arrow(topic: str, found: Iterable[JournalBatch | EntryGap]) -> Iterator[pa.RecordBatch]:
-    """Batches of about `ROWS` rows."""
+    """Yield batches of about `ROWS` rows."""
     rows = JournalRows(topic)
     for each in found:
         rows.add(each)
@@ -132,7 +132,7 @@ _NOTHING: dict[str, Any] = {"nonce": b"", "occurrence": b"", "reason": "", "dead
 
 
 def records(batch: pa.RecordBatch) -> Iterator[JournalRecord]:
-    """The changes of rows that have all columns of a change; the reverse of `JournalRows`."""
+    """Return the changes of rows that have all columns of a change. This is the reverse of `JournalRows`."""
     return map(JournalRecord, *(_field(batch, name) for name in JournalRecord.__slots__))
 
 
@@ -154,7 +154,7 @@ def _field(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def values(column: pa.Array) -> list[Any]:
-    """A column as Python's values; instants are microseconds."""
+    """Return a column as Python values; instants are in microseconds."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     found: list[Any] = column.to_pylist()

@@ -1,10 +1,11 @@
-"""What a lake holds, as a log: each change is a numbered file that is created only if there is none.
+"""The content of a lake as a log: each change is a numbered file that is created only if it is absent.
 
-    LAKE/log/00000017.json     what version 17 added, removed, and how far a stream has come by then
-    LAKE/data/…                folders of Parquet, each of one attempt; what no version names is not there
+    LAKE/log/00000017.json     what version 17 added and removed, and how far a stream has come by then
+    LAKE/data/…                folders of Parquet, each of one attempt; one that no version names does not
+    count
 
-Whoever reads folds the versions. So a reader sees all of a change or nothing, an attempt that died leaves
-nothing but a folder that nobody names, and of two that write the same version one starts over.
+A reader folds the versions. So it sees all of a change or nothing, an attempt that died leaves only a folder
+that nobody names, and if two write the same version, one of them starts over.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from relay.core.errors import InvalidField
 from relay.pipeline.spark.files import Files
 
 WHOLE = 32
-"""Each such version holds the whole state, so that no reader goes back further."""
+"""Every version with a multiple of this number holds the whole state, so that no reader goes back further."""
 
 LOG = "log"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a folder has of one topic; `last` is the number of its last change."""
+    """A folder's content of one topic; `last` is the number of its last change."""
 
     records: int
     gaps: int
@@ -36,7 +37,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LakePart:
-    """One folder of the lake. `level` counts how often its rows were compacted; hours are as in the table."""
+    """One folder of the lake. `level` counts the compactions of its rows; hours are as in the table."""
 
     folder: str
     level: int
@@ -53,8 +54,8 @@ class LakePart:
 class LakeState:
     """A lake at one version.
 
-    `stored` tells of each stream its last batch, `dropped` how many records of each topic retention removed,
-    `marks` how far each topic reaches: entry and number.
+    `stored` has the last batch of each stream, `dropped` the number of records of each topic that retention
+    removed, and `marks` says how far each topic reaches: entry and number.
     """
 
     version: int = -1
@@ -64,13 +65,13 @@ class LakeState:
     marks: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def holds(self, folders: set[str]) -> bool:
-        """Whether all of these are there."""
+        """Whether all of these folders are there."""
         return folders <= {part.folder for part in self.parts}
 
 
 @dataclass(frozen=True, slots=True)
 class LakeChange:
-    """What a version does, and `why`: batch, import, compact, retain."""
+    """The change of a version, and `why` it was made: batch, import, compact, retain."""
 
     why: str
     add: tuple[LakePart, ...] = ()
@@ -79,7 +80,7 @@ class LakeChange:
     dropped: dict[str, int] = field(default_factory=dict)
 
     def on(self, state: LakeState) -> LakeState:
-        """The state after it."""
+        """Return the state after the change."""
         marks = dict(state.marks)
         for part in self.add:
             for topic, share in part.topics.items():
@@ -106,7 +107,8 @@ class Log:  # see 0055
         self._files = files
 
     def state(self) -> LakeState:
-        """The newest. Raises `InvalidField("lake", …)` for a log that is not ours or not whole."""
+        """Return the newest version. Raises `InvalidField("lake", …)` for a log that is not Relay's or not
+        whole."""
         names = [name for name in self._files.names(LOG) if name.endswith(".json")]
         changes: list[LakeChange] = []
         for name in reversed(names):
@@ -126,9 +128,10 @@ class Log:  # see 0055
         return state
 
     def commit(self, change: Callable[[LakeState], LakeChange | None]) -> LakeState | None:
-        """Make a change on top of the newest version; None where `change` answers that there is none to make.
+        """Make a change on top of the newest version; return None if `change` finds that there is nothing to
+        do.
 
-        It is asked anew whenever somebody else was faster.
+        `change` is called again whenever somebody else was faster.
         """
         while True:
             state = self.state()
@@ -143,13 +146,14 @@ class Log:  # see 0055
                 return after
 
     def removed(self, now: float, grace: float) -> set[str]:
-        """The folders that went within the last `grace` seconds: somebody may read them still."""
+        """Return the folders that were removed within the last `grace` seconds: somebody may still read
+        them."""
         names = [f"{LOG}/{name}" for name in self._files.names(LOG) if name.endswith(".json")]
         young = [name for name in names if self._files.age(name, now) <= grace]
         return {folder for name in young for folder in self._read(name.removeprefix(f"{LOG}/"))["remove"]}
 
     def prune(self, now: float, grace: float) -> None:
-        """Remove versions that nobody has to read any more, and that are older than `grace` (seconds)."""
+        """Remove versions that nobody has to read any more, and that are older than `grace` seconds."""
         names = [name for name in self._files.names(LOG) if name.endswith(".json")]
         newest = max((name for name in names if int(name[:-5]) % WHOLE == 0), default="")
         for name in names:
@@ -161,7 +165,7 @@ class Log:  # see 0055
         try:
             told: dict[str, Any] = json.loads(text or "")
         except ValueError:
-            problem = f"{self._files.at(LOG)}/{name} is no version of a journal lake"
+            problem = f"{self._files.at(LOG)}/{name} is not a version of a journal lake"
             raise InvalidField("lake", problem) from None
         if told.get("format") != 1:
             problem = f"{self._files.at(LOG)}/{name} has a format that this Relay doesn't know"

@@ -1,4 +1,4 @@
-"""Nested values as JSON, by one rule, which docs/how-to/pipeline.md states.
+"""Writes nested values as JSON, by one rule, which docs/how-to/pipeline.md states.
 
 Members stand in the order of the schema, entries of a map in their own order. Nulls are kept. Text is UTF-8,
 and escaped only where JSON demands it. Instants are ISO 8601 in UTC with microseconds; times without a zone
@@ -25,11 +25,12 @@ SPARK = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""The options by which Spark's `to_json` follows the rule. Only the digits of floats may differ (1.0E10)."""
+"""The options with which Spark's `to_json` follows the rule. Only the digits of floats may differ
+(1.0E10)."""
 
 
 def of(column: pa.Array) -> pa.Array:
-    """Each value's document; null for null."""
+    """Return each value's document; null for null."""
     try:
         values = column.to_pylist()
     except (OverflowError, ValueError):  # a time beyond the years that Python has
@@ -94,7 +95,7 @@ def _map(write: _Writer, key: _Writer) -> _Writer:
 
 
 def _key(kind: pa.DataType) -> _Writer:
-    """JSON's names are texts."""
+    """Turn a key into a text, as JSON's names are."""
     write = _scalar(kind)
 
     def write_key(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""Envelopes by the column: the same bytes as `relay.store.codec.envelope`, whole Arrow arrays at a time.
+"""Makes envelopes by the column: the same bytes as `relay.store.codec.envelope`, whole Arrow arrays at a
+time.
 
-The one source of truth is the store's: its prefix, its forms. What is rare there (a header that is called
-content-type, an envelope of an older form) goes through it row by row; a property test holds the two equal.
+The store's codec is the source of truth for the prefix and the forms. Rare forms (a header that is named
+content-type, an envelope of an older form) go through it row by row; a property test holds the two equal.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ import pyarrow.compute as pc
 from relay.store.codec import envelope
 
 _FIXED = len(envelope.encode(b"", {}, ""))
-"""Bytes before the headers."""
+"""The bytes before the headers."""
 
 _PREFIX = np.dtype(
     [("magic", "S8"), ("version", ">u2"), ("headers", ">u4"), ("body", ">u4"), ("count", ">u2")]
 )
 _SHAPES = 16
-"""Lengths of the part before the body that a column may have; with more, row by row is quicker."""
+"""The most different lengths of the part before the body in one column; with more, row by row is quicker."""
 
 _END = 1 << 40
-"""Behind every payload. Without an end, pyarrow 25 fails where slices are empty."""
+"""A byte behind every payload. Without it pyarrow 25 fails on empty slices."""
 
 HEADERS = pa.map_(pa.string(), pa.string())
 
 
 def encode(payloads: pa.Array, headers: pa.Array | None, content_types: pa.Array | None) -> pa.Array:
-    """Envelopes of binary payloads; null is empty, in all three. Headers are a map of strings.
+    """Make envelopes of binary payloads. Null means empty in all three. Headers are a map of strings.
 
-    Names and values are at most 65,535 bytes each.
+    Names and values have at most 65,535 bytes each.
     """
     size = len(payloads)
     payloads = pc.fill_null(payloads.cast(pa.large_binary()), b"")
@@ -52,7 +53,7 @@ def _joined(*parts: Any) -> pa.Array:
 
 
 def _by_content_type(payloads: pa.Array, content_types: pa.Array) -> pa.Array:
-    """There are few of them: what stands before the body is made once for each."""
+    """Make what stands before the body once for each distinct content type, of which there are few."""
     kinds = pc.fill_null(content_types, "").dictionary_encode()
     fronts = pa.array(
         [envelope.encode(b"", {}, kind) for kind in kinds.dictionary.to_pylist()], pa.large_binary()
@@ -87,7 +88,8 @@ def _with_headers(payloads: pa.Array, headers: pa.Array, content_types: pa.Array
 
 
 def _offsets(headers: pa.Array) -> np.ndarray[Any, Any]:
-    """Where each row's entries begin, and the last ends. A row that is null has none."""
+    """Return where each row's entries begin, and where the last ends. A null row has none. Raises
+    `ValueError`."""
     offsets: np.ndarray[Any, Any] = headers.offsets.to_numpy()
     if not headers.null_count:
         return offsets
@@ -98,7 +100,7 @@ def _offsets(headers: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _odd(keys: pa.Array, offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The rows where a name comes twice, or is content-type: a dict has the last word there."""
+    """Find rows in which a name comes twice, or is content-type: those are encoded from a dict."""
     lengths = np.diff(offsets)
     row = np.repeat(np.arange(len(lengths)), lengths)
     codes = keys.dictionary_encode()
@@ -114,7 +116,7 @@ def _odd(keys: pa.Array, offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _sized(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Each text's length as two bytes, and the text."""
+    """Write each text's length as two bytes, and the text."""
     raw = texts.cast(pa.large_binary())
     sizes = pc.binary_length(raw).to_numpy(zero_copy_only=False).astype(">u2")
     return _fixed(sizes.tobytes(), 2, len(texts)), raw
@@ -126,7 +128,7 @@ def _fixed(data: bytes, width: int, size: int) -> pa.Array:
 
 
 def _joined_lists(entries: pa.Array, offsets: np.ndarray[Any, Any]) -> pa.Array:
-    """Neighbours put together: what row n has between its two offsets. No byte is copied."""
+    """Join neighbours: row n gets what lies between its two offsets. No byte is copied."""
     _, starts, data = entries.buffers()
     first = np.frombuffer(starts, dtype=np.int64)[entries.offset : entries.offset + len(entries) + 1]
     bounds = first[offsets] if len(entries) else np.zeros(len(offsets), dtype=np.int64)
@@ -136,7 +138,7 @@ def _joined_lists(entries: pa.Array, offsets: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _prefixes(counts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.Array:
-    """What stands before the headers."""
+    """Return what stands before the headers."""
     rows = np.zeros(len(counts), dtype=_PREFIX)
     rows["magic"] = envelope.MAGIC
     rows["version"] = 1
@@ -147,8 +149,8 @@ def _prefixes(counts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.A
 
 
 def decode(envelopes: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Payloads (binary), headers (a map of strings) and content types of envelopes, in whichever form they
-    are; null where there is none."""
+    """Read payloads (binary), headers (a map of strings) and content types of envelopes in any form; null if
+    there is none."""
     raw = envelopes.cast(pa.large_binary())
     bodies = _bodies(raw)
     shapes = np.unique(bodies)
@@ -170,7 +172,7 @@ def decode(envelopes: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _bodies(raw: pa.Array) -> np.ndarray[Any, Any]:
-    """At which byte each body begins; 0 for what is not of today's form, or is null."""
+    """Return the byte at which each body begins; 0 for an envelope of an older form, or null."""
     _, offsets, data = raw.buffers()
     found = np.zeros(len(raw), dtype=np.int64)
     if data is None:
@@ -187,7 +189,7 @@ def _bodies(raw: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _alike(raw: pa.Array, body: int) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Of envelopes whose bodies begin at the same byte. What stands before is read once for each kind."""
+    """Read envelopes whose bodies begin at the same byte. What stands before is read once for each kind."""
     fronts = pc.binary_slice(raw, 0, body).dictionary_encode()
     headers, kinds = _columns([envelope.decode(front) for front in fronts.dictionary.to_pylist()])
     payloads = pc.binary_slice(raw, body, _END).cast(pa.binary())

@@ -1,4 +1,4 @@
-"""Rows that become timers: sorted into good ones, by topic and ready to be written, and rejects."""
+"""Turns rows into timers: sorts them into valid ones, by topic and ready to be written, and rejects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOTHING = pa.RecordBatch.from_pylist([], REJECTS)
 
 @dataclass(slots=True)
 class Checked:
-    """The good of some rows by topic, and the others."""
+    """The valid rows by topic, and the rejects."""
 
     good: list[Group]
     rejects: pa.RecordBatch
@@ -43,7 +43,7 @@ class Checked:
 
 
 def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
-    """Sort out what can be a timer. Raises `InvalidField` where a column as such is of no use."""
+    """Sort out the rows that can be timers. Raises `InvalidField` if a whole column can't be used."""
     columns = read(rows, reading)
     bad: dict[int, str] = {}
     _malformed(rows, bad)
@@ -84,7 +84,7 @@ def _made(  # see 0052
 
 
 def _malformed(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
-    """Records that could not be split into columns, where the reader tells."""
+    """Note records that could not be split into columns, if the reader says so."""
     if MALFORMED in rows.schema.names:
         told = rows.column(MALFORMED)
         for n in np.flatnonzero(told.is_valid().to_numpy(zero_copy_only=False)).tolist():
@@ -92,18 +92,19 @@ def _malformed(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
 
 
 def _no_times(rows: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: dict[int, str]) -> None:
-    """Texts and numbers that are no time are null by now; `due_source` and `expire_source` have them."""
+    """Note texts and numbers that are not times. They are null by now; `due_source` and `expire_source` have
+    them."""
     for name, source in (("due_time", "due_source"), ("expire_time", "expire_source")):
         if source not in rows.schema.names:
             continue
         told = rows.column(source)
         lost = pc.and_(columns[name].is_null(), pc.fill_null(pc.not_equal(told, ""), False))
         for n in np.flatnonzero(lost.to_numpy(zero_copy_only=False)).tolist():
-            bad.setdefault(n, f"{name}: is {told[n].as_py()[:100]!r}, which is no time")
+            bad.setdefault(n, f"{name}: is {told[n].as_py()[:100]!r}, which is not a time")
 
 
 def made_id(topic: str, due: int, stored: bytes) -> str:
-    """The timer_id of a row that has none: a digest of all that it says."""
+    """Make the timer_id of a row without one: a digest of all its values."""
     digest = hashlib.blake2b(f"{topic}\0{due}\0".encode(), digest_size=16)
     digest.update(stored)
     return f"row-{digest.hexdigest()}"
@@ -145,7 +146,8 @@ def _rejected(
 
 
 def _records(rows: pa.RecordBatch) -> pa.Array:
-    """Texts as they came, anything else as JSON; without a record of theirs, the rows are it themselves."""
+    """Return records: texts as they came, anything else as JSON. Without a column of records, the rows
+    themselves are the records."""
     names = rows.schema.names
     texts = _carried(rows, TEXT, pa.binary())
     if RECORD in names:

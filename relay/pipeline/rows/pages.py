@@ -1,4 +1,4 @@
-"""Pages of a topic as Arrow batches: records are unpacked a column at a time."""
+"""Turns pages of a topic into Arrow batches: records are unpacked a column at a time."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _STATES = np.array(["pending", "leased", "parked"], dtype=object)
 assert (lease_record.PENDING, lease_record.LEASED, lease_record.PARKED) == (0, 1, 2)
 
 UNREADABLE = "unreadable"
-"""The state of a timer whose id is not UTF-8: the bytes that are none are shown as \\xff, and no relay
-delivers it."""
+"""The state of a timer whose id is not UTF-8: its invalid bytes are shown as \\xff, and no relay delivers
+it."""
 
 _QUICK = 2.0**32
-"""Seconds; see `relay.core.instants`."""
+"""A limit in seconds; see `relay.core.instants`."""
 
 
 def micros(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`from_score` of each."""
+    """Apply `from_score` to each."""
     if len(scores) and not ((scores > 0) & (scores < _QUICK)).all():
         return np.array([from_score(score) for score in scores.tolist()], dtype=np.int64)
     found = np.rint(scores * 1e6).astype(np.int64)
@@ -49,7 +49,7 @@ def micros(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def batch_of(topic: str, page: TimerColumns, columns: list[str]) -> pa.RecordBatch:
-    """Those columns of a page."""
+    """Return these columns of a page."""
     size = len(page.timer_ids)
     held = np.frombuffer(b"".join(page.records), dtype=_RECORD)
     scores = np.array(page.scores, dtype=np.float64)
@@ -82,7 +82,7 @@ def _instants(found: np.ndarray[Any, Any], mask: np.ndarray[Any, Any] | None = N
 
 
 def _ids(raw: list[bytes]) -> tuple[pa.Array, np.ndarray[Any, Any]]:
-    """As text, and which are."""
+    """Return ids as text, and which of them are UTF-8."""
     try:
         return pa.array(raw, pa.binary()).cast(pa.string()), np.ones(len(raw), dtype=bool)
     except pa.ArrowInvalid:

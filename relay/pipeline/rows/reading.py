@@ -1,4 +1,4 @@
-"""Rows as they come, in any type that says the same: brought into one type a column."""
+"""Reads rows in any suitable type, and brings each column into one type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {
     "content_type": pa.string(),
     "expire_time": INSTANT,
 }
-"""What a timer may be made of; only a due time, and a topic from somewhere, have to be there."""
+"""The columns that a timer may be made of. Only a due time, and a topic from somewhere, are required."""
 
 REJECTS = pa.schema(
     [
@@ -37,27 +37,27 @@ REJECTS = pa.schema(
         ("rejected_at", INSTANT),
     ]
 )
-"""A row that is refused. The columns of a timer are what could be read, null where nothing could, and what
-the load's options add (topic, content type). `record` is the whole record: its text where that is
-known (CSV and JSON), else the row as JSON. `line` counts from 1. `field` is what is wrong,
-`reason` why. A load of this table takes the columns of a timer and ignores the others, so that rows that were
-corrected in place can be loaded as they are."""
+"""A refused row. The columns of a timer hold what could be read, null if nothing could, and what the load's
+options add (topic, content type). `record` is the whole record: its text if that is known (CSV and JSON),
+otherwise the row as JSON. `line` counts from 1. `field` is the wrong field, `reason` the reason. A load of
+this table takes the columns of a timer and ignores the others, so rows that were corrected in place can be
+loaded as they are."""
 
 RECORD, TEXT, FILE, LINE, MALFORMED = "__record", "__text", "__file", "__line", "__malformed"
 """Beside the columns of a timer, rows may carry where they come from: the whole record (a struct of its
-columns; its text, where that is known), its file, its line, and why it can't be split into columns (null: it
+columns, or its text if that is known), its file, its line, and why it can't be split into columns (null if it
 can)."""
 PROVENANCE = (RECORD, TEXT, FILE, LINE, MALFORMED)
 TOLD = ("due_source", "expire_source")
-"""What due and expire times were before they were made instants, as text."""
+"""The original texts of due and expire times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How rows are read. `constants` stand for columns that are not there, or null in a row.
+    """How rows are read. `constants` stand for columns that are absent, or null in a row.
 
-    `make_ids`: a row without timer_id gets one from its content, the same at every run; so equal rows are one
-    timer. `zone`: that of due times without one (TIMESTAMP_NTZ).
+    With `make_ids` a row without timer_id gets one from its content, the same at every run, so equal rows are
+    one timer. `zone` is that of due times without one (TIMESTAMP_NTZ).
     """
 
     target: Target
@@ -67,8 +67,8 @@ class Reading:
 
 
 def read(rows: pa.RecordBatch, reading: Reading) -> dict[str, pa.Array]:
-    """All of `COLUMNS`, in their types. A payload that is text or a struct becomes bytes, and has its content
-    type from that. Raises `InvalidField` where a column is of no use."""
+    """Return all of `COLUMNS` in their types. A payload that is text or a struct becomes bytes, and gets its
+    content type from that. Raises `InvalidField` if a column can't be used."""
     found: dict[str, pa.Array] = {}
     for name, kind in COLUMNS.items():
         constant = reading.constants.get(name)
@@ -101,7 +101,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _payload(column: pa.Array) -> tuple[pa.Array, str | None]:
-    """Bytes, and the content type that goes with their type."""
+    """Return bytes, and the content type that goes with their type. Raises `InvalidField`."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
         return column.cast(pa.binary()), None
@@ -113,7 +113,7 @@ def _payload(column: pa.Array) -> tuple[pa.Array, str | None]:
 
 
 def _instant(column: pa.Array, name: str, zone: str | None) -> pa.Array:  # see 0053
-    """Microseconds in UTC. Times without a zone need to be told whose they are."""
+    """Return microseconds in UTC. Times without a zone need `zone`. Raises `InvalidField`."""
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(INSTANT)

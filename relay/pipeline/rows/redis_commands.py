@@ -1,7 +1,7 @@
-"""Commands by the column: what a batch says over the wire, put together by Arrow instead of timer by timer.
+"""Makes commands by the column: Arrow builds the bytes of a batch, instead of Python timer by timer.
 
-hiredis takes 0.7 µs a timer for it, and Python as much again for lists; this takes a third of that. The bytes
-are the same, and a test holds that.
+hiredis takes 0.7 µs a timer for it, and Python as much again for lists; this takes a third of that. A test
+holds the bytes equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NOTHING = pa.scalar(b"", pa.large_binary())
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Timers of one topic: `store.bulk.store.TimerBatch` in Arrow and numpy; `expires` is -1 for never."""
+    """Timers of one topic: `store.bulk.store.TimerBatch` in Arrow and numpy. An `expires` of -1 means
+    never."""
 
     topic: str
     timer_ids: pa.Array
@@ -37,11 +38,11 @@ class Group:
 
     @property
     def plain(self) -> bool:
-        """Whether it can be packed: nothing expires, and every score is the nearest double."""
+        """Whether the group can be packed: nothing expires, and every score is the nearest double."""
         return len(self.due) > 0 and int(self.expires.max()) < 0 and int(self.due.max()) < EXACT
 
     def batch(self) -> TimerBatch:
-        """As lists."""
+        """Return the group as lists."""
         expires = self.expires.tolist()
         return TimerBatch(
             self.topic,
@@ -52,12 +53,12 @@ class Group:
         )
 
     def ids(self) -> list[bytes]:
-        """The timer_ids, as Redis gets them."""
+        """Return the timer_ids as Redis gets them."""
         found: list[bytes] = self.timer_ids.cast(pa.binary()).to_pylist()
         return found
 
     def distinct(self) -> Group:
-        """Without rows whose id an earlier row has."""
+        """Return the group without rows whose id an earlier row has."""
         if len(pc.unique(self.timer_ids)) == len(self):
             return self
         codes = self.timer_ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -66,7 +67,7 @@ class Group:
         return self.where(first)
 
     def where(self, mask: np.ndarray[Any, Any]) -> Group:
-        """Some of them."""
+        """Return some of the rows."""
         if mask.all():
             return self
         kept = pa.array(mask)
@@ -80,7 +81,7 @@ class Group:
 
 
 def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
-    """A plain group in batches of at most `most` timers and the bytes of `relay.store.bulk.store`."""
+    """Yield a plain group in batches of at most `most` timers and the bytes of `relay.store.bulk.store`."""
     ids = _argument(group.timer_ids)
     timers = _Flat(_joined(*_argument(_scores(group.due)), *ids))
     stored = _Flat(_joined(*ids, *_argument(group.envelopes)))
@@ -96,7 +97,8 @@ def pack(group: Group, most: int = BATCH) -> Iterator[Packed]:
 
 
 def pack_texts(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
-    """A group as `bulk/insert.lua` takes it, in batches as of `pack`; of rows with one id only the first."""
+    """Yield a group as `bulk/insert.lua` takes it, in batches as `pack` makes them. Only the first row with
+    an id is taken."""
     group = group.distinct()
     scores, ids, envelopes = _texts(_scores(group.due)), _texts(group.timer_ids), _texts(group.envelopes)
     ending = group.expires.tolist() if len(group) and int(group.expires.max()) >= 0 else []
@@ -117,7 +119,7 @@ def pack_texts(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
 
 
 def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
-    """Rows of the cold store in batches of at most `most` timers, and as many bytes as one call takes;
+    """Yield rows of the cold store in batches of at most `most` timers, and as many bytes as one call takes,
     numbered from 0."""
     due = rows.column("due_us").to_numpy()
     scores, ids = _texts(_scores(due)), _texts(rows.column("timer_id"))
@@ -141,7 +143,7 @@ def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
 
 
 def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
-    """As `relay.store.bulk.store` writes them: seconds with six decimals, and doubles if far ahead."""
+    """Write scores as `relay.store.bulk.store` does: seconds with six decimals, and doubles if far ahead."""
     if len(due) and int(due.max()) >= EXACT:
         return pa.array([repr(to_score(each)).encode() for each in due.tolist()], pa.large_binary())
     seconds, micros = np.divmod(due, SECOND)
@@ -152,19 +154,19 @@ def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _argument(column: pa.Array) -> tuple[Any, ...]:
-    """Each as one argument: its length, itself, line ends; still to be joined."""
+    """Write each value as one argument: its length, the value, line ends. They are joined later."""
     raw = column.cast(pa.large_binary())
     return _heads(raw, lambda size: b"$%d\r\n" % size), raw, _END
 
 
 def _texts(column: pa.Array) -> _Flat:
-    """Each as a text in MessagePack."""
+    """Write each value as a text in MessagePack."""
     raw = column.cast(pa.large_binary())
     return _Flat(_joined(_heads(raw, text_head), raw))
 
 
 def _heads(raw: pa.Array, head: Callable[[int], bytes]) -> pa.Array:
-    """What stands before each, made once for each length: there are few."""
+    """Return what stands before each value. It is made once for each length, of which there are few."""
     sizes = pc.binary_length(raw).dictionary_encode()
     return pa.array(map(head, sizes.dictionary.to_pylist()), pa.large_binary()).take(sizes.indices)
 
@@ -174,7 +176,7 @@ def _joined(*parts: Any) -> pa.Array:
 
 
 class _Flat:
-    """A column as one piece of memory, in which neighbours lie side by side."""
+    """A column as one block of memory, in which neighbours are adjacent."""
 
     def __init__(self, column: pa.Array) -> None:
         _, offsets, data = column.buffers()
@@ -182,10 +184,10 @@ class _Flat:
         self._data = memoryview(data)
 
     def cut(self, start: int, end: int) -> memoryview:
-        """What stands from one row until before another."""
+        """Return the bytes from one row until before another."""
         return self._data[int(self._bounds[start]) : int(self._bounds[end])]
 
     def end(self, start: int, end: int, most: int) -> int:
-        """The last row, up to `end`, until which there are at most so many bytes; one row at least."""
+        """Return the last row, up to `end`, until which there are at most `most` bytes; at least one row."""
         fits = int(np.searchsorted(self._bounds, self._bounds[start] + most, side="right")) - 1
         return min(max(fits, start + 1), end)

@@ -1,4 +1,4 @@
-"""Files of refused rows, written by the workers: Parquet, one a task, with a name of its own."""
+"""Files of refused rows, which the workers write: Parquet, one for each task, with a name of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from relay.pipeline.rows.reading import REJECTS
 
 
 class RejectsFile:
-    """Is made with the first row; a folder, or any URL that pyarrow knows. None: rows may not come."""
+    """A file that is made with the first row, in a folder or under any URL that pyarrow knows. With None no
+    rows may come."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -22,7 +23,7 @@ class RejectsFile:
         self.names: tuple[str, ...] = ()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Write them."""
+        """Write rows. Raises `ValueError` if there is no place for them."""
         if self._folder is None:
             raise ValueError("there is no place for rejects")
         if self._writer is None:
@@ -44,14 +45,14 @@ class RejectsFile:
 
 
 def remove(names: Iterable[str]) -> None:
-    """Of a task that is not to count."""
+    """Remove the file of a task that does not count."""
     for name in names:
         fs, path = pyarrow.fs.FileSystem.from_uri(name)
         fs.delete_file(path)
 
 
 def keep_only(folder: str, names: Collection[str]) -> None:
-    """Remove all files of a folder but these."""
+    """Remove all files of a folder except these."""
     fs, path = pyarrow.fs.FileSystem.from_uri(_url(folder))
     for found in fs.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True)):
         if f"{_url(folder)}/{found.base_name}" not in names:
@@ -59,7 +60,7 @@ def keep_only(folder: str, names: Collection[str]) -> None:
 
 
 def _url(folder: str) -> str:
-    """A plain path may be relative."""
+    """Return file system and path; a plain path may be relative."""
     if "://" in folder or folder.startswith("file:"):
         return folder.rstrip("/")
     from pathlib import Path

@@ -1,7 +1,8 @@
-"""The rules of `relay.core.validate`, a column at a time: what a row breaks is noted in `bad`, by its number.
+"""The rules of `relay.core.validate`, a column at a time. The mistake of a row is noted in `bad`, by its
+number.
 
-What most rows look like is found with a few passes over a column. Only the others are looked at singly, by
-the rule itself, which then says why a row is refused. The first reason stands.
+A few passes over a column find the usual rows. Only the others are checked one by one, by the rule itself,
+which then says why a row is refused. The first reason counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
 from relay.pipeline.rows.reading import Reading
 
-NO_TIME = "due_time: is missing, or no time"
+NO_TIME = "due_time: is missing, or not a time"
 
 _PLAIN = r"^[ -z|~]{1,256}$"
 _LONGEST = 256
@@ -26,18 +27,18 @@ _MOST = validate.MAX_HEADER_BYTES
 
 
 class TopicColumn(NamedTuple):
-    """Each row's topic, as the place of its name; -1 where there is none."""
+    """Each row's topic, as the index of its name; -1 if there is none."""
 
     names: list[str]
     codes: np.ndarray[Any, Any]
 
     def of(self, row: int) -> str:
-        """One row's."""
+        """Return one row's topic."""
         return self.names[int(self.codes[row])]
 
 
 def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> TopicColumn:
-    """Each row's topic; one that is none, or not admitted, is refused."""
+    """Return each row's topic. An invalid one, or one that is not admitted, is refused."""
     kinds = column.dictionary_encode()
     wrong: dict[int, str] = {}
     for n, topic in enumerate(kinds.dictionary.to_pylist()):
@@ -56,13 +57,13 @@ def topics(column: pa.Array, reading: Reading, bad: dict[int, str]) -> TopicColu
 
 
 def _rows(mask: pa.Array) -> list[int]:
-    """The rows where it is true."""
+    """Return the rows for which it is true."""
     rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
     return rows
 
 
 def instants(column: pa.Array, name: str, bad: dict[int, str], *, needed: bool) -> np.ndarray[Any, Any]:
-    """Microseconds; -1 where there is none."""
+    """Return microseconds; -1 if there is none."""
     if needed:
         for n in _rows(pc.is_null(column)):
             bad.setdefault(n, NO_TIME)
@@ -76,7 +77,7 @@ def instants(column: pa.Array, name: str, bad: dict[int, str], *, needed: bool) 
 
 
 def expiry(due: np.ndarray[Any, Any], expires: np.ndarray[Any, Any], bad: dict[int, str]) -> None:
-    """An expiry is behind its due time."""
+    """Check that an expiry is after the due time."""
     for n in np.flatnonzero((expires >= 0) & (expires <= due)).tolist():
         bad.setdefault(n, "expire_time: is not after due_time; give a later one, or none")
 
@@ -93,7 +94,7 @@ def content_types(column: pa.Array, bad: dict[int, str]) -> None:
 
 
 def headers(column: pa.Array, bad: dict[int, str]) -> None:
-    """Names not empty, values there, no more than fits."""
+    """Check headers: names are not empty, values are present, and the total fits."""
     if column.null_count == len(column):
         return
     offsets = column.offsets.to_numpy()
@@ -117,7 +118,7 @@ def headers(column: pa.Array, bad: dict[int, str]) -> None:
 
 
 def sizes(column: pa.Array, topics: TopicColumn, reading: Reading, bad: dict[int, str]) -> None:
-    """No payload is larger than its topic takes."""
+    """Check that no payload is larger than its topic accepts."""
     target = reading.target
     least = min((each.max_payload_bytes for each in (target.default, *target.own.values())), default=0)
     for n in _rows(pc.fill_null(pc.greater(pc.binary_length(column), least), False)):
@@ -130,7 +131,7 @@ def sizes(column: pa.Array, topics: TopicColumn, reading: Reading, bad: dict[int
 
 
 def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[Any, Any]:
-    """Which rows have none, and get one."""
+    """Return the rows without a timer_id, which get one."""
     missing = column.is_null()
     if not reading.make_ids:
         for n in _rows(missing):
@@ -150,7 +151,7 @@ def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[A
 
 
 def _all_plain(column: pa.Array) -> bool:
-    """Whether all that are there match `_PLAIN`: told from the column's bytes, in a tenth of the time."""
+    """Whether all values match `_PLAIN`. This looks at the column's bytes, in a tenth of the time."""
     lengths = pc.min_max(pc.binary_length(column))
     if lengths["min"].is_valid and not 1 <= lengths["min"].as_py() <= lengths["max"].as_py() <= _LONGEST:
         return False

@@ -1,4 +1,4 @@
-"""What a worker does with its part of a load: check, encode, write at the rate that was asked for."""
+"""The work of a worker on its part of a load: check, encode, and write at the wanted rate."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from relay.store.bulk.store import BATCH, BulkStore
 
 @dataclass(slots=True)
 class WriteTally:
-    """How many rows were written, refused, and left for later; how many got an id of their content; and how
-    many were skipped, since the run had inserted their timers before, or since these were alive."""
+    """The numbers of rows that were written, refused, and left for later, of those that got an id from their
+    content, and of those that were skipped, since the run had inserted their timers before or these
+    existed."""
 
     written: int = 0
     rejected: int = 0
@@ -31,11 +32,12 @@ class WriteTally:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to write: rows due before `until` (microseconds; None: all), at most `max_rate` timers a second.
+    """What to write: rows due before `until` (microseconds; None means all), at most `max_rate` timers a
+    second.
 
     `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare`
-    so is one that lives. Without it, each row replaces what lives. `dry`: count, and leave Redis alone.
-    `strict`: a row that is refused ends it.
+    so is one that exists. Without `run` each row replaces an existing timer. `dry` counts, and leaves Redis
+    alone. With `strict` a refused row ends the load.
     """
 
     reading: Reading
@@ -48,9 +50,9 @@ class Load:
 
 
 def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> Iterator[pa.RecordBatch]:
-    """Write them, and yield what was refused; when it ends, all is written.
+    """Write rows, and yield the refused ones. When it ends, all is written.
 
-    Raises `StoreError`, and `InvalidField` where a column is of no use, or for a row if the load is strict.
+    Raises `StoreError`, and `InvalidField` if a column can't be used, or for a row if the load is strict.
     """
     with load.reading.target.open() as store:
         put = _Inserted(store, load) if load.run and not load.dry else _Replaced(store, load)
@@ -72,7 +74,7 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
 
 
 class _Replaced:
-    """Rows replace whatever lives under their ids."""
+    """Writes rows in the place of existing timers."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
         self._store = store
@@ -101,7 +103,7 @@ class _Replaced:
 
 
 class _Inserted:
-    """Each timer of the run is inserted once."""
+    """Inserts each timer of the run once."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
         self._inserting = Inserting(store, load.run, spare=load.spare)
@@ -115,7 +117,7 @@ class _Inserted:
             self._inserting.insert(group.topic, part)
 
     def finish(self, tally: WriteTally) -> None:
-        """Of the rows that were to be written, those that the run did not insert now were skipped."""
+        """Count as skipped the rows that the run did not insert now."""
         self._inserting.flush()
         done = self._inserting.done
         tally.skipped_alive = done.alive
@@ -124,7 +126,7 @@ class _Inserted:
 
 
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:
-    """The first of them, by its id."""
+    """Return the error of the first refused row, by its id."""
     row = rejects.slice(0, 1).to_pylist()[0]
     if row["line"] is not None:
         where = f"line {row['line']} of {row['file']}"

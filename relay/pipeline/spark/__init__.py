@@ -1,1 +1,1 @@
-"""Spark itself: its session, its Java, its files, and which Redis a job works on."""
+"""Spark itself: its session, its Java and its files, and the Redis that a job works on."""

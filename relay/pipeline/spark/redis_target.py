@@ -1,4 +1,4 @@
-"""Which Redis a job works on, and what its topics' settings say: all as options, for the workers."""
+"""The Redis that a job works on, and its topics' settings, as options for the workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.core.policy import TopicPolicy
 from relay.store.bulk.store import TIMEOUT, BulkStore
 from relay.store.keys import KeyNames
 
-if TYPE_CHECKING:  # only a driver reads settings: a worker gets options, and starts a third sooner without
+if TYPE_CHECKING:  # only a driver reads settings: a worker gets options, and starts in two thirds of the time
     from relay.settings import Settings
 
 _PREFIXES = tuple(each.name for each in fields(KeyNames) if each.name != "hash_tags")
@@ -29,20 +29,20 @@ NO_URL = (
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What a topic's settings say of timers that are written to it."""
+    """A topic's settings for timers that are written to it."""
 
     journal_keeps: int = 0
     max_payload_bytes: int = TopicPolicy().max_payload_bytes
 
     @classmethod
     def of(cls, policy: TopicPolicy) -> Self:
-        """Of a policy what is needed here."""
+        """Take from a policy what is needed here."""
         return cls(policy.journal_keeps, policy.max_payload_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A Redis, the names of its keys, and the topics' rules. The URL is a secret, and never shown."""
+    """A Redis, the names of its keys, and the topics' rules. The URL is a secret and never shown."""
 
     url: str = field(repr=False)
     keys: KeyNames = field(default_factory=KeyNames)
@@ -53,7 +53,7 @@ class Target:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """By the daemon's settings."""
+        """Read the target from the daemon's settings."""
         from relay.settings.keys import key_names
 
         redis, policies = settings.redis, settings.policies()
@@ -68,9 +68,9 @@ class Target:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Out of a data source's options; without `redis_url` by the settings in the environment of this
-        process, which is one that Spark has started. Raises `InvalidField`, and what `relay.settings.load`
-        raises."""
+        """Read the target from a data source's options. Without `redis_url` the settings in the environment
+        of this process count, which Spark has started. Raises `InvalidField`, and the errors of
+        `relay.settings.load`."""
         url = options.get("redis_url")
         if url is None:
             from relay.settings import load
@@ -96,7 +96,8 @@ class Target:
         return cls(url, KeyNames(**names), timeout, default, own, rules.get("closed", False))
 
     def options(self) -> dict[str, str]:
-        """As `from_options` takes them. They hold the URL: Spark redacts options whose name has `url`."""
+        """Return options for `from_options`. They hold the URL: Spark redacts options whose name has
+        `url`."""
         rules = {
             "default": asdict(self.default),
             "own": {topic: asdict(each) for topic, each in self.own.items()},
@@ -111,23 +112,23 @@ class Target:
         }
 
     def rules(self, topic: str) -> TopicRules:
-        """The topic's."""
+        """Return the topic's rules."""
         return self.own.get(topic, self.default)
 
     def admit(self, topic: str) -> str:
-        """The topic, if it is one and admitted; raises `InvalidField`."""
+        """Return the topic if it is valid and admitted. Raises `InvalidField`."""
         if self.closed and topic not in self.own:
             raise InvalidField("topic", f"{topic!r} is not configured, and topics_closed is set")
         return validate.name("topic", topic)
 
     def open(self) -> BulkStore:
-        """A connection of the caller's own."""
+        """Open a connection of the caller's own."""
         journals = Journals(lambda topic: self.rules(topic).journal_keeps)
         return BulkStore(self.url, self.keys, timeout=self.timeout, journals=journals)
 
 
 def names_of(option: str, text: str) -> tuple[str, ...]:
-    """Names between commas, or a JSON array of them, for names that have commas. Raises `InvalidField`."""
+    """Read names with commas between them, or a JSON array, for names with commas. Raises `InvalidField`."""
     if not text.startswith("["):
         return tuple(filter(None, (name.strip() for name in text.split(","))))
     try:
@@ -140,7 +141,7 @@ def names_of(option: str, text: str) -> tuple[str, ...]:
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """An option that is true or false; raises `InvalidField`."""
+    """Read an option that is true or false. Raises `InvalidField`."""
     text = str(options.get(name, default)).lower()
     if text not in ("true", "false"):
         raise InvalidField(name, f"is {text!r}; give true or false")
@@ -148,7 +149,7 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def whole(options: Mapping[str, str], name: str, default: int = 0, *, least: int = 0) -> int:
-    """An option that is a whole number; raises `InvalidField`."""
+    """Read an option that is a whole number. Raises `InvalidField`."""
     text = options.get(name, str(default))
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise InvalidField(name, f"is {text!r}; give a whole number, {least} or more")
@@ -156,7 +157,7 @@ def whole(options: Mapping[str, str], name: str, default: int = 0, *, least: int
 
 
 def rate(options: Mapping[str, str], name: str = "max_rate") -> float | None:
-    """An option that is a number of timers a second; None if it is not there. Raises `InvalidField`."""
+    """Read an option that is a number of timers a second; None if it is absent. Raises `InvalidField`."""
     if name not in options:
         return None
     try:

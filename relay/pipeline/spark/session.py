@@ -14,7 +14,7 @@ from relay.pipeline.spark.java import java_home
 from relay.pipeline.spark.java_log import JavaLog
 
 DRIVER_MEMORY = "512m"
-"""Enough for a million timers: no job gathers rows in the driver."""
+"""The driver's memory. It is enough for a million timers, since no job gathers rows in the driver."""
 
 _ALWAYS = {
     # The data sources push due times and topics down; without it every read of theirs fails.
@@ -41,10 +41,10 @@ def session(
     conf: Mapping[str, str] | None = None,
     log: JavaLog | None = None,
 ) -> SparkSession:
-    """The session of the job `name`: the one that runs already, else a new one.
+    """Return the session of the job `name`: the current one, or a new one.
 
-    `master` is Spark's; None is that of spark-submit, else `local[*]`. `conf` wins over our defaults. `log`
-    takes what a JVM that is started here writes to standard error. Raises `NoJava`.
+    `master` is Spark's; None means that of spark-submit, or `local[*]`. `conf` overrides our defaults. `log`
+    takes the standard error of a JVM that is started here. Raises `NoJava`.
     """
     active = SparkSession.getActiveSession()
     if active is None:
@@ -61,7 +61,7 @@ def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     local = not submitted and (master is None or master.startswith("local"))
     if not submitted:
         os.environ["JAVA_HOME"] = str(java_home())
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take python3 from PATH
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers take python3 from PATH
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder: Any = SparkSession.Builder().appName(f"relay pipeline {name}")
     if not submitted:
@@ -74,7 +74,7 @@ def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
 
 @contextmanager
 def configured(spark: SparkSession, conf: Mapping[str, str]) -> Generator[None, None, None]:
-    """Set what Spark's SQL is to be told for the queries within, and put back what was there."""
+    """Set configuration of Spark's SQL for the queries within the block, and restore the previous values."""
     before = {name: spark.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         spark.conf.set(name, value)
