@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis.utils
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 import relay
@@ -27,6 +29,9 @@ settings.load_profile("relay")
 
 # redis-py parses its own package's metadata for each client, and a test makes a dozen: a third of its time.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
+
+# Typer builds all of Relay's commands anew for each call in this process; a real one builds them once.
+vars(typer.testing)["_get_command"] = cache(typer.main.get_command)
 
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that: those
 # that are to be ended by Ctrl-C would never end.

@@ -62,7 +62,7 @@ class Sentinel:
         )
 
     def client(self, **options: Any) -> redis.Redis:
-        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20.0, **options)
+        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=60.0, **options)
 
     def stop(self) -> None:
         self.process.kill()
@@ -136,7 +136,7 @@ class Group:
 
     @staticmethod
     def role(server: RunningServer) -> str:
-        with server.client(socket_timeout=5.0) as client:
+        with server.client(socket_timeout=60.0) as client:
             return str(cast("dict[str, Any]", client.info("replication"))["role"])
 
     @staticmethod

@@ -46,7 +46,7 @@ DEFAULTS = {
     "maxmemory-policy": "noeviction",
     "lua-time-limit": "60000",  # milliseconds: a script on a busy machine is no script that hangs
 }
-START_TIMEOUT = 60.0  # seconds
+START_TIMEOUT = 120.0  # seconds
 
 
 class ServerMissing(RuntimeError):
@@ -158,7 +158,7 @@ class RunningServer:
 
     def client(self, **options: object) -> redis.Redis:
         """A synchronous client; use it as a context manager, so that it is closed."""
-        arguments = {"host": "127.0.0.1", "port": self.port, "socket_timeout": 20.0, **options}
+        arguments = {"host": "127.0.0.1", "port": self.port, "socket_timeout": 60.0, **options}
         if "requirepass" in self.config:
             arguments.setdefault("password", self.config["requirepass"])
         return redis.Redis(**arguments)  # type: ignore[arg-type]

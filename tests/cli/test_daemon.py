@@ -146,7 +146,7 @@ def test_version(run: Run) -> None:
 def python(code: str) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter, warnings as errors."""
     command = [sys.executable, "-W", "error", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
 
 
 def test_without_the_daemon_extra_one_sentence_says_what_to_install() -> None:

@@ -22,7 +22,7 @@ from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc, timer_pb2, timer_service_pb2_grpc
 from relay.v1 import timer_service_pb2 as timer_service
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a wait fails its test; nothing ever sleeps for that long."""
 
 

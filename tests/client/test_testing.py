@@ -511,7 +511,7 @@ def test_it_loads_nothing_that_only_the_daemon_installs() -> None:
         " if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=150, check=True
     )
     assert done.stdout == "[]\n"
 

@@ -42,7 +42,7 @@ HASTY = [f"hasty{n}" for n in range(3)]
 ATTEMPTS = 4
 BACKOFF = 0.4  # the longest wait after the first attempt; twice that after the second
 MAX_WAITING = 5
-PATIENCE = 60.0
+PATIENCE = 120.0
 NAMES, HASTY_NAMES = count(), cycle(HASTY)
 
 

@@ -81,7 +81,7 @@ sys.modules["opentelemetry"] = None
 assert trace_context.inject() == ()
 assert trace_context.current({"traceparent": "x"}) is None
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=150)
 
 
 def test_the_first_delivery_waits_for_no_import() -> None:
@@ -103,7 +103,7 @@ async def main():
 
 asyncio.run(main())
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
 
 
 def test_the_context_ends_with_the_block() -> None:

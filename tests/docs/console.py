@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.docs.pages import Block
 
 WRITE = os.environ.get("RELAY_DOCS") == "write"
-PATIENCE = 60.0  # seconds
+PATIENCE = 120.0  # seconds
 
 STAYS = re.compile(r"\S*relay dev\b|(\w+=\S+ )+\S*relay dev\b|node application\.mjs|.* &$")
 """Commands that go on while the reader types the next one, elsewhere."""

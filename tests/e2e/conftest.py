@@ -111,7 +111,7 @@ class Stage:
             self.client.hlen(f"timers_leases:{topic}"),
         )
 
-    def wait_empty(self, topic: str, timeout: float = 75.0, *, dead: int = 0) -> None:
+    def wait_empty(self, topic: str, timeout: float = 150.0, *, dead: int = 0) -> None:
         """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind, but
         for its journal, and for so many dead letters, which go."""
         eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
@@ -143,7 +143,7 @@ class Stage:
     def check_journals(self) -> None:
         """Whatever the test has done, no promise is refuted by what its servers hold of journals."""
         for server in self._servers:
-            with suppress(RedisError, OSError), server.client(socket_timeout=5.0) as client:
+            with suppress(RedisError, OSError), server.client(socket_timeout=60.0) as client:
                 for topic in judge.topics_with_a_journal(client):
                     judge.not_refuted(client, topic)
 

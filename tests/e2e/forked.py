@@ -31,6 +31,15 @@ PRELOAD = [
 ]
 """Imported before the forks. Nothing of it may start a thread or read a setting."""
 
+MODULES = frozenset(
+    (
+        "relay.cli",
+        *(f"tests.e2e.{name}" for name in ("application", "peer", "push_application", "traced_producer")),
+    )
+)
+"""What may be forked. A program that changes something before it imports Relay, as the wrong clocks of
+tests/promises do, has to start from nothing."""
+
 SET_BY_IMPORT = ("GRPC_VERBOSITY",)
 """Variables that Relay's modules set as they are imported."""
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2
 
-from tests.e2e.forked import Forked
+from tests.e2e.forked import MODULES, Forked
 from tests.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ CHANNEL: list[tuple[str, Any]] = [
 T = TypeVar("T")
 
 
-def eventually(ask: Callable[[], T], what: str, timeout: float = 60.0) -> T:
+def eventually(ask: Callable[[], T], what: str, timeout: float = 120.0) -> T:
     """Ask until the answer is true, and return it; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (answer := ask()):
@@ -74,8 +74,9 @@ class Process:
 
     def spawn(self) -> None:
         python, option, *module = self.arguments
+        forked = (python, option) == (sys.executable, "-m") and module[0] in MODULES
         env = environment(self._settings)
-        if (python, option) == (sys.executable, "-m"):
+        if forked:
             log = self.log_file
             self._process = Forked(module, cwd=ROOT, env=env, out=log, err=log)
             return
@@ -106,11 +107,11 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 150.0) -> int:
         """Its exit code; minus the signal's number if one killed it."""
         return self.process.wait(timeout)
 
-    def terminate(self, timeout: float = 60.0) -> int:
+    def terminate(self, timeout: float = 150.0) -> int:
         self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
@@ -185,7 +186,7 @@ class Relay(Process):
         """The HTTP status of `/healthz/…`; 0 if nobody answers."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{self.http}{path}", timeout=60.0) as answer:
+            with opener.open(f"http://{self.http}{path}", timeout=120.0) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -195,7 +196,7 @@ class Relay(Process):
 
     def metrics(self) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{self.http}/metrics", timeout=60.0) as answer:
+        with opener.open(f"http://{self.http}/metrics", timeout=120.0) as answer:
             text: str = answer.read().decode()
             return text
 

@@ -11,7 +11,7 @@ from tests.e2e.conftest import Stage
 from tests.e2e.processes import eventually
 
 TOPIC = "orders"
-PATIENT = {"RELAY_DRAIN_TIMEOUT": "100"}
+PATIENT = {"RELAY_DRAIN_TIMEOUT": "250"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -29,7 +29,7 @@ def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     gate.touch()
     opened = time.monotonic()
     assert relay.wait() == 0
-    assert time.monotonic() - opened < 50, "it waited for its drain_timeout"
+    assert time.monotonic() - opened < 140, "it waited for its drain_timeout"
     assert len(stage.journal.ended()) == 10, "what ran has ended, and nothing else was begun"
     assert stage.left(TOPIC)[:2] == (30, 30), "what ended is committed, the rest is there"
     assert stage.leased(TOPIC) == 0
@@ -53,7 +53,7 @@ def test_overrun_is_released(stage: Stage) -> None:
     eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
     signalled = time.monotonic()
     assert leaving.terminate() == 0
-    assert 1.0 <= time.monotonic() - signalled < 50.0
+    assert 1.0 <= time.monotonic() - signalled < 140.0
     assert stage.left(TOPIC)[:2] == (10, 10)
     assert stage.leased(TOPIC) == 0
     begun = {event.timer_id for event in stage.journal.events("start")}
@@ -90,7 +90,7 @@ def test_drain_of_an_idle_relay_is_quick(stage: Stage) -> None:
             stage.application(relay, TOPIC)
         signalled = time.monotonic()
         assert relay.terminate() == 0
-        assert time.monotonic() - signalled < 50.0
+        assert time.monotonic() - signalled < 140.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

@@ -161,4 +161,4 @@ def judge_what_is_left(server: RunningServer, must: set[str]) -> None:
 def empty(server: RunningServer) -> None:
     keys = [f"timers_{part}:{TOPIC}" for part in ("timeline", "payloads", "leases")]
     with server.client() as client:
-        eventually(lambda: client.exists(*keys) == 0, "nothing is left", 60.0)
+        eventually(lambda: client.exists(*keys) == 0, "nothing is left", 200.0)

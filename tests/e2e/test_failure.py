@@ -100,7 +100,7 @@ def test_a_killer_dies_in_the_end(stage: Stage) -> None:
             application.revive()
             return operator.dead() if stage.left(TOPIC) == (0, 0, 0) else []
 
-        (letter,) = eventually(dead, "it dies", 60.0)
+        (letter,) = eventually(dead, "it dies", 200.0)
         assert (letter.timer_id, letter.reason, letter.attempts) == ("killer", "attempts", 4)
         assert attempts(stage, "killer") == [1, 2, 3, 4]
         assert len(stage.journal.ended()) == 50
@@ -117,7 +117,7 @@ def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
     relay.kill()
     relay.start()
     with Operator(relay) as operator:
-        (letter,) = eventually(operator.dead, "it is buried", 60.0)
+        (letter,) = eventually(operator.dead, "it is buried", 200.0)
         assert (letter.reason, letter.attempts) == ("attempts", 1)
         assert attempts(stage, "held") == [1]
         operator.purge()

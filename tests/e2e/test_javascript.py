@@ -136,7 +136,7 @@ def test_the_page_s_handler(stage: Stage) -> None:
 def test_extend(stage: Stage) -> None:
     """By stream, a handler that EXTENDs outlives delivery_timeout; one that does not is delivered again."""
     duo = Duo(stage, "stream")
-    duo.set_up(lease_ttl=3, delivery_timeout=3).start()
+    duo.set_up(lease_ttl=10, delivery_timeout=10).start()
     duo.schedule("extended", gate=str(stage.gate()), extend=0.2)
     duo.schedule("silent", gate=str(stage.gate()))
     eventually(lambda: duo.attempts("silent")[:2] == [1, 2], "the silent one is delivered again")
@@ -273,7 +273,7 @@ def test_sigkill(duo: Duo) -> None:
         application.revive()
         return duo.stage.left(TOPIC) == (0, 0, 0)
 
-    eventually(survived, "all are handled", 60.0)
+    eventually(survived, "all are handled", 200.0)
     assert duo.attempts("killer") == [1, 2, 3]
     assert duo.attempts("waiting") == [1]
 

@@ -108,7 +108,7 @@ def test_newest_intent_wins(stage: Stage, workers: int) -> None:
                 not fresh and stage.left(TOPIC)[:2] == (0, 0) and len(stage.journal.events("start")) == seen
             )
 
-        eventually(all_quiet, "all timers have had their intents", 90.0)
+        eventually(all_quiet, "all timers have had their intents", 200.0)
     left_behind = mixed.drained()
     undone, met = judge(mover.intents, calls(stage.journal), mixed.peers)
     total = sum(map(len, mover.intents.values()))

@@ -119,7 +119,7 @@ def test_a_death_under_many(stage: Stage, options: tuple[str, ...]) -> None:
 
 def test_rolling_restarts(stage: Stage) -> None:
     """An application that is restarted in order, five times under load, loses no attempt."""
-    relay = stage.relay(settings=settings(stage, RELAY_DEFAULTS__LEASE_TTL="10"))
+    relay = stage.relay(settings=settings(stage, RELAY_DEFAULTS__LEASE_TTL="300"))
     application = pushed(stage, relay)
     names = {f"t{turn}-{n}" for turn in range(5) for n in range(600)}
     for turn in range(5):
@@ -136,7 +136,7 @@ def test_rolling_restarts(stage: Stage) -> None:
 
 def test_a_relay_that_stops_waits_for_its_calls(stage: Stage) -> None:
     """SIGTERM under load: what is being handled is committed, and nothing comes twice."""
-    patient = settings(stage, RELAY_DEFAULTS__LEASE_TTL="10", RELAY_DRAIN_TIMEOUT="50")
+    patient = settings(stage, RELAY_DEFAULTS__LEASE_TTL="300", RELAY_DRAIN_TIMEOUT="140")
     relay, other = stage.relay(settings=patient), stage.relay("other", patient)
     pushed(stage, relay)
     names = {f"t{n}" for n in range(2_000)}

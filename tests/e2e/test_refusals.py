@@ -108,7 +108,7 @@ def test_unreachable(stage: Stage) -> None:
     url = f"redis://:secret@127.0.0.1:{free_port()}/0"
     begun = time.monotonic()
     said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=url, code=4)
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < 55
     assert "redis.start_timeout (1 s)" in said
     assert url.replace("secret", "***") in said
     assert "secret" not in (stage.directory / "refused.log").read_text()
@@ -121,7 +121,7 @@ def test_frozen(stage: Stage) -> None:
     begun = time.monotonic()
     said = refusal(stage, {"RELAY_REDIS__START_TIMEOUT": "1"}, url=server.url, code=4)
     assert "redis.start_timeout (1 s)" in said
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < 55
 
 
 def test_wrong_password(stage: Stage) -> None:

@@ -165,7 +165,7 @@ def test_nobody_there_is_an_error_in_time() -> None:
         began = time.monotonic()
         with pytest.raises((Unavailable, DeadlineExceeded)):
             client.schedule("t", b"", delay=1)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 90
 
 
 def test_a_relay_that_goes_away_and_comes_back_is_waited_for(daemon: Relay) -> None:

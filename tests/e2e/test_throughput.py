@@ -38,7 +38,7 @@ def test_a_relay_does_not_keep_what_an_application_holds(stage: Stage) -> None:
         producer.schedule(TOPIC, f"large-{n}", payload)
     before = psutil.Process(relay.pid).memory_info().rss
     stage.application(relay, TOPIC, "--concurrency", str(count))
-    eventually(lambda: len(stage.journal.events("start")) == count, "all are being handled", 60.0)
+    eventually(lambda: len(stage.journal.events("start")) == count, "all are being handled", 200.0)
     assert psutil.Process(relay.pid).memory_info().rss - before < count * len(payload) / 2
     stage.gate().touch()
     stage.wait_empty(TOPIC)

@@ -113,7 +113,7 @@ class FromManifest(Relay):
     def start(self) -> None:
         """Start, and return when it says that it serves."""
         self.spawn()
-        serving = eventually(lambda: self._serving(0), f"it serves: {self.output()[-2000:]}", 60.0)
+        serving = eventually(lambda: self._serving(0), f"it serves: {self.output()[-2000:]}", 200.0)
         self.http = serving["http"]
         assert serving["grpc"] == self.target
 

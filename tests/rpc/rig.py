@@ -35,7 +35,7 @@ from tests.engine.doubles import Counts, GatedStore, Registered
 from tests.servers import RunningServer
 
 MAX_PAYLOAD = 1 << 20
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which something that must happen counts as not happening."""
 
 LATER = RetryPolicy(initial=600.0)

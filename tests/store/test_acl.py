@@ -78,7 +78,7 @@ def become(server: RunningServer, rules: list[str]) -> str:
 
 async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0) -> list[str]:
     """All that a relay does, as one user; what did not work. `patience`: seconds that a hint may take."""
-    redis, listener = connect(url, connections=2, timeout=20.0), connect(url, connections=1, timeout=20.0)
+    redis, listener = connect(url, connections=2, timeout=60.0), connect(url, connections=1, timeout=60.0)
     try:
         await check_server(redis, allow_eviction=False)
         store = RedisStore(redis, journals=JOURNALS)
@@ -194,7 +194,7 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
     """All that a relay does with a list or a stream; what did not work."""
     stream = StreamPolicy("billing", max_length=1)
     policy = TopicPolicy(dispatch=dispatch, stream=stream, ready=ListPolicy(1e-6), retry=RetryPolicy(2))
-    async with connect(url, connections=2, timeout=20.0) as redis:
+    async with connect(url, connections=2, timeout=60.0) as redis:
         store, topics = RedisStore(redis, journals=JOURNALS), RedisTopics(redis, journals=JOURNALS)
         promotions = RedisPromotions(redis, lambda _: policy, journals=JOURNALS)
         groups = RedisGroups(redis, lambda _: policy, journals=JOURNALS)

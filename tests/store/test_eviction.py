@@ -52,14 +52,14 @@ class Watch:
         self._client = client
         self._pubsub = client.pubsub(ignore_subscribe_messages=True)
         self._pubsub.psubscribe("__keyevent@0__:*", "the end")
-        assert self._pubsub.get_message(timeout=20.0) is None
+        assert self._pubsub.get_message(timeout=60.0) is None
 
     def seen(self) -> set[tuple[str, str]]:
         """All until now."""
         self._client.publish("the end", "")
         found: set[tuple[str, str]] = set()
         while True:
-            message = self._pubsub.get_message(timeout=20.0)
+            message = self._pubsub.get_message(timeout=60.0)
             if message is None:
                 continue
             if message["channel"] == b"the end":
@@ -86,7 +86,7 @@ def watched(server: RunningServer) -> Iterator[Watch]:
 
 async def everything(url: str) -> None:
     """All that relays, loads and sweeps do in Redis."""
-    async with connect(url, connections=2, timeout=20.0) as redis:
+    async with connect(url, connections=2, timeout=60.0) as redis:
         store = RedisStore(redis, journals=JOURNALS)
         await verbs(store)
         await people(store, RedisTopics(redis, journals=JOURNALS))

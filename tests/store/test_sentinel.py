@@ -32,14 +32,14 @@ def group() -> Iterator[Group]:
 
 @pytest.fixture
 async def store(group: Group) -> AsyncIterator[RedisStore]:
-    redis = connect(group.url, connections=2, timeout=20.0)
+    redis = connect(group.url, connections=2, timeout=60.0)
     yield RedisStore(redis)
     await redis.aclose()
 
 
 async def again(store: RedisStore) -> None:
     """Wait for a master that answers."""
-    with anyio.fail_after(80):
+    with anyio.fail_after(150):
         while True:
             try:
                 return await store.ping()
@@ -95,7 +95,7 @@ async def test_a_lease_and_a_newer_intent_that_were_covered(group: Group, store:
         assert await in_thread(group.covered, client)
     await in_thread(group.fail_over)
     await in_thread(group.new_master, group.servers[0])
-    redis = connect(group.url, connections=1, timeout=20.0)  # the old master may still answer the other one
+    redis = connect(group.url, connections=1, timeout=60.0)  # the old master may still answer the other one
     moved = RedisStore(redis)
     await again(moved)
     assert not (await moved.claim("topic", limit=2, lease=SECOND, nonce=N2, max_bytes=1)).timers
@@ -130,10 +130,10 @@ async def test_sentinels_that_do_not_answer(group: Group) -> None:
     sentinel = group.sentinels[0].port
     nobody = free_port()
     place = f"redis+sentinel://127.0.0.1:{nobody},127.0.0.1:{sentinel}"
-    redis = connect(f"{place}/mymaster", connections=1, timeout=20.0)
+    redis = connect(f"{place}/mymaster", connections=1, timeout=60.0)
     await RedisStore(redis).ping()
     await redis.aclose()
-    redis = connect(f"{place}/other", connections=1, timeout=20.0)
+    redis = connect(f"{place}/other", connections=1, timeout=60.0)
     with pytest.raises(StoreUnavailable, match=r"'other'.*Error 111.*knows no such master"):
         await RedisStore(redis).ping()
     await redis.aclose()
@@ -154,7 +154,7 @@ async def test_credentials_for_sentinels_and_master() -> None:
             redis = connect(
                 f"redis+sentinel://:m%40ster%2F1@{place}?sentinel_password=guard%3A2",
                 connections=1,
-                timeout=20.0,
+                timeout=60.0,
             )
             await RedisStore(redis).ping()
             await redis.aclose()
@@ -163,7 +163,7 @@ async def test_credentials_for_sentinels_and_master() -> None:
                 (f"redis+sentinel://{place}?sentinel_password=guard%3A2", "uthentication"),
                 (f"redis+sentinel://:wrong@{place}?sentinel_password=guard%3A2", "invalid username-password"),
             ):
-                redis = connect(url, connections=1, timeout=20.0)
+                redis = connect(url, connections=1, timeout=60.0)
                 with pytest.raises(StoreUnavailable, match=reason) as caught:
                     await RedisStore(redis).ping()
                 assert "guard" not in str(caught.value)
@@ -179,7 +179,7 @@ async def test_the_least_that_a_sentinel_has_to_allow(group: Group) -> None:
         rules = ("on", ">guard", "+sentinel|get-master-addr-by-name")
         client.execute_command("ACL", "SETUSER", "relay", *rules)
     place = f"redis+sentinel://127.0.0.1:{sentinel.port}/{MASTER}"
-    redis = connect(f"{place}?sentinel_username=relay&sentinel_password=guard", connections=1, timeout=20.0)
+    redis = connect(f"{place}?sentinel_username=relay&sentinel_password=guard", connections=1, timeout=60.0)
     await RedisStore(redis).ping()
     await redis.aclose()
 
@@ -191,8 +191,8 @@ async def test_a_demotion_that_closes_no_connection() -> None:
         line = Line(old.port)
         async with line.open() as url:
             redis, listener = (
-                connect(url, connections=2, timeout=20.0),
-                connect(url, connections=1, timeout=20.0),
+                connect(url, connections=2, timeout=60.0),
+                connect(url, connections=1, timeout=60.0),
             )
             hints = RedisHints(listener)
             store = RedisStore(redis, demoted=hints.renew)

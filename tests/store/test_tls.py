@@ -69,7 +69,7 @@ async def start_within(seconds: float, url: str) -> str:
     """The same with this start_timeout."""
     settings = Settings.model_validate({"redis": {"url": url, "start_timeout": seconds}})
     try:
-        redis = connect(url, connections=1, timeout=20.0)
+        redis = connect(url, connections=1, timeout=60.0)
     except UnfitServer as failure:
         return str(failure)
     try:

@@ -85,7 +85,7 @@ def user(redis_server: RunningServer) -> Iterator[str]:
 
 @pytest.fixture(params=[0, 100], ids=["", "journal"])
 async def limited(user: str, keyspace: Keyspace, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
-    async with connect(user, connections=1, timeout=20.0) as redis:
+    async with connect(user, connections=1, timeout=60.0) as redis:
         yield Limited(user, redis, keyspace.topic(), request.param)
 
 
@@ -260,7 +260,7 @@ async def test_a_user_that_may_not_subscribe(
             unheard.append(reason)
             told.set()
 
-        async with connect(url, connections=1, timeout=20.0) as redis, anyio.create_task_group() as tasks:
+        async with connect(url, connections=1, timeout=60.0) as redis, anyio.create_task_group() as tasks:
             hints = RedisHints(redis, unheard=tell)
             tasks.start_soon(hints.run)
             await hints.watch(topic, lambda _: None)
