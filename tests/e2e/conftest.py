@@ -143,6 +143,7 @@ class Stage:
     def check_journals(self) -> None:
         """Whatever the test has done, no promise is refuted by what its servers hold of journals."""
         for server in self._servers:
+            server.thaw()
             with suppress(RedisError, OSError), server.client(socket_timeout=60.0) as client:
                 for topic in judge.topics_with_a_journal(client):
                     judge.not_refuted(client, topic)
