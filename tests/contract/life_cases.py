@@ -154,8 +154,9 @@ def happenings() -> Iterator[Happening]:
     """Every event, with every choice of what comes with it that its rules look at."""
     conditions = [Condition(), Condition(True), Condition(due=DUE), Condition(True, DUE), Condition(due=1)]
     flags = (False, True)
-    yield from varied(LifeEvent.SCHEDULE, True, due=[DUE, LATER, 0], expires=[0, 1, NOW + HOUR])
-    yield from varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions, create=flags, full=flags)
+    yield from varied(LifeEvent.SCHEDULE, True, due=[DUE, LATER], expires=[0, 1, NOW + HOUR])
+    yield from varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions, create=flags)
+    yield from varied(LifeEvent.SCHEDULE, True, due=[0], full=[True])
     yield from varied(
         LifeEvent.CLAIM, nonce=[N2], lease=[LEASE], limits=LIMITS, content=flags, grace=[60 * SECOND]
     )
@@ -163,15 +164,13 @@ def happenings() -> Iterator[Happening]:
         yield from varied(event, nonce=[N1, N2], lease=[0, 2 * LEASE], now=[NOW, DUE - HOUR])
     yield from varied(LifeEvent.ACK, nonce=[N1, N2, b""])
     yield from varied(LifeEvent.NACK, nonce=[N2], limits=[KEPT])
-    yield from varied(
-        LifeEvent.NACK, retry_after=[None, 0, HOUR], limits=LIMITS, now=[NOW, DUE - HOUR], error=["no; no"]
-    )
+    yield from varied(LifeEvent.NACK, retry_after=[None, 0, HOUR], limits=LIMITS, error=["no; no"])
+    yield from varied(LifeEvent.NACK, retry_after=[None, 0], now=[DUE - HOUR])
     yield from varied(LifeEvent.RELEASE, nonce=[N2])
     told: dict[str, Any] = {"received": flags, "suspect": flags, "unsent": flags}
     yield from varied(LifeEvent.RELEASE, **told, retry_after=[None, HOUR])
-    yield from varied(
-        LifeEvent.RELEASE, received=flags, retry_after=[0], limits=LIMITS, now=[NOW, DUE - HOUR]
-    )
+    yield from varied(LifeEvent.RELEASE, received=flags, limits=LIMITS[1:])
+    yield from varied(LifeEvent.RELEASE, received=flags, now=[DUE - HOUR])
     reasons = [Reason.REJECTED, Reason.FAILED, Reason.UNREADABLE]
     yield from varied(LifeEvent.REJECT, nonce=[N1, N2], reason=reasons, limits=LIMITS[:2], error=["no"])
     for renewed in flags:
