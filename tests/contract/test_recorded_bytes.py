@@ -14,8 +14,13 @@ import pytest
 
 from relay.client.calls.channel import LIST_TOPICS, METHODS
 from relay.store.keys import KeyNames
+from tests.contract.dispatch_recording import DISPATCH, POLICIES, history
+from tests.contract.dispatch_recording import STEPS as DISPATCH_STEPS
+from tests.contract.dispatch_recording import restore as restore_dispatched
+from tests.contract.dispatch_recording import stored as stored_dispatched
 from tests.contract.recording import REDIS, STEPS, TOPIC, Step, plain, restore, stored, understood
 from tests.contract.wire_recording import TOPICS, WIRE, overheard
+from tests.dispatch.desk import Desk
 from tests.lua.bench import NOW, Bench
 
 if TYPE_CHECKING:
@@ -66,6 +71,32 @@ async def test_what_an_older_relay_left_is_read(bench: Bench, place: int) -> Non
     """Timers, dead letters and the journal say what they said then."""
     restore(bench, RECORDED[place]["stored"])
     assert plain(await understood(bench)) == RECORDED[place]["understood"]
+
+
+BEHIND: dict[str, list[dict[str, Any]]] = json.loads(DISPATCH.read_text(encoding="utf-8"))
+MOVED = [(kind, place) for kind, steps in BEHIND.items() for place in range(2, len(steps))]
+
+
+@pytest.mark.parametrize("kind", BEHIND)
+async def test_what_is_stored_behind_the_timeline(
+    redis_server: RunningServer, keyspace: Keyspace, kind: str
+) -> None:
+    """A ready list, and a stream with what its group keeps."""
+    keyspace.adopt(TOPIC)
+    assert await history(redis_server, kind) == BEHIND[kind]
+
+
+@pytest.mark.parametrize(("kind", "place"), MOVED, ids=lambda each: str(each))
+async def test_a_step_behind_the_timeline(
+    valkey: RunningServer, keyspace: Keyspace, kind: str, place: int
+) -> None:
+    """From what an older relay left there."""
+    desk = Desk(valkey, keyspace.adopt(TOPIC), POLICIES[kind])
+    restore_dispatched(desk, BEHIND[kind][place - 1]["stored"])
+    recorded = BEHIND[kind][place]
+    assert plain(await DISPATCH_STEPS[kind][place](desk)) == recorded["answer"]
+    assert stored_dispatched(desk) == recorded["stored"]
+    await desk.close()
 
 
 def test_every_call_was_recorded() -> None:
