@@ -1,7 +1,8 @@
-"""Many commands in one session on a cluster, each as the main file runs it: a session takes seconds to start.
+"""Many commands in one application on a cluster, each as the main file runs it: spark-submit takes seconds.
 
-Arguments: the master, and a file of steps in JSON. A step has `argv`, and may have `redis` (a URL) and, for
-the workers, `python` (an interpreter) and `path` (a PYTHONPATH). Each step is answered by a line of JSON.
+Arguments: a file of steps in JSON, and one for the answers. A step has `argv`, and may have `redis` (a URL).
+Its workers run PYSPARK_PYTHON with what `--py-files` brought; or, without that, `python` (an interpreter)
+with `path` (a PYTHONPATH). Each step is answered by a line of JSON.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from typing import Any
 from pyspark import SparkContext
 
 from relay.pipeline.spark.session import session
-from tests.pipeline.standalone import CONF, DRIVER
 
 MAIN_FILE = Path(__file__).parents[2] / "deploy" / "spark" / "relay-pipeline.py"
 
 
-def run(step: dict[str, Any], context: SparkContext) -> dict[str, Any]:
+def run(step: dict[str, Any], context: SparkContext, brought: list[str]) -> dict[str, Any]:
     """One step: its exit code, and what it printed."""
     if "redis" in step:
         os.environ["RELAY_REDIS__URL"] = step["redis"]
-    # Spark takes both with each job, from here.
-    context.pythonExec = step.get("python", sys.executable)
+    # Spark takes all of these with each job, from here. A worker that once had what was brought would have it
+    # still: one of another environment is another process.
+    context.pythonExec = step.get("python", os.environ["PYSPARK_PYTHON"])
     context.environment["PYTHONPATH"] = step.get("path", "")
+    context.environment["BROUGHT"] = str("python" not in step)
+    context._python_includes = [] if "python" in step else brought
     sys.argv = [str(MAIN_FILE), *step["argv"]]
     code: object = 0
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
@@ -43,8 +46,10 @@ def run(step: dict[str, Any], context: SparkContext) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    spark = session("tests", master=sys.argv[1], conf={**CONF, **DRIVER})
-    steps = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    for each in steps:
-        print(json.dumps(run(each, spark.sparkContext)), flush=True)
+    spark = session("tests")
+    brought = list(spark.sparkContext._python_includes or ())
+    steps = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    with Path(sys.argv[2]).open("w", encoding="utf-8") as answers:
+        for each in steps:
+            print(json.dumps(run(each, spark.sparkContext, brought)), file=answers, flush=True)
     spark.stop()

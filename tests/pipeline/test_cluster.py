@@ -1,4 +1,4 @@
-"""The commands for a cluster, on a standalone master with two workers, by spark-submit and by `--master`."""
+"""The commands for a cluster, on a standalone master with two workers, by spark-submit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 
 import relay
 from tests.e2e.processes import ROOT
+from tests.missing import skip
 from tests.pipeline import on_a_cluster
 from tests.pipeline.journals import count, long_history, put
 from tests.pipeline.standalone import Cluster
@@ -28,12 +29,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 HOUR = 3600
 TIMERS = 20
 HISTORY = long_history(range(2))
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +88,8 @@ def told(
             **unfit(place, bare_python, wheel_as_zip),
             **unseen(place, cluster),
         }
-        found = dict(zip(steps, run_steps(cluster, server, place, list(steps.values())), strict=True))
+        answers = run_steps(cluster, server, place, list(steps.values()), wheel_as_zip, bare_python)
+        found = dict(zip(steps, answers, strict=True))
         with restored.client() as client:
             found["restored timers"] = client.zcard("timers_timeline:orders")
         yield found
@@ -110,21 +106,23 @@ def rows(file: Path) -> None:
 
 
 def run_steps(
-    cluster: Cluster, server: RunningServer, place: Path, steps: list[dict[str, Any]]
+    cluster: Cluster,
+    server: RunningServer,
+    place: Path,
+    steps: list[dict[str, Any]],
+    wheel_as_zip: Path,
+    bare_python: str,
 ) -> list[dict[str, Any]]:
-    plan = place / "steps.json"
+    plan, answers = place / "steps.json", place / "answers.jsonl"
     plan.write_text(json.dumps([{"redis": server.url, **step} for step in steps]), encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.on_a_cluster", cluster.master, plan],
-        cwd=ROOT,
-        env=cluster.environment(),
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
+    ran = cluster.submit(
+        *("--py-files", str(wheel_as_zip), on_a_cluster.__file__, str(plan), str(answers)),
+        PYTHONPATH=str(ROOT),
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        PYSPARK_PYTHON=bare_python,
     )
-    assert ran.returncode == 0, ran.stderr[-5000:]
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ran.returncode == 0, (ran.stdout[-5000:], ran.stderr[-5000:])
+    return [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
 
 
 def commands(place: Path, restored: RunningServer) -> dict[str, dict[str, Any]]:
@@ -215,26 +213,6 @@ def summary(told: dict[str, Any], name: str) -> Any:
     return json.loads(step["out"])
 
 
-def test_the_main_file_brings_relay_along(
-    cluster: Cluster, server: RunningServer, bare_python: str, wheel_as_zip: Path, tmp_path: Path
-) -> None:
-    """`spark-submit relay-pipeline.py schedule …`: workers that lack Relay import it from what `--py-files`
-    brings, and read its scripts there."""
-    rows(tmp_path / "timers.csv")
-    asked = ("schedule", str(tmp_path / "timers.csv"), "--topic", "brought", "--due-unit", "s")
-    ran = cluster.submit(
-        *("--py-files", str(wheel_as_zip), str(on_a_cluster.MAIN_FILE), *asked),
-        *("--rejects", str(tmp_path / "rejects"), "--json"),
-        PYSPARK_DRIVER_PYTHON=sys.executable,
-        PYSPARK_PYTHON=bare_python,
-        RELAY_REDIS__URL=server.url,
-    )
-    assert ran.returncode == 0, ran.stderr[-5000:]
-    assert json.loads(ran.stdout.splitlines()[-1])["written"] == TIMERS
-    with server.client() as client:
-        assert client.zcard("timers_timeline:brought") == TIMERS
-
-
 def test_standalone_has_no_cluster_mode_for_python(cluster: Cluster) -> None:
     """Spark says so itself, before anything is started."""
     ran = cluster.submit(
@@ -270,7 +248,8 @@ def test_a_driver_without_relay_says_what_to_do(bare_python: str, tmp_path: Path
 
 
 def test_every_command_runs(told: dict[str, Any]) -> None:
-    """Load, compact, cancel, sweep, copy, restore, store the journal, audit it."""
+    """Load, compact, cancel, sweep, copy, restore, store the journal, audit it: with workers that lack Relay,
+    import it from what `--py-files` brings, and read its scripts there."""
     loaded = summary(told, "schedule")
     assert (loaded["written"], loaded["cold"], loaded["rejected"]) == (TIMERS / 2, TIMERS / 2, 1)
     assert summary(told, "cold")["rows"] == TIMERS / 2
@@ -302,7 +281,7 @@ def test_every_command_runs(told: dict[str, Any]) -> None:
 def test_workers_that_are_unfit(told: dict[str, Any], name: str, says: str) -> None:
     """One sentence, before the first row: which worker, what it lacks, what to do."""
     if name not in told:
-        pytest.skip("no Python of another version is installed here")
+        skip("Python of another version")
     assert told[name]["code"] == 1
     assert says in told[name]["err"]
     assert "Traceback" not in told[name]["err"]
@@ -311,7 +290,7 @@ def test_workers_that_are_unfit(told: dict[str, Any], name: str, says: str) -> N
 def lacked_folder(cluster: Cluster) -> Path:
     """The folder that the second worker lacks; skips where the machine lets nobody mount."""
     if cluster.second_lacks is None:
-        pytest.skip("this machine lets nobody mount")
+        skip("right to mount")
     return cluster.second_lacks
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import ROOT
-from tests.pipeline.standalone import Cluster
+from tests.pipeline.small_jvm import BARE, QUICK
+from tests.pipeline.standalone import LONGEST, Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -20,7 +21,8 @@ MAIN_FILE = ROOT / "deploy" / "spark" / "relay-pipeline.py"
 SUM = """
 import sys
 from relay.pipeline.spark.session import session
-big = {"spark.executor.memory": "64g", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
+from tests.pipeline.standalone import DRIVER
+big = {**DRIVER, "spark.executor.memory": "64g", "spark.ui.enabled": "false"}
 spark = session("entry point", master=sys.argv[1], conf=big)
 context = spark.sparkContext
 print(context.getConf().get("spark.driver.port"), context.applicationId, flush=True)
@@ -29,12 +31,6 @@ spark.stop()
 """
 OPENED = ("lang", "lang.invoke", "net", "nio", "util", "util.concurrent")
 OPTIONS = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in OPENED]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    """One that is not started, for its environment."""
-    return Cluster(tmp_path)
 
 
 def test_anything_else_follows_relay(cluster: Cluster) -> None:
@@ -49,39 +45,37 @@ def test_anything_else_follows_relay(cluster: Cluster) -> None:
     assert ran.stdout.startswith("relay ")
 
 
-def test_a_driver_runs_the_main_file(cluster: Cluster) -> None:
+def test_a_driver_runs_the_main_file(cluster: Cluster, tmp_path: Path) -> None:
     """With the arguments that Spark on Kubernetes gives: a class, properties and a file of the image."""
-    properties = cluster.place / "spark.properties"
-    properties.write_text("spark.master=local[1]\nspark.ui.enabled=false\n", encoding="utf-8")
+    properties = tmp_path / "spark.properties"
+    given = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK}
+    properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()), encoding="utf-8")
     ran = subprocess.run(
         [
             *(ENTRY_POINT, "driver", "--properties-file", properties),
             *("--class", "org.apache.spark.deploy.PythonRunner", f"local://{MAIN_FILE}"),
-            *("cold", "--cold", cluster.place / "cold", "--json"),
+            *("cold", "--cold", tmp_path / "cold", "--json"),
         ],
         env=cluster.environment(SPARK_DRIVER_BIND_ADDRESS="127.0.0.1", PYSPARK_PYTHON=sys.executable),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=LONGEST,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert json.loads(ran.stdout.splitlines()[-1])["rows"] == 0
 
 
-def test_an_executor_works_for_its_driver(cluster: Cluster) -> None:
+def test_an_executor_works_for_its_driver(cluster: Cluster, tmp_path: Path) -> None:
     """By what Spark on Kubernetes puts into its environment, in Spark's own class for it."""
-    with (
-        cluster,
-        subprocess.Popen(
-            [sys.executable, "-c", SUM, cluster.master],
-            env=cluster.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-        ) as driver,
-    ):
+    with subprocess.Popen(
+        [sys.executable, "-c", SUM, cluster.master],
+        env=cluster.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    ) as driver:
         try:
             assert driver.stdout is not None
             port, application = driver.stdout.readline().split()
@@ -94,16 +88,19 @@ def test_an_executor_works_for_its_driver(cluster: Cluster) -> None:
                 "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
                 "SPARK_EXECUTOR_POD_NAME": "pod",
                 "SPARK_RESOURCE_PROFILE_ID": "0",
-                **{f"SPARK_JAVA_OPT_{n}": each for n, each in enumerate((*OPTIONS, "-Dsaid=with a space"))},
+                **{
+                    f"SPARK_JAVA_OPT_{n}": each
+                    for n, each in enumerate((*OPTIONS, *BARE.split(), "-Dsaid=with a space"))
+                },
             }
             ran = subprocess.run(
                 [ENTRY_POINT, "executor"],
                 env=cluster.environment(**told),
                 capture_output=True,
                 text=True,
-                timeout=600,
+                timeout=LONGEST,
                 check=False,
-                cwd=cluster.place,
+                cwd=tmp_path,
             )
             assert driver.stdout.readline() == "90\n", ran.stderr[-3000:]
             assert ran.returncode == 0
