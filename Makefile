@@ -125,7 +125,7 @@ bench: .venv/stamp-bench ## Relay, its limits and its peers, into docs/performan
 # ------------------------------------------------------------------ checks
 
 .PHONY: check
-check: .venv/stamp-test ## ruff, mypy, import-linter, buf, StyLua, and that nothing that is generated has drifted
+check: .venv/stamp-test ## ruff, mypy, import-linter, buf, StyLua, the prose, and that nothing that is generated has drifted
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -140,6 +140,7 @@ check: .venv/stamp-test ## ruff, mypy, import-linter, buf, StyLua, and that noth
 	@$(BIN)/python tools/chart.py --check
 	@$(BIN)/python tools/openapi.py --check
 	@$(BIN)/python tools/lua_check.py --check
+	@$(BIN)/python tools/prose.py
 
 .PHONY: format
 format: .venv/stamp-test ## Put code, protos and scripts in order

@@ -13,7 +13,7 @@ process of its own, and lets timers go through. It speaks to loopback only, and 
   and the relay has read that. The application sends a receipt, and acknowledges at once.
 - A move is a call of a function whose nearest caller within relay/ stands in another file; asyncio, gRPC or
   contextlib may stand between the two. A coroutine that goes on after an `await` is called again by the one
-  that awaits it. What the event loop calls has no such caller, and is no move. The table has the
+  that awaits it. What the event loop calls has no such caller, and is not a move. The table has the
   median of the windows.
 - Background work (janitor, lease keeper, health, hints) is told apart by repetition: only what ran in each of
   `REPEATS` windows counts, after `WARM_UPS` that nobody looks at. A window takes some milliseconds: a loop
@@ -88,7 +88,7 @@ class Window:
 
     begin: float = 0.0
     calls: list[tuple[str, str]] = field(default_factory=list)
-    """Of each call the function, such as `relay/app.py serve`, and the file of the nearest caller, if any."""
+    """The function of each call, such as `relay/app.py serve`, and the file of the nearest caller, if any."""
 
     def __enter__(self) -> Self:
         sys.setprofile(self._see)
@@ -122,7 +122,7 @@ class Window:
 
 
 Traced = list[tuple[Window, Window]]
-"""Of each repetition, one Schedule, and the way of another timer from its claim to its settled ACK."""
+"""One Schedule of each repetition, and the way of another timer from its claim to its settled ACK."""
 
 
 class Stage:
@@ -156,7 +156,7 @@ class Stage:
         """One timer from its claim to its settled ACK; None if the window opened too late for the claim."""
         due = time.time() + DELAY
         await self.schedule(timer_id, due)
-        await self.caught_up()  # its wake hint is no part of the way
+        await self.caught_up()  # its wake hint is not a part of the way
         with Window(due - LEAD) as window:
             late = time.time() >= window.begin
             await self.hear("handled")

@@ -67,7 +67,7 @@ def unpack(tarball: Path, wanted: dict[str, Path]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Install the tools of the Kubernetes tier.")
-    parser.add_argument("where", type=Path, help="the venv, made anew")
+    parser.add_argument("where", type=Path, help="the venv, which is made again")
     install(parser.parse_args().where)
 
 

@@ -56,7 +56,7 @@ SOMETIMES = ("payload", "headers", "content_type", "message")
 """Fields of what is read that a listing leaves out."""
 
 PROBLEMS = {
-    400: "The body is no JSON.",
+    400: "The body is not JSON.",
     403: "The Host is not one of this relay's.",
     404: "There is no such timer, or dead letter.",
     408: "The body did not come in time.",

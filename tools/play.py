@@ -341,7 +341,7 @@ class Handler(handler_grpc.TimerHandlerServicer):
             self._ended.release()
 
     async def ended(self, count: int) -> None:
-        """Until so many calls have ended, since the beginning."""
+        """Wait until this number of calls has ended since the beginning."""
         while self._count < count:
             await self._ended.acquire()
             self._count += 1

@@ -35,7 +35,7 @@ topics:
     max_payload_bytes: 4096
 ```
 
-A key that is no setting is an error, in the file and in the environment, and the error names the setting
+A key that is not a setting is an error, in the file and in the environment, and the error names the setting
 that was probably meant. A variable without `__` may be somebody else's, so it never keeps a relay from
 starting: one that is near a setting, such as `RELAY_REDIS_URL`, has no effect, and the log and all commands
 that read settings say so and name `RELAY_REDIS__URL`. The name of a level, such as `RELAY_REDIS`, has no

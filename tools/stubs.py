@@ -27,7 +27,7 @@ INIT = '"""Generated from proto/{} by tools/stubs.py: do not edit."""\n'
 
 
 def generator() -> Path:
-    """The Python of .venv-stubs, made on first use and made anew when the pins change."""
+    """The Python of .venv-stubs, made on first use and again when the pins change."""
     python, stamp = VENV / "bin" / "python", VENV / "pins"
     if stamp.exists() and stamp.read_text() == "\n".join(PINS) and python.exists():
         return python

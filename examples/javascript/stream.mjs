@@ -7,7 +7,7 @@ import { CHANNEL, TARGET, api, outcomeOf, pauses, toDelivery } from "./relay.mjs
 /** Without gRPC's buffer for retries, a write is called back once it is on its way, and not before. */
 const UNBUFFERED = { ...CHANNEL, "grpc.per_rpc_retry_buffer_size": 0 };
 
-/** At most so many receipts, and so many outcomes, go into one message. */
+/** The most receipts, and the most outcomes, that go into one message. */
 const FRAME = 500;
 
 /** To try these again is of no use: the relay says that the Open is wrong, or it is no relay. */

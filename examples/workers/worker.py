@@ -26,7 +26,7 @@ def work(head: dict[str, object], payload: bytes) -> None:
 
 
 def main(topic: str, url: str, jobs: int | None = None) -> None:
-    """Work for ever, or so many jobs long."""
+    """Work without end, or for a number of jobs."""
     ready, processing = f"timers_ready:{topic}", f"timers_processing:{topic}"
     with redis.Redis.from_url(url) as server:
         while jobs is None or jobs > 0:

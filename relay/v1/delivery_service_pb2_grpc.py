@@ -64,8 +64,8 @@ class DeliveryServiceServicer(object):
         A stream that ends in any other way, a half-close without Drain too, counts as broken: what
         was sent on it is then delivered one by one, since it may be what killed the application.
 
-        Errors that end the stream: INVALID_ARGUMENT (a wrong or late Open, or a message that is
-        empty, naming the field) is of no use to try again. UNAVAILABLE, CANCELLED and the rest (the
+        Errors that end the stream: after INVALID_ARGUMENT (a wrong or late Open, or a message that is
+        empty, naming the field) a retry does not help. UNAVAILABLE, CANCELLED and the rest (the
         relay stopped or died, the connection broke): open another one, with a back-off. Tokens do
         not outlive their stream, and outcomes that were on their way may be lost; then their timers
         come again. A settlement that can't be used ends nothing: it is answered with a Problem, and

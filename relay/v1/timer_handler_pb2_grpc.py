@@ -77,7 +77,7 @@ class TimerHandlerServicer(object):
         """Deliver hands over one timer. Up to `max_concurrent` calls of a topic are under way at once;
         each has `delivery_timeout` as its deadline, and its lease is renewed until then.
 
-        An OK answer carries the outcome. Of the other statuses INVALID_ARGUMENT means REJECT: the
+        An OK answer carries the outcome. Among the other statuses INVALID_ARGUMENT means REJECT: the
         timer is never delivered again. UNIMPLEMENTED says that this application has no handler: the
         timer is released, no attempt counts, and the relay tries again later. Everything else means
         NACK without `retry_after`. A call whose connection breaks, or whose deadline passes, counts as an
@@ -100,8 +100,8 @@ class TimerHandlerServicer(object):
     def DeliverBatch(self, request, context):
         """DeliverBatch hands over many timers of one topic, and hears of each by itself: an application that
         has this method gets no other calls, and one that answers UNIMPLEMENTED before anything else is
-        called by Deliver, with the same timers at once, until the connection is made anew. Of a batch
-        and of calls by Deliver together, up to `max_concurrent` deliveries of a topic are under way.
+        called by Deliver, with the same timers at once, until the connection is made again. Up to
+        `max_concurrent` deliveries of a topic are under way, in batches and in calls by Deliver together.
 
         The application streams receipts as its handlers start, each before the handler's first line,
         and outcomes as they end, many in one message and in any order; then it ends the call with OK.

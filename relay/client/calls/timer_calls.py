@@ -155,7 +155,7 @@ def schedule(
     only_if_due_at: datetime | None,
     timeout: float,
 ) -> Steps[ScheduledTimer]:
-    """Store one timer."""
+    """Store one timer. Raises `InvalidArgument` or another `CallError`."""
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
     if required is not None and create_only:
         raise errors.InvalidArgument(

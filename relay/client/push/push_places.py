@@ -103,7 +103,7 @@ class PushCall:
         raise NotImplementedError
 
     def settle(self, token: bytes, settlement: delivery_pb.Settlement) -> Sent | None:
-        """Answer; return None if nobody waits for the answer any more."""
+        """Answer; return None if nobody waits for the answer any more. Raises `UsageError` for EXTEND."""
         if settlement is outcomes.EXTEND:
             raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout, all of it")
         if self.closed:

@@ -85,7 +85,7 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
     """
     unknown = [name for name in source.columns if name not in COLUMNS]
     if unknown:
-        raise InvalidField("map", f"{unknown[0]} is no column of a timer; there are {', '.join(COLUMNS)}")
+        raise InvalidField("map", f"{unknown[0]} is not a column of a timer; there are {', '.join(COLUMNS)}")
     try:
         frame = _load(spark, source)
         there = {name.lower() for name in frame.columns}
