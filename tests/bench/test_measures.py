@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -17,9 +18,16 @@ from bench.harness.world import World, Wrong
 from bench.measures import lateness, peers, relays
 from bench.peers import catalogue
 from bench.peers.install import Installed, Missing
+from tests.bench import forking
 
 PYTHON_PEERS = tuple(peer for peer in catalogue.PEERS if peer.name in ("faststream-redis-timers", "rq"))
 """Those that need no other toolchain, and come with the extra."""
+
+
+@pytest.fixture(autouse=True)
+def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each figure has a relay and an application, whose imports took longer than what is measured."""
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", forking.start)
 
 
 @pytest.fixture(autouse=True)

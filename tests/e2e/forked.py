@@ -16,8 +16,10 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from typing import Any
 
 PRELOAD = [
     "relay.app",
@@ -47,14 +49,31 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOAD)
 
 
+class Given:
+    """A file that this process has open, on its way to a child."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        return _taken, (DupFd(self._file),)
+
+
+def _taken(given: Any) -> int:
+    """The child's number for the file."""
+    return int(given.detach())
+
+
 class Forked:
-    """What `subprocess.Popen` is, for a module: `arguments` are its name and its argv."""
+    """What `subprocess.Popen` is, for a module: `arguments` are its name and its argv. `files` are open files
+    of this process by the number that the child has them under; without 0 it reads nothing."""
 
     def __init__(
-        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: Path, err: Path
+        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], files: Mapping[int, int]
     ) -> None:
+        given = {number: Given(file) for number, file in files.items()}
         self._process = _context.Process(
-            target=_run, args=(list(arguments), str(cwd), dict(env), str(out), str(err)), daemon=True
+            target=_run, args=(list(arguments), str(cwd), dict(env), given), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -82,16 +101,16 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(arguments: list[str], cwd: str, env: dict[str, str], out: str, err: str) -> None:
+def _run(arguments: list[str], cwd: str, env: dict[str, str], files: dict[int, int]) -> None:
     """What happens in the child: become `python -m MODULE …` with these files and variables."""
     for name in os.environ.keys() - env.keys() - set(SET_BY_IMPORT):
         del os.environ[name]
     os.environ.update(env)
     os.chdir(cwd)
-    for number, path in ((1, out), (2, err)):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for number, file in files.items():
         os.dup2(file, number)
         os.close(file)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (multiprocessing closed the other one)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -76,18 +76,17 @@ class Process:
         python, option, *module = self.arguments
         forked = (python, option) == (sys.executable, "-m") and module[0] in MODULES
         env = environment(self._settings)
-        if forked:
-            log = self.log_file
-            self._process = Forked(module, cwd=ROOT, env=env, out=log, err=log)
-            return
-        with self.log_file.open("ab") as log_file:
+        with self.log_file.open("ab") as log:
+            if forked:
+                self._process = Forked(module, cwd=ROOT, env=env, files={1: log.fileno(), 2: log.fileno()})
+                return
             self._process = subprocess.Popen(
                 self.arguments,
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=log_file,
+                stdout=log,
+                stderr=log,
             )
 
     @property
@@ -310,13 +309,16 @@ class Ran:
 
 def command(*arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 120.0) -> Ran:
     """Run the `relay` command to its end."""
-    with tempfile.TemporaryDirectory(prefix="relay-command-") as directory:
-        out, err = Path(directory, "out"), Path(directory, "err")
-        process = Forked(
-            ["relay.cli", *arguments], cwd=ROOT, env=environment(settings or {}), out=out, err=err
-        )
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+    ):
+        files = {1: out.fileno(), 2: err.fileno()}
+        process = Forked(["relay.cli", *arguments], cwd=ROOT, env=environment(settings or {}), files=files)
         try:
             code = process.wait(timeout)
         finally:
             process.kill()
-        return Ran(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+        out.seek(0)
+        err.seek(0)
+        return Ran(code, out.read(), err.read())
