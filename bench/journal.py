@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
 
 from examples.demo.processes import valkey
 from relay.core.instants import SECOND
@@ -17,7 +16,7 @@ from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 WAYS = {"off": 0, "on": 100_000_000, "trimming": 2_000}
@@ -31,9 +30,9 @@ VERBS = ("schedule", "claim", "extend", "ack")
 LEASE = 300 * SECOND
 
 
-async def scripts(redis: Any, keep: int, size: int) -> tuple[dict[str, float], float]:
+async def scripts(server: Server, size: int) -> tuple[dict[str, float], float]:
     """Microseconds of server CPU for each timer, by verb; and the journal's bytes for each record."""
-    store = RedisStore(redis, journals=Journals(lambda _: keep))
+    store = RedisStore(server)
     timers = TIMERS if size > 1 else TIMERS // 10
     names = [f"{n:032x}" for n in range(timers)]
     claims: list[tuple[bytes, list[str]]] = []
@@ -59,30 +58,32 @@ async def scripts(redis: Any, keep: int, size: int) -> tuple[dict[str, float], f
 
     spent: dict[str, float] = {}
     for verb, step in zip(VERBS, (schedule, claim, extend, ack), strict=True):
-        before = await cpu(redis)
+        before = await cpu(server)
         await step()
-        spent[verb] = (await cpu(redis) - before) / timers * 1e6
+        spent[verb] = (await cpu(server) - before) / timers * 1e6
     journal = KeyNames().of(TOPIC)[-1]
-    size_of = await redis.memory_usage(journal, samples=0) or 0
-    await redis.delete(journal)
+    size_of = await server.ask("MEMORY USAGE", journal, "SAMPLES", 0) or 0
+    await server.ask("DEL", journal)
     return spent, size_of / (4 * timers)
 
 
-async def cpu(redis: Any) -> float:
+async def cpu(server: Server) -> float:
     """Seconds of CPU that the server has used."""
-    info = await redis.info("cpu")
+    info = await server.info()
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
 async def verbs(redis_url: str) -> None:
     """The scripts, the least of all rounds."""
-    async with connect(redis_url, connections=1, timeout=30) as redis:
+    way = "off"
+    journals = Journals(lambda _: WAYS[way])
+    async with Server(redis_url, connections=1, timeout=30, journals=journals) as server:
         for size in CALLS:
             least: dict[tuple[str, str], float] = {}
             each = 0.0
             for _ in range(ROUNDS):
-                for way, keep in WAYS.items():
-                    spent, bytes_each = await scripts(redis, keep, size)
+                for way in WAYS:
+                    spent, bytes_each = await scripts(server, size)
                     each = bytes_each if way == "on" else each
                     for verb, value in spent.items():
                         least[way, verb] = min(value, least.get((way, verb), value))

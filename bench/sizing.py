@@ -22,9 +22,8 @@ from opentelemetry.metrics import NoOpMeterProvider
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
-from relay.store.keys import KeyNames
-from relay.store.server.connect import CONNECTIONS, connect
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.metrics.instruments import Instruments
@@ -45,7 +44,7 @@ async def bytes_per_timer(payload: int, ids: int) -> float:
     """Of Redis's memory, for one timer that waits; ids of so many characters."""
     with start_server("valkey") as server:
         before = info(server, "memory")["used_memory"]
-        redis = connect(server.url, connections=1, timeout=10.0)
+        redis = Server(server.url, connections=1, timeout=10.0)
         store = RedisStore(redis)
         for first in range(0, TIMERS, 500):
             timers = [
@@ -60,10 +59,8 @@ async def bytes_per_timer(payload: int, ids: int) -> float:
 
 async def idle_relay(url: str, tasks: anyio.abc.TaskGroup) -> None:
     """A relay with a stream for each topic; it runs until the tasks are cancelled."""
-    redis = connect(url, connections=CONNECTIONS, timeout=5.0)
-    hints = RedisHints(connect(url, connections=1, timeout=5.0), KeyNames())
-    store = RedisStore(redis, KeyNames(), demoted=hints.renew)
-    topics = RedisTopics(redis, KeyNames(), demoted=hints.renew)
+    server = Server(url, timeout=5.0)
+    hints, store, topics = RedisHints(server), RedisStore(server), RedisTopics(server)
     count = Instruments(NoOpMeterProvider())
     engine = Engine(store, topics, hints, store.ping, Policies(TopicPolicy(), {}, False), count)
     tasks.start_soon(hints.run)
@@ -154,7 +151,7 @@ def one_relay(deliveries: int) -> None:
 
 
 async def schedule_now(url: str, number: int) -> None:
-    redis = connect(url, connections=1, timeout=10.0)
+    redis = Server(url, connections=1, timeout=10.0)
     store = RedisStore(redis)
     for first in range(0, number, 500):
         await store.schedule(

@@ -29,8 +29,10 @@ from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
-from relay.store.server.connect import CONNECTIONS, Connection, check_server, connect, follow_master, guess
+from relay.store.server.connect import guess
+from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
@@ -100,78 +102,20 @@ def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
 async def serve(settings: Settings, started: Started | None = None) -> None:
     """Start everything, call `started`, wait for a signal, drain, and stop. Raises `ServiceError` if it can't
     start."""
-    url = settings.redis.location
-    keys = key_names(settings.redis)
-    timeout = settings.redis.command_timeout
-    async with (
-        connect(url, connections=CONNECTIONS, timeout=timeout) as redis,
-        connect(url, connections=1, timeout=timeout) as listener,
-        traced() as tracing,
-        measured() as metrics,
-    ):
-        count, clock = metrics.instruments, SystemClock()
-        hints = RedisHints(listener, keys, unheard=HintRefusals(count, clock, "SUBSCRIBE"))
-        unheard = HintRefusals(count, clock, "PUBLISH")
-        policies = settings.policies()
-        journals = Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, clock))
-        store = RedisStore(
-            redis,
-            keys,
-            journals=journals,
-            demoted=hints.renew,
-            observe=count.round_trip,
-            unheard=unheard,
-            largest=policies.largest,
-        )
+    async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
+        count = metrics.instruments
         tracing.late = count.late
-        topics = RedisTopics(
-            redis,
-            keys,
-            journals=journals,
-            demoted=hints.renew,
-            unheard=unheard,
-            largest=policies.largest,
-        )
-        known_groups = KnownGroups()
-        promotions = RedisPromotions(
-            redis,
-            policies,
-            keys,
-            journals=journals,
-            demoted=hints.renew,
-            observe=count.round_trip,
-            known_groups=known_groups,
-        )
-        groups = RedisGroups(
-            redis,
-            policies,
-            keys,
-            journals=journals,
-            demoted=hints.renew,
-            observe=count.round_trip,
-            unheard=unheard,
-            known_groups=known_groups,
-        )
-        engine = Engine(
-            store,
-            topics,
-            hints,
-            store.ping,
-            policies,
-            count,
-            tracing=tracing,
-            promotions=promotions,
-            groups=groups,
-        )
+        hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
+        engine = put_together(settings, server, hints, count, tracing)
         metrics.look = engine.look
         metrics.gauges.suppressed = suppressed
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            server = await unless_told_to_stop(signals, partial(fit_server, settings, redis))
-            if server is None:
+            what = await unless_told_to_stop(signals, partial(fit_server, settings, server))
+            if what is None:
                 return
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
-                tasks.start_soon(follow_master, redis, hints.renew)
+                tasks.start_soon(server.follow_master)
                 await tasks.start(engine.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
@@ -199,7 +143,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                         "grpc": api.address,
                         "http": http,
                         "api": json_api.address if json_api else "off",
-                        "redis": server,
+                        "redis": what,
                     },
                 )
                 if started is not None:
@@ -216,6 +160,37 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                     await stop(engine, api, json_api, 0.0)
                 tasks.cancel_scope.cancel()
     log.info("relay has stopped")
+
+
+def open_server(settings: Settings, metrics: Metrics) -> Server:
+    """Make the way to Redis, which reports to the metrics and the log. Raises `UnfitServer`."""
+    count, clock, policies = metrics.instruments, SystemClock(), settings.policies()
+    return Server(
+        settings.redis.location,
+        key_names(settings.redis),
+        timeout=settings.redis.command_timeout,
+        journals=Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, clock)),
+        observe=count.round_trip,
+        on_refused_hint=HintRefusals(count, clock, "PUBLISH"),
+    )
+
+
+def put_together(
+    settings: Settings, server: Server, hints: RedisHints, count: Instruments, tracing: Tracing
+) -> Engine:
+    """Make the engine over its stores."""
+    policies, known_groups = settings.policies(), KnownGroups()
+    return Engine(
+        RedisStore(server, largest=policies.largest),
+        RedisTopics(server, largest=policies.largest),
+        hints,
+        server.ping,
+        policies,
+        count,
+        tracing=tracing,
+        promotions=RedisPromotions(server, policies, known_groups=known_groups),
+        groups=RedisGroups(server, policies, known_groups=known_groups),
+    )
 
 
 @asynccontextmanager
@@ -338,7 +313,7 @@ async def unless_told_to_stop(
     return None if stopped else answer
 
 
-async def fit_server(settings: Settings, redis: Connection) -> str:
+async def fit_server(settings: Settings, server: Server) -> str:
     """Wait up to `start_timeout` for Redis; return its name and version.
 
     Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if Relay can't use it.
@@ -348,7 +323,7 @@ async def fit_server(settings: Settings, redis: Connection) -> str:
         while True:
             try:
                 return await check_server(
-                    redis,
+                    server,
                     allow_eviction=settings.redis.allow_eviction,
                     hash_tags=settings.redis.hash_tags,
                 )

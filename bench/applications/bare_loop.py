@@ -15,50 +15,57 @@ from typing import Any
 
 from bench.applications.tally import say
 from relay.core.nonce import nonces
+from relay.core.policy import TopicPolicy
 from relay.store.codec import envelope
-from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
-from relay.store.server.scripts import Argument, Scripts
+from relay.store.server.scripts import Argument
+from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import MOST
 from relay.store.timeline.redis_store import PARK_GRACE
+from relay.store.verbs import timeline
 
 LEASE = 30_000_000
 """microseconds"""
 CLAIM_BYTES = 2 << 20
-LIMITS: tuple[Argument, ...] = (25, 1_000, 0, "1", "")
-"""attempts, claims, age, keep, keep_expired: relay's defaults"""
+LIMITS = TopicPolicy().limits
 
 
 class Loop:
     """The scripts, called with what relay calls them with."""
 
-    def __init__(self, scripts: Scripts, topic: str, batch: int, payload: int) -> None:
-        self._scripts = scripts
+    def __init__(self, server: Server, topic: str, batch: int, payload: int) -> None:
+        self._server = server
         self._topic = topic
         self._batch = batch
         self._nonce = nonces()
-        self._channel = KeyNames().channel(topic)
         self._stored = envelope.encode(b"p" * payload, {}, "")
 
     async def claim(self) -> tuple[list[bytes], bytes]:
         """The ids of a batch, and the nonce of their lease."""
         nonce = self._nonce()
-        fixed = self._batch, LEASE, nonce, CLAIM_BYTES, PARK_GRACE
-        reply = await self._scripts.run("timeline/claim", self._topic, *fixed, *LIMITS, MOST)
-        return reply[5][::3], nonce
+        reply = await self._server.call(
+            timeline.claim(
+                self._topic,
+                limit=self._batch,
+                lease=LEASE,
+                nonce=nonce,
+                max_bytes=CLAIM_BYTES,
+                park_grace=PARK_GRACE,
+                limits=LIMITS,
+                at_once=MOST,
+            )
+        )
+        return list(reply.timers[::3]), nonce
 
     async def settle(self, ids: list[bytes], nonce: bytes) -> None:
         """Acknowledge them."""
-        await self._scripts.run(
-            "timeline/settle", self._topic, self._channel, *LIMITS, nonce, "ack", "", len(ids), *ids
-        )
+        await self._server.call(timeline.settle(self._topic, LIMITS, (nonce, "ack", "", len(ids), *ids)))
 
     async def schedule(self, first: int) -> None:
         """Store a batch, due in an hour."""
-        args: list[Argument] = [self._channel, 0]
+        args: list[Argument] = []
         for number in range(first, first + self._batch):
             args += (f"timer-{number}", "+3600000000", self._stored)
-        await self._scripts.run("timeline/schedule", self._topic, *args)
+        await self._server.call(timeline.schedule(self._topic, 0, args))
 
     async def drain(self, timers: int, *, overlap: bool) -> int:
         """Claim and settle so many; answers how many it were."""
@@ -86,13 +93,8 @@ async def main(
     overlap: bool = False,
 ) -> None:
     """Do so many, and say how long it took."""
-    async with connect(url, connections=2, timeout=60) as redis:
-        loop = Loop(
-            Scripts(redis, KeyNames(), ("timeline/claim", "timeline/settle", "timeline/schedule")),
-            topic,
-            batch,
-            payload,
-        )
+    async with Server(url, connections=2, timeout=60) as server:
+        loop = Loop(server, topic, batch, payload)
         began, cpu = time.perf_counter(), time.process_time()
         if verb == "drain":
             handled = await loop.drain(timers, overlap=overlap)

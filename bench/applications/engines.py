@@ -20,8 +20,8 @@ from bench.applications.tally import say
 from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
 from relay.engine.engine import Engine
-from relay.store.server.connect import CONNECTIONS, connect
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.metrics.instruments import Instruments
@@ -35,10 +35,9 @@ async def main(url: str, topic: str, engines: int) -> None:
     """Until SIGTERM."""
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         for _ in range(engines):
-            redis = await stack.enter_async_context(connect(url, connections=CONNECTIONS, timeout=30))
-            listener = await stack.enter_async_context(connect(url, connections=1, timeout=30))
-            hints = RedisHints(listener)
-            store, topics = RedisStore(redis), RedisTopics(redis)
+            server = await stack.enter_async_context(Server(url, timeout=30))
+            hints = RedisHints(server)
+            store, topics = RedisStore(server), RedisTopics(server)
             policies, instruments = Policies(TopicPolicy()), Instruments(MeterProvider())
             engine = Engine(store, topics, hints, store.ping, policies, instruments)
             tasks.start_soon(hints.run)

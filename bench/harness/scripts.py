@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from relay.store.server.manifest import verbs
 from relay.store.server.scripts import source
-from relay.store.timeline.redis_store import VERBS
-from relay.store.timeline.topics import VERBS as TOPIC_VERBS
 
 LOOKS = "zrangebyscore"
 """lua/timeline/claim.lua runs it once a call, and no other script does."""
 FINDS = "get"
 """timeline/claim.lua runs it once if something is due; only people/stats.lua does besides (`tests/bench`)."""
 SCRIPT = "evalsha"
+VERBS = tuple(
+    name for name in verbs() if name.startswith(("timeline/", "people/")) or name == "stream/redrive"
+)
+"""The scripts of what is measured here."""
 OURS = ("info", "client", "config", "command", "dbsize", "exists")
 """What the bench sends itself, with whatever stands behind a `|`."""
 
@@ -63,5 +66,5 @@ def ran(now: Mapping[str, int], before: Mapping[str, int]) -> int:
 @cache
 def inner() -> frozenset[str]:
     """The commands that scripts run."""
-    text = "\n".join(source(verb) for verb in (*VERBS, *TOPIC_VERBS))
+    text = "\n".join(map(source, VERBS))
     return frozenset(name.lower() for name in re.findall(r"redis\.p?call\(\s*'(\w+)'", text))

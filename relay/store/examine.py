@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-
-from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.dispatch import Dispatch, ListPolicy
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable
@@ -24,14 +19,14 @@ from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
-from relay.store.server.errors import NotMaster, translated_errors
-from relay.store.server.scripts import OnRefusedHint, ignore_reason
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 
 ROUND_TRIPS = 20
-HEARING = 2.0
-"""Seconds for a message of our own to come back."""
+
+TRIAL_JOURNALS = Journals(lambda topic: 1 if topic.startswith("relay-doctor-journal-") else 0)
+"""The journals of the topics on which a relay's work is tried."""
 
 TYPES = ("zset", "hash", "hash", "stream", "string", "stream")
 """What a topic's keys hold, in the order of `KeyNames.of`."""
@@ -53,13 +48,12 @@ class ServerFacts:
     """Whether the last write of the AOF or of a snapshot went wrong."""
 
 
-async def facts(redis: Redis) -> ServerFacts:
+async def facts(server: Server) -> ServerFacts:
     """Ask the server. Raises `StoreError`."""
-    with translated_errors():
-        info = await redis.info()
+    info = await server.info()
     snapshots = None
-    with suppress(RedisError):  # a right that a relay does not need
-        reply = await redis.execute_command("CONFIG", "GET", "save")
+    with suppress(StoreError):  # a right that a relay does not need
+        reply = await server.ask("CONFIG GET", "save")
         values = list(reply.values()) if isinstance(reply, dict) else reply[1:]
         snapshots = bool(values and values[0])
     version = str(info.get("redis_version", "0"))
@@ -77,13 +71,12 @@ async def facts(redis: Redis) -> ServerFacts:
     )
 
 
-async def clock(redis: Redis) -> tuple[float, float]:
+async def clock(server: Server) -> tuple[float, float]:
     """How far this machine's clock is ahead of the server's, and the median round trip; seconds."""
     trips: list[tuple[float, float]] = []
     for _ in range(ROUND_TRIPS):
         before, start = time.time(), time.perf_counter()
-        with translated_errors():
-            seconds, micros = await redis.execute_command("TIME")
+        seconds, micros = await server.ask("TIME")
         trip = time.perf_counter() - start
         trips.append((trip, before + trip / 2 - (int(seconds) + int(micros) / 1e6)))
     trips.sort()
@@ -91,7 +84,7 @@ async def clock(redis: Redis) -> tuple[float, float]:
 
 
 async def foreign_types(
-    redis: Redis, keys: KeyNames, topic: str, *, journal: bool, policy: TopicPolicy | None = None
+    server: Server, topic: str, *, journal: bool, policy: TopicPolicy | None = None
 ) -> list[tuple[str, str, str]]:
     """Keys of a topic that hold something else: key, what it holds, what belongs there.
 
@@ -99,33 +92,24 @@ async def foreign_types(
     the user may have no right to them.
     """
     found = []
-    with translated_errors():
-        behind = _behind(keys, topic, policy) if policy is not None else ()
-        for key, wanted in (*zip(_used(keys, topic, journal), TYPES, strict=False), *behind):
-            held = (await redis.execute_command("TYPE", key)).decode()
-            if held not in (wanted, "none"):
-                found.append((key, held, wanted))
+    behind = _behind(server.keys, topic, policy) if policy is not None else ()
+    for key, wanted in (*zip(_used(server.keys, topic, journal), TYPES, strict=False), *behind):
+        held = (await server.ask("TYPE", key)).decode()
+        if held not in (wanted, "none"):
+            found.append((key, held, wanted))
     return found
 
 
 async def refusals(
-    redis: Redis,
-    keys: KeyNames,
-    known: Sequence[str] = (),
-    *,
-    journal: bool = False,
-    unheard: OnRefusedHint = ignore_reason,
+    server: Server, known: Sequence[str] = (), *, journal: bool = False
 ) -> list[tuple[str, str]]:
     """Do all that a relay does, on a topic of our own; what was refused, and in which words.
 
     Nothing of the topic is left, as far as the user may remove it. `known` are topics that may be
-    registered; `journal`: with a journal. `unheard` is told of each wake hint that Redis refused to a script:
-    why. Raises `StoreUnavailable`.
+    registered; `journal`: with a journal, if the server has `TRIAL_JOURNALS`. Raises `StoreUnavailable`.
     """
-    topic = f"relay-doctor-{secrets.token_hex(8)}"
-    journals = Journals(lambda _: 1 if journal else 0)
-    store = RedisStore(redis, keys, journals=journals, unheard=unheard)
-    topics = RedisTopics(redis, keys, journals=journals, unheard=unheard)
+    topic = _trial(journal)
+    store, topics = RedisStore(server), RedisTopics(server)
     nonce = secrets.token_bytes(16)
     found: list[tuple[str, str]] = []
 
@@ -179,22 +163,21 @@ async def refusals(
             await attempt("register topics", lambda: topics.register(name))  # noqa: B023 (awaited at once)
     finally:
         await attempt("cancel", lambda: store.cancel(topic, list("abc")))
-        for key in _used(keys, topic, journal):
-            with suppress(RedisError):  # what the user may not remove
-                await redis.execute_command("DEL", key)
+        for key in _used(server.keys, topic, journal):
+            with suppress(StoreError):  # what the user may not remove
+                await server.ask("DEL", key)
     return found
 
 
 async def refusals_behind(
-    redis: Redis, keys: KeyNames, policy: TopicPolicy, *, journal: bool = False
+    server: Server, policy: TopicPolicy, *, journal: bool = False
 ) -> list[tuple[str, str]]:
     """The same for what a relay does with the list or the stream of a topic of this `policy`."""
-    topic = f"relay-doctor-{secrets.token_hex(8)}"
-    journals = Journals(lambda _: 1 if journal else 0)
+    topic = _trial(journal)
     policy = replace(policy, ready=ListPolicy(SECOND))
-    promotions = RedisPromotions(redis, lambda _: policy, keys, journals=journals)
-    store = RedisStore(redis, keys, journals=journals)
-    groups = RedisGroups(redis, lambda _: policy, keys, journals=journals)
+    promotions = RedisPromotions(server, lambda _: policy)
+    store = RedisStore(server)
+    groups = RedisGroups(server, lambda _: policy)
     what = f"dispatch to a {policy.dispatch.value}"
     nonce = secrets.token_bytes(16)
     try:
@@ -216,95 +199,28 @@ async def refusals_behind(
     except ServiceError as failure:
         return [(what, str(failure))]
     finally:
-        for key in (*_used(keys, topic, journal), *(key for key, _ in _behind(keys, topic, policy))):
-            with suppress(RedisError):  # what the user may not remove
-                await redis.execute_command("DEL", key)
+        behind = (key for key, _ in _behind(server.keys, topic, policy))
+        for key in (*_used(server.keys, topic, journal), *behind):
+            with suppress(StoreError):  # what the user may not remove
+                await server.ask("DEL", key)
     return []
 
 
 def _behind(keys: KeyNames, topic: str, policy: TopicPolicy) -> list[tuple[str, str]]:
     """The keys behind the timeline, and what they hold."""
+    kinds: dict[str, str] = {}
     if policy.dispatch is Dispatch.LIST:
-        own, kinds = keys.of_list(topic)[5:-1], ("list", "list", "hash")
+        kinds = {"ready": "list", "processing": "list", "taken": "hash"}
     elif policy.dispatch is Dispatch.STREAM:
-        own, kinds = keys.of_stream(topic, policy.stream.group)[5:-1], ("stream", "zset", "hash")
-    else:
-        return []
-    return list(zip(own, kinds, strict=True))
+        kinds = {"stream": "stream", "retries": "zset", "group": "hash"}
+    group = policy.stream.group
+    return [(keys.key(name, topic, group=group), kind) for name, kind in kinds.items()]
+
+
+def _trial(journal: bool) -> str:
+    """A topic of our own, with a journal or without."""
+    return f"relay-doctor-{'journal-' if journal else ''}{secrets.token_hex(8)}"
 
 
 def _used(keys: KeyNames, topic: str, journal: bool) -> tuple[str, ...]:
     return keys.of(topic)[: None if journal else -1]
-
-
-async def deafness(redis: Redis, keys: KeyNames) -> list[str]:
-    """What is wrong with wake hints outside of scripts: Redis does not let us subscribe, or publish; empty if
-    they are heard. Raises `StoreUnavailable`."""
-    channel = keys.channel(f"relay-doctor-{secrets.token_hex(8)}")
-    problems: list[str] = []
-
-    async def attempt(what: str, call: Callable[[], Awaitable[None]]) -> None:
-        try:
-            with translated_errors():
-                await call()
-        except StoreUnavailable:
-            raise
-        except StoreError as failure:
-            problems.append(f"Redis does not let us {what}: {failure}")
-
-    async def subscribe() -> None:
-        await pubsub.subscribe(channel)
-        await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
-
-    async def publish() -> None:
-        await redis.execute_command("PUBLISH", channel, "0")
-
-    async def hear() -> None:
-        if not await pubsub.get_message(timeout=HEARING):
-            problems.append(f"a message did not come back within {HEARING:g} s")
-        await pubsub.unsubscribe(channel)
-        await pubsub.get_message(timeout=HEARING)
-
-    async with redis.pubsub() as pubsub:
-        await attempt("subscribe to them", subscribe)
-        await attempt("publish them, as bulk loads do", publish)
-        if not problems:
-            await attempt("unsubscribe from them", hear)
-    return problems
-
-
-@asynccontextmanager
-async def explained() -> AsyncIterator[None]:
-    """Failures to reach the server, as `StoreError`s whose words say what to do."""
-    try:
-        with translated_errors():
-            yield
-    except StoreError as failure:
-        raise type(failure)(explain(failure)) from failure
-
-
-def explain(failure: BaseException) -> str:
-    """Why the server can't be reached or used, and what to do; what is unknown, in its own words."""
-    chain: list[BaseException] = []
-    link: BaseException | None = failure
-    while link is not None:
-        chain.append(link)
-        link = link.__cause__ or link.__context__
-    for kind, advice in _ADVICE:
-        if any(isinstance(each, kind) for each in chain):
-            return f"{advice} ({failure})"
-    return str(failure)
-
-
-# The first that fits stands.
-_ADVICE: tuple[tuple[type[BaseException], str], ...] = (
-    (NotMaster, "this is a replica: name the master in redis.url, or its Sentinels"),
-    (AuthenticationError, "the user or the password is wrong, or missing: put them into redis.url"),
-    (NoPermissionError, "the user may not even do this: give it what docs/how-to/redis.md lists"),
-    (socket.gaierror, "the host's name is not known: look for a typing error in redis.url, or in DNS"),
-    (ConnectionRefusedError, "nobody listens there: is the server running, and on this port?"),
-    (FileNotFoundError, "there is no such socket: is the server running?"),
-    (PermissionError, "this user may not open the socket"),
-    (RedisTimeoutError, "no answer: is the server frozen, or a firewall between?"),
-    (TimeoutError, "no answer: is the server frozen, or a firewall between?"),
-)

@@ -33,8 +33,7 @@ class KeyNames:
     hash_tags: bool = False
 
     def of(self, topic: str) -> tuple[str, str, str, str, str, str]:
-        """Timeline, payloads, leases, dead letters and pause: the order in which every script takes as
-        many as it needs; and the journal, which comes last in every script of a topic that has one."""
+        """Those of every topic: timeline, payloads, leases, dead letters, pause, journal."""
         tag = self._tag(topic)
         return (
             f"{self.timeline}:{tag}",
@@ -45,35 +44,15 @@ class KeyNames:
             f"{self.journal}:{tag}",
         )
 
-    def marks_of(self, topic: str) -> str:
-        """What a sweep has to know of. Scripts that may end timers take it behind their other keys, and
-        before the journal."""
-        return f"{self.marks}:{self._tag(topic)}"
-
-    def retiring_of(self, topic: str) -> str:
-        """Who may take timers out of Redis for a write to the cold store. Only the pipeline knows it."""
-        return f"{self.retiring}:{self._tag(topic)}"
-
-    def ledger_of(self, topic: str, run: str) -> str:
-        """Which timers of the topic a load's run has inserted. A run's id has no colon, so that the runs of
-        two topics never share a key. Only the pipeline knows it."""
-        return f"{self.ledger}:{run}:{self._tag(topic)}"
-
-    def of_list(self, topic: str) -> tuple[str, ...]:
-        """The same with the keys of a topic with a ready list before the journal: the list, the processing
-        list, and what is known of the entries in that."""
-        tag = self._tag(topic)
-        *common, journal = self.of(topic)
-        return (*common, f"{self.ready}:{tag}", f"{self.processing}:{tag}", f"{self.taken}:{tag}", journal)
-
-    def of_stream(self, topic: str, group: str) -> tuple[str, ...]:
-        """The same with the keys of a topic with a stream before the journal: the stream, and of one group
-        the timers that wait for another try, and what is known of its entries. A group's name has no colon,
-        so that no two groups of two topics meet in one key."""
-        tag = self._tag(topic)
-        *common, journal = self.of(topic)
-        own = f"{self.retries}:{group}:{tag}", f"{self.group}:{group}:{tag}"
-        return (*common, f"{self.stream}:{tag}", *own, journal)
+    def key(self, name: str, topic: str, *, group: str = "", run: str = "") -> str:
+        """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
+        read the topic's stream, `run` a load's; neither has a colon, so that no two of two topics meet in one
+        key."""
+        if name == "pace":
+            return self.pace
+        of_group = f"{group}:" if name in ("retries", "group") else ""
+        of_run = f"{run}:" if name == "ledger" else ""
+        return f"{getattr(self, name)}:{of_group}{of_run}{self._tag(topic)}"
 
     def channel(self, topic: str) -> str:
         """The pub/sub channel of the topic's wake hints."""

@@ -20,7 +20,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from bench.harness import scripts
-from bench.harness.server import Server, server
+from bench.harness.server import Server as Measured
+from bench.harness.server import server
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
 from relay.client import Delivery, PushHandlers
 from relay.core.outcomes import ACKED, Extension, Settlement, Verb
@@ -30,8 +31,8 @@ from relay.engine.engine import Engine
 from relay.rpc.application import Application
 from relay.rpc.push import push
 from relay.rpc.push_calls import PushBatch
-from relay.store.server.connect import connect
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.metrics.instruments import Instruments
@@ -54,15 +55,15 @@ class Cost:
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[Server]:
+async def redis() -> AsyncIterator[Measured]:
     async with server() as running:
         yield running
 
 
 @asynccontextmanager
-async def engine_on(redis: Server, tracing: Tracing, policies: Policies) -> AsyncIterator[Engine]:
+async def engine_on(redis: Measured, tracing: Tracing, policies: Policies) -> AsyncIterator[Engine]:
     """A running engine."""
-    async with connect(redis.url, connections=2, timeout=30) as own:
+    async with Server(redis.url, connections=2, timeout=30) as own:
         store = RedisStore(own)
         hints = RedisHints(own)  # not run: nobody else schedules here
         instruments = Instruments(MeterProvider())
@@ -74,7 +75,7 @@ async def engine_on(redis: Server, tracing: Tracing, policies: Policies) -> Asyn
             tasks.cancel_scope.cancel()
 
 
-async def drained(redis: Server, tracing: Tracing, headers: Headers) -> Cost:
+async def drained(redis: Measured, tracing: Tracing, headers: Headers) -> Cost:
     """Drain `TIMERS` due timers through an engine, acknowledging each frame as it comes."""
     await load_due(redis.url, TIMERS, 200, headers=headers)
     frames = spans = 0
@@ -99,7 +100,7 @@ async def drained(redis: Server, tracing: Tracing, headers: Headers) -> Cost:
     return Cost(calls, scripts.claims(after, before), scripts.sent(after, before), frames, spans)
 
 
-async def test_scripts_and_commands_for_a_drain(redis: Server) -> None:
+async def test_scripts_and_commands_for_a_drain(redis: Measured) -> None:
     """A full claim brings `claim_batch` timers; each batch costs a claim and a settle, and little else."""
     cost = await drained(redis, Tracing(), no_headers)
     batches = TIMERS // CLAIM
@@ -112,13 +113,13 @@ async def test_scripts_and_commands_for_a_drain(redis: Server) -> None:
     assert a_timer <= 0.2, f"all commands take many timers at once: {cost.calls}"
 
 
-async def test_frames_for_a_drain(redis: Server) -> None:
+async def test_frames_for_a_drain(redis: Measured) -> None:
     """Timers reach the stream in the batches in which they were claimed."""
     cost = await drained(redis, Tracing(), no_headers)
     assert cost.frames <= cost.claims.useful
 
 
-async def test_calls_for_a_push(redis: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_calls_for_a_push(redis: Measured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A call a batch, and two messages in answer: all receipts, and all outcomes."""
     counts: Counter[str] = Counter()
 
@@ -162,13 +163,13 @@ async def test_calls_for_a_push(redis: Server, monkeypatch: pytest.MonkeyPatch, 
     assert counts["call"] == 0
 
 
-async def test_no_span_is_built_while_tracing_is_off(redis: Server) -> None:
+async def test_no_span_is_built_while_tracing_is_off(redis: Measured) -> None:
     """Even where every producer wants its timer traced."""
     cost = await drained(redis, Tracing(), traced(100))
     assert cost.traced == 0
 
 
-async def test_spans_for_a_sampled_part(redis: Server) -> None:
+async def test_spans_for_a_sampled_part(redis: Measured) -> None:
     """A delivery span for each sampled timer, none for the others, and one for each claim and settle call."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -181,10 +182,10 @@ async def test_spans_for_a_sampled_part(redis: Server) -> None:
     assert len(names) <= sampled + 2 * cost.claims.useful + 4
 
 
-async def test_how_claims_are_counted(redis: Server) -> None:
+async def test_how_claims_are_counted(redis: Measured) -> None:
     """One claim that finds nothing and one that finds something are told apart by the server's counters,
     and settlements, schedules and renewals are not taken for claims."""
-    async with connect(redis.url, connections=1, timeout=30) as own:
+    async with Server(redis.url, connections=1, timeout=30) as own:
         store = RedisStore(own)
         before = await redis.calls()
         await store.schedule(TOPIC, [NewTimer("later", b"", delay=3_600_000_000)])

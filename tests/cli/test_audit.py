@@ -14,7 +14,7 @@ from relay.cli.commands import app
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.timers import NewTimer
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.audit.files import written
 from tests.audit.forge import Forge
@@ -39,8 +39,9 @@ class Topic:
 
     def schedule(self, *timer_ids: str) -> None:
         async def do() -> None:
-            async with connect(self.server.url, connections=1, timeout=60.0) as redis:
-                store = RedisStore(redis, journals=Journals(lambda _: 1000))
+            journals = Journals(lambda _: 1000)
+            async with Server(self.server.url, connections=1, timeout=60.0, journals=journals) as redis:
+                store = RedisStore(redis)
                 await store.schedule(self.name, [NewTimer(timer_id, b"", DUE) for timer_id in timer_ids])
 
         asyncio.run(do())

@@ -18,7 +18,7 @@ from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
@@ -37,8 +37,9 @@ class Written:
 
     def do(self, *calls: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         async def run() -> None:
-            redis = connect(self.server.url, connections=1, timeout=60.0)
-            store = RedisStore(redis, journals=Journals(lambda _: self.keep))
+            journals = Journals(lambda _: self.keep)
+            redis = Server(self.server.url, connections=1, timeout=60.0, journals=journals)
+            store = RedisStore(redis)
             for verb, args, options in calls:
                 await getattr(store, verb)(self.topic, *args, **options)
             await redis.aclose()

@@ -115,7 +115,7 @@ def pending_timer(desk: Desk, place: int) -> ClaimedTimer:
 def stored(desk: Desk) -> dict[str, Any]:
     """The bytes behind the timeline. The server names entries by its own clock; here they have places."""
     raw: Any = desk.raw
-    *_, retries, group, _ = desk.keys.of_stream(desk.topic, "billing")
+    retries, group = desk.keys_of()
     entries = raw.xrange(desk.stream) if raw.exists(desk.stream) else []
     place = {name: f"entry {n}" for n, (name, _) in enumerate(entries)}
     return {
@@ -161,7 +161,7 @@ def restore(desk: Desk, recorded: dict[str, Any]) -> None:
 
 def _restore_stream(desk: Desk, recorded: dict[str, Any]) -> None:
     raw: Any = desk.raw
-    *_, retries, group, _ = desk.keys.of_stream(desk.topic, "billing")
+    retries, group = desk.keys_of()
     ids = {f"entry {n}": f"{n + 1}-0" for n in range(len(recorded["stream"]))}
     for name, entry in zip(ids.values(), recorded["stream"], strict=True):
         raw.xadd(desk.stream, _fields(entry), id=name)
@@ -183,7 +183,8 @@ def _fields(entry: dict[str, str]) -> dict[str, bytes]:
 
 def clear(desk: Desk) -> None:
     """Begin anew."""
-    desk.raw.delete(*desk.keys.of_list(TOPIC), *desk.keys.of_stream(TOPIC, "billing"))
+    own = (desk.ready, desk.processing, desk.taken, desk.stream, *desk.keys_of())
+    desk.raw.delete(*desk.keys.of(TOPIC), *own)
     desk.at(NOW)
 
 

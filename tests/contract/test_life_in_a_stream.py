@@ -101,8 +101,7 @@ async def reader(valkey: RunningServer, keyspace: Keyspace) -> AsyncIterator[Rea
 
 def keys_of(reader: Reader) -> tuple[str, str]:
     """The retries of a group, and what is known of its entries."""
-    *_, retries, group, _ = reader.desk.keys.of_stream(reader.desk.topic, reader.group)
-    return retries, group
+    return reader.desk.keys_of(reader.group)
 
 
 def seed(reader: Reader, happening: Happening) -> None:

@@ -14,7 +14,8 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.nonce import nonces
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
-from relay.store.server.connect import connect
+from relay.store.server.connect import open_client
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 
@@ -38,6 +39,7 @@ fresh = nonces()
 class Operated:
     """A topic, its timers, and the calls of those who look after it."""
 
+    server: Server
     redis: Redis
     store: RedisStore
     topics: RedisTopics
@@ -79,9 +81,11 @@ class Operated:
 @pytest.fixture
 async def operated(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Operated]:
     keyspace.allow(f"{REGISTRY}*")
-    redis = connect(redis_server.url, connections=4, timeout=60.0)
-    yield Operated(redis, RedisStore(redis), RedisTopics(redis), keyspace.topic())
-    await redis.aclose()
+    async with (
+        Server(redis_server.url, connections=4, timeout=60.0) as server,
+        open_client(redis_server.url, connections=1, timeout=60.0) as redis,
+    ):
+        yield Operated(server, redis, RedisStore(server), RedisTopics(server), keyspace.topic())
 
 
 # ------------------------------------------------------------------------------ registry
@@ -110,7 +114,7 @@ async def test_the_lock(operated: Operated) -> None:
     """One holds it, whichever relay asks, and it falls free by itself; locks of other names are others."""
     assert await operated.topics.lock("a", ttl=50 * MILLISECOND)
     assert await operated.topics.lock("b", ttl=HOUR)
-    assert not await RedisTopics(operated.redis).lock("b", ttl=1)
+    assert not await RedisTopics(operated.server).lock("b", ttl=1)
     with anyio.fail_after(60):
         while not await operated.topics.lock("a", ttl=HOUR):  # noqa: ASYNC110
             await anyio.sleep(0.005)

@@ -11,7 +11,7 @@ import pytest
 from relay.core.nonce import nonces
 from relay.core.outcomes import Extension, Settlement, Verb, Verdict
 from relay.core.timers import Claim, NewTimer
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ fresh = nonces()
 
 @pytest.fixture
 async def store(redis_server: RunningServer) -> AsyncIterator[RedisStore]:
-    redis = connect(redis_server.url, connections=2, timeout=60.0)
+    redis = Server(redis_server.url, connections=2, timeout=60.0)
     yield RedisStore(redis)
     await redis.aclose()
 

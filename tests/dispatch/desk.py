@@ -13,18 +13,16 @@ from relay.core.journal import JournalBatch, JournalRecord, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
-from relay.store.dispatch import stream_groups
-from relay.store.dispatch.promotions import LIST_VERBS, STREAM_VERBS, RedisPromotions
+from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
-from relay.store.server.manifest import manifest
-from relay.store.server.scripts import source
-from relay.store.timeline.redis_store import VERBS, RedisStore
-from relay.store.timeline.topics import VERBS as TOPIC_VERBS
+from relay.store.server.manifest import verbs
+from relay.store.server.scripts import Script, source
+from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
-from tests.lua.bench import INJECTED_CLOCK, NOW, SYSTEM_CLOCK
+from tests.lua.bench import EXPIRY, INJECTED_CLOCK, NOW, OTHERS, SYSTEM_CLOCK
 from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
@@ -40,13 +38,20 @@ BILLING = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
 
 
 @lru_cache(maxsize=16)
-def texts(verbs: tuple[str, ...], *breaks: Break) -> Mapping[str, str]:
-    """These scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    names = (*verbs, *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
+def texts(*breaks: Break) -> Mapping[str, str]:
+    """The scripts that come here, reading the time from `<timeline>:now`, with `breaks` applied to what
+    promotes, and to what groups do."""
+    rooms = ("timeline/", "people/", "list/", "stream/")
+    found = [verb for verb in verbs() if verb.startswith(rooms)]
+    names = (*found, *(f"{verb}+journal" for verb in found if Script(verb).journaled))
     scripts = {name: source(name) for name in names}
+    own = {name: text for name, text in scripts.items() if name.startswith(OTHERS) and "redrive" not in name}
     for each in breaks:
-        scripts = each.apply(scripts)
-    return {name: replaced(text, SYSTEM_CLOCK, INJECTED_CLOCK) for name, text in scripts.items()}
+        own = each.apply(own)
+    clocked = {name: replaced(text, SYSTEM_CLOCK, INJECTED_CLOCK) for name, text in (scripts | own).items()}
+    for name in ("people/pause", "people/pause+journal"):
+        clocked[name] = replaced(clocked[name], EXPIRY, "")
+    return clocked
 
 
 class Entry(NamedTuple):
@@ -71,29 +76,22 @@ class Desk:
     def __init__(self, server: RunningServer, topic: str, policy: TopicPolicy, *breaks: Break) -> None:
         self.topic, self.policy, self.keep = topic, policy, 0
         self.keys = KeyNames()
-        self.timeline, self.payloads, self.leases, self.dead, self.pause, *own, self.journal = (
-            self.keys.of_list(topic)
+        self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys.of(topic)
+        self.ready, self.processing, self.taken, self.marks = (
+            self.keys.key(name, topic) for name in ("ready", "processing", "taken", "marks")
         )
-        self.ready, self.processing, self.taken = own
-        self.marks = self.keys.marks_of(topic)
         self.raw = server.client()
-        self.redis = connect(server.url, connections=4, timeout=60.0)
-        journals = Journals(lambda _: self.keep)
-        self.store = RedisStore(self.redis, journals=journals, texts=texts(VERBS))
-        scripts = dict(texts(TOPIC_VERBS))
-        for name in ("people/pause", "people/pause+journal"):  # its expiry goes by the server's own clock
-            scripts[name] = replaced(
-                scripts[name], ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))", ""
-            )
-        self.topics = RedisTopics(self.redis, journals=journals, texts=scripts)
-        self.promotions = RedisPromotions(
-            self.redis,
-            lambda _: self.policy,
-            journals=journals,
-            texts=texts((*LIST_VERBS, *STREAM_VERBS), *breaks),
-        )
-        self.journals, self.breaks = journals, breaks
+        self.texts = texts(*breaks)
+        self.redis = self.connect(server.url)
+        self.store, self.topics = RedisStore(self.redis), RedisTopics(self.redis)
+        self.promotions = RedisPromotions(self.redis, lambda _: self.policy)
+        self.server = server
         self.at(NOW)
+
+    def connect(self, url: str) -> Server:
+        """The server, as this user."""
+        journals = Journals(lambda _: self.keep)
+        return Server(url, connections=4, timeout=60.0, journals=journals, texts=self.texts)
 
     def reader(self, consumer: str = "one", group: str = "billing", **policy: Any) -> Reader:
         """A relay of a group of the topic's stream."""
@@ -102,6 +100,11 @@ class Desk:
     @property
     def stream(self) -> str:
         return f"{self.keys.stream}:{self.topic}"
+
+    def keys_of(self, group: str = "billing") -> tuple[str, str]:
+        """The retries of a group, and what is known of its entries."""
+        key = self.keys.key
+        return key("retries", self.topic, group=group), key("group", self.topic, group=group)
 
     def at(self, instant: int) -> None:
         """Set the server's clock (microseconds)."""
@@ -158,8 +161,6 @@ class Reader:
             desk.redis,
             lambda _: self.policy,
             consumer=consumer,
-            journals=desk.journals,
-            texts=texts(stream_groups.VERBS, *desk.breaks),
             monotonic=lambda: self.seconds,
         )
         self._nonces = 0
@@ -212,5 +213,5 @@ class Reader:
 
     def traces(self) -> tuple[int, int]:
         """What the group keeps of its own: retries, and what is known of entries."""
-        keys = self.desk.keys.of_stream(self.desk.topic, self.group)
-        return self.desk.raw.zcard(keys[6]), self.desk.raw.hlen(keys[7])
+        retries, known = self.desk.keys_of(self.group)
+        return self.desk.raw.zcard(retries), self.desk.raw.hlen(known)

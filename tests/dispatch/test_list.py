@@ -16,8 +16,8 @@ from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.dispatch.promotions import LIST_VERBS, LOOK, LOOKS, RedisPromotions
-from tests.dispatch.desk import N1, N2, Desk, read, texts
+from relay.store.dispatch.promotions import LOOK, LOOKS, RedisPromotions
+from tests.dispatch.desk import N1, N2, Desk, read
 from tests.lua.bench import NOW
 
 
@@ -184,15 +184,8 @@ async def without(desk: Desk, right: str) -> AsyncIterator[RedisPromotions]:
         "short", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=[f"-{right}"]
     )
     try:
-        async with desk.redis.client() as connection:
-            await connection.execute_command("AUTH", "short", "x")
-            yield RedisPromotions(
-                connection,
-                lambda _: desk.policy,
-                journals=desk.journals,
-                texts=texts(LIST_VERBS, *desk.breaks),
-            )
-            await connection.execute_command("AUTH", "default", "x")
+        async with desk.connect(desk.server.url.replace("://", "://short:x@")) as server:
+            yield RedisPromotions(server, lambda _: desk.policy)
     finally:
         desk.raw.acl_deluser("short")
 

@@ -16,6 +16,7 @@ from relay.core.journal import RecordKind
 from relay.core.outcomes import Acknowledged, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.dispatch import promotions
+from relay.store.verbs import stream
 from tests.dispatch.desk import LEASE, N1, Desk
 from tests.engine.leased import leased
 from tests.lua.bench import NOW
@@ -552,7 +553,7 @@ async def test_consumers_that_are_gone(fan: Desk) -> None:
     names = {"one", "two"}
     consumers = fan.raw.xinfo_consumers(fan.stream, "billing")
     assert {each["name"].decode() for each in cast("list[Any]", consumers)} <= names
-    reply = await fan.promotions._streams("stream/tidy", fan.topic, -1, 0, 100)
+    reply = await fan.redis.call(stream.tidy(fan.topic, "billing", -1, 0, 100))
     left = cast("list[Any]", fan.raw.xinfo_consumers(fan.stream, "billing"))
     assert [each["name"] for each in left] == [b"one"]
     assert reply[2] == len(cast("list[Any]", consumers)) - 1
@@ -621,7 +622,7 @@ async def test_how_long_a_retry_has_waited_in_vain(fan: Desk) -> None:
     one = fan.reader()
     await fan.put("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=0)
-    retries = fan.keys.of_stream(fan.topic, "billing")[6]
+    retries = fan.keys.key("retries", fan.topic, group="billing")
     (group,) = (await fan.promotions.state(fan.topic)).groups
     assert (group.waiting, group.consumers) == (1, 1)
     seconds, part = fan.raw.time()

@@ -6,14 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from redis.asyncio import Redis
 
 from relay.core.policy import DeadLetterPolicy, Policies, TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.upkeep import janitor as module
 from relay.engine.upkeep.janitor import Janitor
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.engine.doubles import Counts
@@ -39,18 +38,18 @@ class Grace(FakeClock):
 class House:
     """One topic on a server, and janitors for it."""
 
-    def __init__(self, redis: Redis, topic: str, keys: KeyNames) -> None:
-        self.redis = redis
+    def __init__(self, server: Server, topic: str) -> None:
+        self.server = server
         self.topic = topic
-        self.keys = keys
-        self.store = RedisStore(redis, keys)
-        self.topics = RedisTopics(redis, keys)
+        self.keys = server.keys
+        self.store = RedisStore(server)
+        self.topics = RedisTopics(server)
         self.counts = Counts()
         self.clock = Grace()
         self.policy = TopicPolicy()
 
     def janitor(self) -> Janitor:
-        topics = RedisTopics(self.redis, self.keys)
+        topics = RedisTopics(self.server)
         return Janitor(topics, Policies(self.policy), self.clock, self.counts, lambda: 0.5)
 
     async def put(self, *names: str) -> None:
@@ -59,10 +58,10 @@ class House:
     async def stray(self, kind: int, *names: str) -> None:
         """An entry of the payloads (1) or leases (2) without a timer, as a foreign writer leaves it."""
         for name in names:
-            await self.redis.execute_command("HSET", self.keys.of(self.topic)[kind], name, "x")
+            await self.server.ask("HSET", self.keys.of(self.topic)[kind], name, "x")
 
     async def fields(self, kind: int) -> set[str]:
-        found = await self.redis.execute_command("HKEYS", self.keys.of(self.topic)[kind])
+        found = await self.server.ask("HKEYS", self.keys.of(self.topic)[kind])
         return {name.decode() for name in found}
 
 
@@ -70,8 +69,8 @@ class House:
 async def house(valkey: RunningServer, keyspace: Keyspace) -> AsyncIterator[House]:
     topic = keyspace.topic()
     keys = KeyNames(topics=f"timers_topics:{topic}")  # a registry of its own: janitors look at all in it
-    async with connect(valkey.url, connections=2, timeout=60.0) as redis:
-        house = House(redis, topic, keys)
+    async with Server(valkey.url, keys, connections=2, timeout=60.0) as server:
+        house = House(server, topic)
         await house.topics.register(topic)
         yield house
 
@@ -94,7 +93,7 @@ async def test_what_is_scheduled_in_the_grace_period_stays(house: House) -> None
     await house.stray(1, "late", "stray")
 
     async def publish() -> None:
-        await house.redis.execute_command("ZADD", house.keys.of(house.topic)[0], "4000000000", "late")
+        await house.server.ask("ZADD", house.keys.of(house.topic)[0], "4000000000", "late")
 
     house.clock.meanwhile = publish
     await house.janitor().step()
@@ -111,18 +110,18 @@ async def test_a_topic_that_redis_refuses_keeps_no_other_from_its_turn(
     for name in names:
         await house.topics.register(name)
     timelines = {name: house.keys.of(name)[0] for name in names}
-    await house.redis.execute_command("SET", timelines[broken], "x")
-    await house.redis.execute_command("HSET", house.keys.of(first)[1], "stray", "x")
+    await house.server.ask("SET", timelines[broken], "x")
+    await house.server.ask("HSET", house.keys.of(first)[1], "stray", "x")
     await house.stray(1, "stray")
 
     async def meanwhile() -> None:
-        await house.redis.execute_command("SET", timelines[first], "x")
+        await house.server.ask("SET", timelines[first], "x")
 
     house.clock.meanwhile = meanwhile
     await house.janitor().step()
     assert await house.fields(1) == set()
     assert caplog.text.count("the janitor left a topic alone") == 2
-    await house.redis.execute_command("DEL", *timelines.values(), house.keys.of(first)[1])
+    await house.server.ask("DEL", *timelines.values(), house.keys.of(first)[1])
 
 
 async def test_nothing_to_repair_is_no_wait(house: House) -> None:
@@ -158,7 +157,7 @@ async def test_a_round_is_bounded_and_the_next_goes_on(house: House, monkeypatch
     await house.stray(1, *(f"stray{number}" for number in range(20)))
     janitor, rounds = house.janitor(), 0
     while len(await house.fields(1)) > len(names):
-        await house.redis.execute_command("DEL", f"{house.keys.topics}:{module.LOCK}")
+        await house.server.ask("DEL", f"{house.keys.topics}:{module.LOCK}")
         await janitor.step()
         rounds += 1
         assert rounds < 50
@@ -172,17 +171,17 @@ async def test_dead_letters_beyond_what_is_kept_go_counted(
     house.policy = TopicPolicy(dead_letters=DeadLetterPolicy(max_count=3))
     for number in range(10):
         dead = house.keys.of(house.topic)[3]
-        await house.redis.execute_command("XADD", dead, f"{number + 1}-0", "timer_id", "x")
+        await house.server.ask("XADD", dead, f"{number + 1}-0", "timer_id", "x")
     with caplog.at_level(logging.WARNING):
         await house.janitor().step()
-    assert await house.redis.execute_command("XLEN", house.keys.of(house.topic)[3]) == 3
+    assert await house.server.ask("XLEN", house.keys.of(house.topic)[3]) == 3
     assert house.counts.total["trimmed"] == 7
     assert "dead_letters.max_count" in caplog.text
 
 
 async def test_a_round_that_fails_is_not_the_last(house: House, caplog: pytest.LogCaptureFixture) -> None:
     """A key of the wrong type is said, and the loop lives."""
-    await house.redis.execute_command("SET", house.keys.of(house.topic)[1], "no hash")
+    await house.server.ask("SET", house.keys.of(house.topic)[1], "no hash")
     with caplog.at_level(logging.INFO):
         await house.janitor().step()
     assert "left a topic alone" in caplog.text

@@ -18,7 +18,8 @@ from relay.core.nonce import nonces
 from relay.core.outcomes import Settled, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.connect import open_client
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 SECOND = 1_000_000
@@ -105,10 +106,11 @@ async def until(condition: Callable[[], Any]) -> None:
 @asynccontextmanager
 async def neighbours(url: str, topic: str) -> AsyncIterator[Neighbours]:
     """Each has a client of its own."""
-    ours = connect(url, connections=4, timeout=60.0)
+    ours = Server(url, connections=4, timeout=60.0)
     theirs = Redis.from_url(url)
     try:
-        yield Neighbours(url, topic, ours, RedisStore(ours), TimersBroker(theirs))
+        async with open_client(url, connections=4, timeout=60.0) as redis:
+            yield Neighbours(url, topic, redis, RedisStore(ours), TimersBroker(theirs))
     finally:
         await ours.aclose()
         await theirs.aclose()

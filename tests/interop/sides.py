@@ -21,8 +21,8 @@ from relay.client import Delivery, Reject, RelayClient
 from relay.core.instants import SECOND
 from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.interop.neighbours import Neighbours, moment, now, until
 from tests.rpc.rig import Relay, served
@@ -141,9 +141,8 @@ async def working(
 async def relay_on(url: str) -> AsyncIterator[Relay]:
     """A relay's engine and gRPC server, with connections of their own."""
     async with (
-        connect(url, connections=2, timeout=60.0) as redis,
-        connect(url, connections=1, timeout=60.0) as listener,
-        served(RedisStore(redis), RedisHints(listener)) as relay,
+        Server(url, connections=2, timeout=60.0) as server,
+        served(RedisStore(server), RedisHints(server)) as relay,
     ):
         yield relay
 

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, Journals
 from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
-from relay.store.bulk import inserting, sweeping
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserted, Inserting
 from relay.store.bulk.store import BulkStore
-from relay.store.bulk.sweeping import Loaded, Loading, LoadRows, Marks, PackedRows
+from relay.store.bulk.sweeping import Loaded, Loading, Marks
 from relay.store.codec import envelope, lease_record
 from relay.store.codec.lease_record import NO_NONCE, LeaseRecord
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
-from relay.store.server.manifest import manifest
-from relay.store.server.scripts import Script, source
-from relay.store.timeline import topics
-from relay.store.timeline.redis_store import VERBS, RedisStore
+from relay.store.server.blocking import BlockingServer
+from relay.store.server.manifest import verbs
+from relay.store.server.scripts import Call, Script, source
+from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from relay.store.verbs.bulk import pace
+from relay.store.verbs.terms import as_it_is
 from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
@@ -41,19 +43,15 @@ ENVELOPE = envelope.encode(b"payload", {}, "")
 SYSTEM_CLOCK = "  local t = redis.call('TIME')\n  return t[1] * 1000000 + t[2]\n"
 INJECTED_CLOCK = "  return tonumber(redis.call('GET', KEYS[1] .. ':now'))\n"
 EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by the server's own clock
+OTHERS = ("list/", "stream/")
+"""Where the scripts stand that `tests/dispatch` has."""
 
 
 @lru_cache(maxsize=8)  # a broken set is of no use to the next test
-def scripts_of(*breaks: Break) -> Mapping[str, Script]:
-    """All scripts, reading the time from `<timeline>:now`, with `breaks` applied."""
-    return {name: Script(name, text) for name, text in texts(*breaks).items()}
-
-
-@lru_cache(maxsize=8)
 def texts(*breaks: Break) -> Mapping[str, str]:
-    """What `scripts_of` loads, by name."""
-    verbs = (*VERBS, *topics.VERBS, *sweeping.VERBS, inserting.VERB)
-    names = (*verbs, "bulk/pace", *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
+    """All scripts, reading the time from `<first key>:now`, with `breaks` applied."""
+    found = [verb for verb in verbs() if not verb.startswith(OTHERS) or verb == "stream/redrive"]
+    names = (*found, *(f"{verb}+journal" for verb in found if Script(verb).journaled))
     scripts = {name: source(name) for name in names}
     for each in breaks:
         scripts = each.apply(scripts)
@@ -125,25 +123,31 @@ class Bench:
         self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
         self.keep, self.trimmed = 0, 0
         self.unheard: list[str] = []
-        self.marks = KeyNames().marks_of(topic)
-        self.pace = f"{KeyNames().pace}:{topic}"
+        self.marks = KeyNames().key("marks", topic)
+        own_pace = KeyNames(topics=f"{KeyNames().topics}:{topic}")
+        self.pace = own_pace.pace
         self.server = server
         self.raw = server.client()
-        self.redis = connect(server.url, connections=4, timeout=60.0)
         self.texts = texts(*breaks)
-        journals = Journals(lambda _: self.keep, self._trimmed)
-        self.store = RedisStore(
-            self.redis,
-            park_grace=GRACE,
-            journals=journals,
-            texts=self.texts,
-            unheard=self.unheard.append,
-        )
-        self.topics = RedisTopics(self.redis, journals=journals, texts=self.texts)
-        self.bulk = BulkStore(server.url, journals=journals)
-        self.bulk._scripts |= scripts_of(*breaks)
-        self.loading = Loading(self.bulk)
+        self.journals = Journals(lambda _: self.keep, self._trimmed)
+        self.redis = self.connect(server.url)
+        self.store = RedisStore(self.redis, park_grace=GRACE)
+        self.topics = RedisTopics(self.redis)
+        self.blocking = BlockingServer(server.url, journals=self.journals, texts=self.texts)
+        self.bulk, self.loading = BulkStore(self.blocking), Loading(self.blocking)
+        self.paced = BlockingServer(server.url, own_pace, texts=self.texts)
         self.now = NOW
+
+    def connect(self, url: str) -> Server:
+        """The server, as this user."""
+        return Server(
+            url,
+            connections=4,
+            timeout=60.0,
+            journals=self.journals,
+            on_refused_hint=self.unheard.append,
+            texts=self.texts,
+        )
 
     @property
     def now(self) -> int:
@@ -202,7 +206,7 @@ class Bench:
 
     def ledger(self, run: str = "r") -> str:
         """The key of a run's ledger."""
-        return KeyNames().ledger_of(self.topic, run)
+        return KeyNames().key("ledger", self.topic, run=run)
 
     def retire(self, *timer_ids: str, version: int = 20) -> int:
         """Retire them for a write of that version; how many lived."""
@@ -211,10 +215,11 @@ class Bench:
 
     def turn(self, lasts: int) -> int:
         """Take a turn of so many microseconds; in how many it begins."""
-        return int(self.bulk.run(self.bulk.known("bulk/pace"), [self.pace], lasts))
+        return int(self.paced.call(pace(lasts)))
 
     async def close(self) -> None:
         self.bulk.close()
+        self.paced.close()
         await self.redis.aclose()
         self.raw.close()
 
@@ -268,8 +273,7 @@ class Bench:
 
     async def run(self, verb: str, *args: bytes | str | int) -> Any:
         """The script's reply as it comes."""
-        run = self.topics._run if verb in topics.VERBS else self.store._run
-        return await run(verb, self.topic, *args)
+        return await self.redis.call(Call(verb, self.topic, args, as_it_is))
 
     async def claim(
         self,

@@ -89,7 +89,7 @@ async def test_few_payloads_are_read_in_vain(bench: Bench) -> None:
 
 async def test_few_are_read_in_vain_behind_a_small_one(bench: Bench) -> None:
     """The first says nothing of those behind it: no more are read at a time than may be 16 MiB."""
-    store = RedisStore(bench.redis, texts=bench.texts, largest=lambda _: 4 << 20)
+    store = RedisStore(bench.redis, largest=lambda _: 4 << 20)
     bench.put("t00", score(NOW - 41), stored=b"")
     for n in range(1, 40):
         bench.put(f"t{n:02}", score(NOW - 40 + n), stored=b"x" * 1000)

@@ -9,7 +9,6 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
-from relay.store.server.connect import connect
 from relay.store.timeline.redis_store import RedisStore
 from tests.lua.bench import (
     EMPTY,
@@ -209,8 +208,8 @@ async def test_who_may_not_write_dead_letters(bench: Bench) -> None:
     before = bench.state()
     bench.raw.execute_command("ACL", "SETUSER", "half", "on", ">secret", "~*", "+@all", "-xadd")
     port = bench.raw.connection_pool.connection_kwargs["port"]
-    redis = connect(f"redis://half:secret@127.0.0.1:{port}/0", connections=1, timeout=60.0)
-    store = RedisStore(redis, texts=bench.texts)
+    redis = bench.connect(f"redis://half:secret@127.0.0.1:{port}/0")
+    store = RedisStore(redis)
     limits = Limits(max_attempts=1, keep=True)
     try:
         with pytest.raises(StoreError, match=FORBIDDEN):

@@ -11,9 +11,9 @@ from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk import inserting
+from relay.store.bulk.columns_call import LoadRows, PackedRows, text_head
 from relay.store.bulk.inserting import KEPT, Inserted, Inserting
 from relay.store.bulk.store import BATCH
-from relay.store.bulk.sweeping import LoadRows, PackedRows, text_head
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, NOW, Bench, State, alone, own, record, score

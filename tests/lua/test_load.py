@@ -11,8 +11,9 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Limits, Reason, Verb
 from relay.core.timers import Change, Condition, NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.store import BATCH
-from relay.store.bulk.sweeping import Fenced, HeldMarks, Loaded, LoadRows, Marks, PackedRows, StalePlan
+from relay.store.bulk.sweeping import Fenced, HeldMarks, Loaded, Marks, StalePlan
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score

@@ -6,7 +6,7 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.timers import StoredTimer, TimerState
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED
-from relay.store.server.scripts import Script
+from relay.store.verbs import timeline
 from tests.lua.bench import LEASE, N1, NOW, Bench, own, record, score
 
 DUE = score(NOW - SECOND)
@@ -83,11 +83,10 @@ async def test_pages_with_envelopes(bench: Bench) -> None:
     stored = {"a": small, "b": small, "c": big, "d": None, "e": small}
     for timer_id, held in stored.items():
         bench.put(timer_id, DUE, stored=held)
-    script = Script("timeline/list", bench.texts["timeline/list"])
     found: list[list[bytes]] = []
     cursor: tuple[str, bytes] = ("", b"")
     while True:
-        more, *flat = await script(bench.redis, bench.keys, (500, *cursor, 100))
+        more, *flat = await bench.redis.call(timeline.page(bench.topic, 500, *cursor, 100))
         found.append(flat[0::4])
         assert all(held == stored[name.decode()] for name, held in zip(flat[0::4], flat[3::4], strict=True))
         if not more:

@@ -6,6 +6,7 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import TopicStats
 from relay.store.codec.lease_record import LEASED, PENDING
+from relay.store.server.server import Server
 from relay.store.timeline.topics import RedisTopics
 from tests.lua.bench import (
     EMPTY,
@@ -121,8 +122,8 @@ async def test_a_pause_and_a_clock_that_steps_back(bench: Bench) -> None:
 
 async def test_a_pause_ends_by_itself_in_redis(bench: Bench) -> None:
     """The key goes with the pause, so that no topic leaves one behind."""
-    topics = RedisTopics(bench.redis)  # the unchanged text, since Redis expires keys by its own clock
-    until = await topics.pause(bench.topic, duration=HOUR)
+    async with Server(bench.server.url, timeout=60.0) as server:  # whose texts go by the server's own clock
+        until = await RedisTopics(server).pause(bench.topic, duration=HOUR)
     assert until is not None
     lives = bench.raw.pttl(bench.pause)
     seconds, micros = bench.raw.time()  # after it, or a slow machine makes the key seem short-lived

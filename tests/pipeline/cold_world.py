@@ -37,7 +37,7 @@ class ColdWorld:
         self.at = now(self.target)
         timeline, payloads, leases, *_ = KeyNames().of(topic)
         self.timeline, self.payloads, self.leases = timeline, payloads, leases
-        self.marks = KeyNames().marks_of(topic)
+        self.marks = KeyNames().key("marks", topic)
 
     def rows(self, timers: Iterable[tuple[str, int]], payload: str = "payload") -> DataFrame:
         stored = envelope.encode(payload.encode(), {}, "")

@@ -46,7 +46,7 @@ def behind(step: Callable[..., Any]) -> Callable[..., Any]:
 def die_while_loading(target: Target, topic: str) -> None:
     """Once some batches are in the ledger."""
     with target.open() as store:
-        while store.line.ask("HLEN", KeyNames().marks_of(topic)) < 7 + BATCHES:
+        while store.server.ask("HLEN", KeyNames().key("marks", topic)) < 7 + BATCHES:
             time.sleep(0.001)
     die()
 

@@ -15,7 +15,7 @@ from relay.pipeline.lake import journal_rows
 from relay.pipeline.lake.journal_offsets import JournalOptions, offsets
 from relay.store.journal.scan import EntryGap, JournalScan, Mark
 from relay.store.keys import KeyNames
-from relay.store.server.blocking import Line
+from relay.store.server.blocking import BlockingServer
 from tests.audit.files import written
 from tests.audit.forge import Forge
 from tests.pipeline.journals import count, long_history, put
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def scan(valkey: RunningServer) -> Iterator[JournalScan]:
-    with Line(valkey.url, timeout=60) as line:
+    with BlockingServer(valkey.url, timeout=60) as line:
         yield JournalScan(line)
 
 

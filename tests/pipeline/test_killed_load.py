@@ -40,7 +40,7 @@ def test_a_load_that_is_killed_and_repeated(spark: SparkSession, stage: Stage, t
     relay = stage.relay()
     producer = stage.producer(relay)
     stage.application(relay, TOPIC)
-    timeline, ledger = KeyNames().of(TOPIC)[0], KeyNames().ledger_of(TOPIC, RUN)
+    timeline, ledger = KeyNames().of(TOPIC)[0], KeyNames().key("ledger", TOPIC, run=RUN)
     raw = server.client()
 
     doomed = stage.process(

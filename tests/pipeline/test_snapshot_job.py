@@ -18,7 +18,7 @@ from relay.pipeline.jobs.snapshot import MANIFEST, ROWS, Snapshot
 from relay.pipeline.spark.redis_target import Target
 from relay.store.codec import lease_record
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ DUE = 4_000_000_000 * SECOND
 
 async def fill(server: RunningServer, topic: str) -> None:
     """A leased timer, one that waits and expires, one with headers, and one whose payload was lost."""
-    redis = connect(server.url, connections=1, timeout=60.0)
+    redis = Server(server.url, connections=1, timeout=60.0)
     try:
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("leased", b"x", due=1)])

@@ -18,7 +18,7 @@ from relay.pipeline.timers_source import TimersDataSource
 from relay.store.bulk.scanning import LEAST
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ async def test_filters_narrow_the_reading(timers: Timers) -> None:
         "concat('t-', lpad(id, 6, '0')) as timer_id", "timestamp_seconds(4000000000 + id) as due_time"
     )
     timers.write(frame)
-    redis = connect(timers.server.url, connections=1, timeout=60.0)
+    redis = Server(timers.server.url, connections=1, timeout=60.0)
     try:
         store = RedisStore(redis)
         await store.schedule(timers.topic, [NewTimer("leased", b"x", due=1_000_000)])

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
 from relay.pipeline.rows.redis_commands import Group, pack, pack_rows, pack_texts
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.store import BATCH, BATCH_BYTES, Buffer, BulkStore, TimerBatch, _scores
-from relay.store.bulk.sweeping import LoadRows, PackedRows
 from relay.store.keys import KeyNames
+from relay.store.server.blocking import BlockingServer
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -187,7 +188,7 @@ def test_written_packed_or_not(valkey: RunningServer, keyspace: Keyspace, other:
     for packed in (False, True):
         topic = keyspace.topic()
         timeline, payloads, leases, *_ = KeyNames().of(topic)
-        with BulkStore(valkey.url) as store, valkey.client() as client:
+        with BulkStore(BlockingServer(valkey.url)) as store, valkey.client() as client:
             if other:
                 client.hset(leases, mapping={"a": b"old", "z": b"old"})
             mine = group(rows, topic=topic)

@@ -23,8 +23,8 @@ from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.settings import Settings
-from relay.store.server.connect import CONNECTIONS, connect
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.v1 import delivery_service_pb2 as pb
@@ -238,11 +238,10 @@ async def served(
 async def on_server(server: RunningServer) -> AsyncIterator[Relay]:
     """Serve an engine on a real server."""
     async with (
-        connect(server.url, connections=CONNECTIONS, timeout=60.0) as redis,
-        connect(server.url, connections=1, timeout=60.0) as listener,
+        Server(server.url, timeout=60.0) as redis,
         anyio.create_task_group() as tasks,
     ):
-        hints = RedisHints(listener)
+        hints = RedisHints(redis)
         tasks.start_soon(hints.run)
         async with served(RedisStore(redis), hints, RedisTopics(redis)) as relay:
             yield relay

@@ -15,16 +15,18 @@ from relay.core.journal import Journals
 from relay.core.outcomes import Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, is_told, note_told
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore, TimerBatch
-from relay.store.bulk.sweeping import LoadRows, PackedRows
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
-from relay.store.server.connect import check_server, connect
+from relay.store.server.blocking import BlockingServer
+from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.docs import pages
@@ -78,20 +80,19 @@ def become(server: RunningServer, rules: list[str]) -> str:
 
 async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0) -> list[str]:
     """All that a relay does, as one user; what did not work. `patience`: seconds that a hint may take."""
-    redis, listener = connect(url, connections=2, timeout=60.0), connect(url, connections=1, timeout=60.0)
+    way = Server(url, connections=2, timeout=60.0, journals=JOURNALS)
     try:
-        await check_server(redis, allow_eviction=False)
-        store = RedisStore(redis, journals=JOURNALS)
+        await check_server(way, allow_eviction=False)
+        store = RedisStore(way)
         await verbs(store)
-        await people(store, RedisTopics(redis, journals=JOURNALS))
-        assert await JournalReader(redis).read("t")
+        await people(store, RedisTopics(way))
+        assert await JournalReader(way).read("t")
         names = [] if "relay" in names_on(server) else ["the connection has no name"]
-        return names + await deafness(store, RedisHints(listener), patience)
+        return names + await deafness(store, RedisHints(way), patience)
     except ServiceError as failure:
         return [str(failure)]
     finally:
-        await redis.aclose()
-        await listener.aclose()
+        await way.aclose()
 
 
 async def verbs(store: RedisStore) -> None:
@@ -194,17 +195,17 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
     """All that a relay does with a list or a stream; what did not work."""
     stream = StreamPolicy("billing", max_length=1)
     policy = TopicPolicy(dispatch=dispatch, stream=stream, ready=ListPolicy(1e-6), retry=RetryPolicy(2))
-    async with connect(url, connections=2, timeout=60.0) as redis:
-        store, topics = RedisStore(redis, journals=JOURNALS), RedisTopics(redis, journals=JOURNALS)
-        promotions = RedisPromotions(redis, lambda _: policy, journals=JOURNALS)
-        groups = RedisGroups(redis, lambda _: policy, journals=JOURNALS)
+    async with Server(url, connections=2, timeout=60.0, journals=JOURNALS) as server:
+        store, topics = RedisStore(server), RedisTopics(server)
+        promotions = RedisPromotions(server, lambda _: policy)
+        groups = RedisGroups(server, lambda _: policy)
         try:
             for n in range(2):
                 names = [NewTimer(name, b"x", delay=0) for name in "abcde"]
                 await store.schedule("t", names)
                 assert (await promotions.promote("t", limit=9, nonce=bytes([n + 1]) * 16)).promoted == 5
                 if dispatch is Dispatch.LIST:
-                    await redis.execute_command("RPOPLPUSH", "timers_ready:t", "timers_processing:t")
+                    await server.ask("RPOPLPUSH", "timers_ready:t", "timers_processing:t")
                     await promotions.tidy("t")
                     await promotions.tidy("t")
                     continue
@@ -312,11 +313,13 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
 def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
     """What docs/how-to/pipeline.md says beside a relay's rules: `+multi`, `+exec` and `+hstrlen`."""
     batch = TimerBatch("t", ["a"], [LATER], [b"x"])
-    with BulkStore(become(server, RULES)) as store:
+    with BulkStore(BlockingServer(become(server, RULES))) as store:
         store.write(batch)
         with pytest.raises(StoreRefused, match="multi"):
             store.flush()
-    with BulkStore(become(server, [*RULES, "+multi", "+exec", "+hstrlen"]), journals=JOURNALS) as store:
+    with BulkStore(
+        BlockingServer(become(server, [*RULES, "+multi", "+exec", "+hstrlen"]), journals=JOURNALS)
+    ) as store:
         for topic in ("plain", "t"):
             store.write(batch._replace(topic=topic, expires=[LATER + 1]))
         store.flush()
@@ -333,7 +336,7 @@ def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
 def test_a_run_needs_its_ledger_besides(server: RunningServer, missing: str | None) -> None:
     """What docs/how-to/pipeline.md says of a load that can be repeated, and nothing of it can be left out."""
     rules = [rule for rule in ("~timers_ledger:*", "+smismember", "+expire") if rule != missing]
-    with BulkStore(become(server, [*RULES, *rules]), journals=JOURNALS) as store:
+    with BulkStore(BlockingServer(become(server, [*RULES, *rules]), journals=JOURNALS)) as store:
         for topic in ("plain", "t"):
             inserting = Inserting(store, "r", spare=True)
             rows = PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
-from relay.store.server.blocking import Line
+from relay.store.server.blocking import BlockingServer
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
 from tests.servers import start_server
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def ping(url: str) -> bool:
-    with Line(url, timeout=60.0) as line:
+    with BlockingServer(url, timeout=60.0) as line:
         return bool(line.ask("PING") == b"PONG")
 
 
 def test_replies_come_in_order(valkey: RunningServer) -> None:
     """Commands go ahead of their replies; what is refused stands among them; a bare id is an id."""
-    with Line(valkey.url, timeout=60.0) as line:
+    with BlockingServer(valkey.url, timeout=60.0) as line:
         line.send(("ECHO", "one"), ("NONSENSE",), ("ECHO", "\udcff"))
         with pytest.raises(RuntimeError, match="3 replies are under way"):
             line.ask("PING")
@@ -59,7 +59,7 @@ def test_tls(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable):
             ping(f"rediss://127.0.0.1:{port}")
     with pytest.raises(UnfitServer, match="ssl_ca_certs"):
-        Line(f"rediss://127.0.0.1?ssl_ca_certs={tmp_path}/none", timeout=1.0)
+        BlockingServer(f"rediss://127.0.0.1?ssl_ca_certs={tmp_path}/none", timeout=1.0)
 
 
 @pytest.mark.slow

@@ -18,8 +18,10 @@ from relay.store.bulk.store import BATCH, BATCH_BYTES, BulkStore, TimerBatch, _e
 from relay.store.codec import envelope
 from relay.store.journal.entries import JournalReader
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.blocking import BlockingServer
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
+from relay.store.verbs import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +35,7 @@ N1 = b"relay-1-nonce-01"
 
 @pytest.fixture
 def bulk(redis_server: RunningServer) -> Iterator[BulkStore]:
-    with BulkStore(redis_server.url) as store:
+    with BulkStore(BlockingServer(redis_server.url)) as store:
         yield store
 
 
@@ -73,7 +75,7 @@ async def test_the_same_as_by_the_script(
         ("c", LATER + 1, b"5", LATER + 2),
         ("d", 253_402_300_799_000_000, b"6", 253_402_300_799_000_000),
     ]
-    redis = connect(redis_server.url, connections=1, timeout=60.0)
+    redis = Server(redis_server.url, connections=1, timeout=60.0)
     try:
         for topic in (one, other):
             store = RedisStore(redis)
@@ -96,7 +98,7 @@ async def test_a_token_of_before_is_worth_nothing(
 ) -> None:
     """A timer is written anew while a relay delivers it: the late ACK is stale, the new intent stands."""
     topic = keyspace.topic()
-    redis = connect(redis_server.url, connections=1, timeout=60.0)
+    redis = Server(redis_server.url, connections=1, timeout=60.0)
     store = RedisStore(redis)
     try:
         await store.schedule(topic, [NewTimer("a", b"old", due=1)])
@@ -135,11 +137,11 @@ async def test_a_topic_with_a_journal(valkey: RunningServer, keyspace: Keyspace,
     """Every timer has its record, where settings tell of the journal and where only its stream is there."""
     topic = keyspace.topic()
     journals = Journals(lambda _: 1000)
-    redis = connect(valkey.url, connections=1, timeout=60.0)
+    redis = Server(valkey.url, connections=1, timeout=60.0, journals=journals)
     try:
         if not known:
-            await RedisStore(redis, journals=journals).schedule(topic, [NewTimer("first", b"", due=LATER)])
-        with BulkStore(valkey.url, journals=journals if known else Journals()) as store:
+            await RedisStore(redis).schedule(topic, [NewTimer("first", b"", due=LATER)])
+        with BulkStore(BlockingServer(valkey.url, journals=journals if known else Journals())) as store:
             write(store, batch(topic, ["a", "b"])._replace(expires=[None, LATER + 9]), batch(topic, ["a"]))
         noted = [
             record for each in await JournalReader(redis).read(topic, count=10) for record in each.records
@@ -192,7 +194,7 @@ def test_a_script_that_the_server_forgot(
     with redis_server.client() as client:
         for _ in range(2):
             client.script_flush()
-            assert bulk.script("timeline/list", keyspace.topic(), 1, "", "") == [b""]
+            assert bulk.call(timeline.page(keyspace.topic(), 1, "", b"")) == [b""]
 
 
 @given(st.integers(0, EXACT - 1))
@@ -215,17 +217,20 @@ def test_batches_are_bounded() -> None:
 
 def test_a_server_that_is_away(keyspace: Keyspace) -> None:
     """Is unavailable, in words without the password."""
-    with BulkStore("redis://:geheim@127.0.0.1:1/0") as store:
+    with BulkStore(BlockingServer("redis://:geheim@127.0.0.1:1/0")) as store:
         with pytest.raises(StoreUnavailable) as refusal:
             store.connect()
-        assert "geheim" not in str(refusal.value) + repr(store) + repr(store.line)
+        assert "geheim" not in str(refusal.value) + repr(store) + repr(store.server)
 
 
 def test_loads_take_turns(redis_server: RunningServer, keyspace: Keyspace) -> None:
     """Two loads share the time that was given away; nobody waits by a clock of old."""
     keyspace.allow(KeyNames().pace)
     waits: list[float] = []
-    with BulkStore(redis_server.url) as one, BulkStore(redis_server.url) as two:
+    with (
+        BulkStore(BlockingServer(redis_server.url)) as one,
+        BulkStore(BlockingServer(redis_server.url)) as two,
+    ):
         paces = [Pace(store, 100.0, sleep=waits.append) for store in (one, two)]
         assert [pace.batch for pace in paces] == [10, 10]
         for pace in (*paces, *paces):

@@ -16,8 +16,9 @@ from relay.core.timers import Change, NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
-from relay.store.server.connect import check_server, connect
+from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
@@ -55,10 +56,9 @@ def test_tagged_names() -> None:
 
 async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
     """With tags every verb and the hints work there as elsewhere."""
-    redis = connect(cluster.url, connections=2, timeout=60.0)
-    keys = KeyNames(hash_tags=True)
-    assert await check_server(redis, allow_eviction=False, hash_tags=True)
-    store, hints = RedisStore(redis, keys), RedisHints(redis, keys)
+    server = Server(cluster.url, KeyNames(hash_tags=True), connections=2, timeout=60.0)
+    assert await check_server(server, allow_eviction=False, hash_tags=True)
+    store, hints = RedisStore(server), RedisHints(server)
     heard: list[int] = []
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
@@ -74,28 +74,30 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
         assert await store.settle("orders", [Settlement("a", NONCE, Verb.ACK)]) == [Verdict.OK]
         assert await store.get("orders", "b")
         assert len((await store.list("orders", state=None, limit=5, cursor="")).timers) == 1
-        assert set(await redis.keys("*")) == {b"timers_timeline:{orders}", b"timers_payloads:{orders}"}
+        assert set(await server.ask("KEYS", "*")) == {
+            b"timers_timeline:{orders}",
+            b"timers_payloads:{orders}",
+        }
         assert await store.run("orders", ["b"]) == [Change.RUN]
         assert await store.cancel("orders", ["b"]) == [Change.CANCELLED]
-        assert await redis.keys("*") == []
-        await people(store, RedisTopics(redis, keys))
-        assert await redis.keys("*") == [b"timers_topics"]
+        assert await server.ask("KEYS", "*") == []
+        await people(store, RedisTopics(server))
+        assert await server.ask("KEYS", "*") == [b"timers_topics"]
         with anyio.fail_after(60):
             while len(heard) < 2:  # noqa: ASYNC110  (the condition is another task's doing)
                 await anyio.sleep(0.001)
         group.cancel_scope.cancel()
-    await redis.aclose()
+    await server.aclose()
 
 
 @pytest.mark.parametrize("dispatch", [Dispatch.LIST, Dispatch.STREAM])
 async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispatch: Dispatch) -> None:
     """All keys of a topic share a slot there too, those of its groups among them."""
-    keys = KeyNames(hash_tags=True)
     policy = TopicPolicy(dispatch=dispatch, stream=StreamPolicy("billing"), ready=ListPolicy(1.0))
-    async with connect(cluster.url, connections=2, timeout=60.0) as redis:
-        store, topics = RedisStore(redis, keys), RedisTopics(redis, keys)
-        promotions = RedisPromotions(redis, lambda _: policy, keys)
-        groups = RedisGroups(redis, lambda _: policy, keys)
+    async with Server(cluster.url, KeyNames(hash_tags=True), connections=2, timeout=60.0) as server:
+        store, topics = RedisStore(server), RedisTopics(server)
+        promotions = RedisPromotions(server, lambda _: policy)
+        groups = RedisGroups(server, lambda _: policy)
         await store.schedule("jobs", [NewTimer(name, b"x", delay=0) for name in "abc"])
         assert (await promotions.promote("jobs", limit=9, nonce=NONCE)).promoted == 3
         if dispatch is Dispatch.STREAM:
@@ -109,9 +111,9 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
             assert await topics.redrive("jobs", [letter.dead_id]) == [Change.RUN]
         await promotions.tidy("jobs")
         assert (await promotions.state("jobs")).dispatch is dispatch
-        keys_there = cast("list[bytes]", await redis.keys("*"))
+        keys_there = cast("list[bytes]", await server.ask("KEYS", "*"))
         assert {key.rpartition(b":")[2] for key in keys_there} == {b"{jobs}"}
-        await redis.flushall()
+        await server.ask("FLUSHALL")
 
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:
@@ -138,7 +140,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
 
 async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:
     """The start names the setting, and so does each call."""
-    redis = connect(cluster.url, connections=1, timeout=60.0)
+    redis = Server(cluster.url, connections=1, timeout=60.0)
     with pytest.raises(UnfitServer, match=r"cluster mode.*set redis\.hash_tags to true"):
         await check_server(redis, allow_eviction=False)
     with pytest.raises(StoreRefused, match=r"same slot.*set redis\.hash_tags to true"):

@@ -8,7 +8,8 @@ import pytest
 from relay.core.errors import StoreUnavailable, UnfitServer
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store.server.connect import check_server, connect
+from relay.store.server.fitness import check_server
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
@@ -19,7 +20,7 @@ SECOND = 1_000_000
 
 
 async def checked(url: str, *, allow_eviction: bool = False) -> str:
-    redis = connect(url, connections=1, timeout=60.0)
+    redis = Server(url, connections=1, timeout=60.0)
     try:
         return await check_server(redis, allow_eviction=allow_eviction)
     finally:
@@ -81,7 +82,7 @@ async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspa
     topic = keyspace.topic()
     line = Line(valkey.port)
     async with line.open() as url:
-        redis = connect(url, connections=2, timeout=60.0)
+        redis = Server(url, connections=2, timeout=60.0)
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("a", b"x", delay=0)])
         await store.claim(f"{topic}-warm:{topic}", limit=1, lease=1, nonce=bytes(16), max_bytes=1)
@@ -109,7 +110,7 @@ async def test_calls_wait_for_a_connection(valkey: RunningServer, keyspace: Keys
     topic = keyspace.topic()
     with valkey.client() as client:
         before = {each["id"] for each in client.client_list()}
-    redis = connect(valkey.url, connections=2, timeout=60.0)
+    redis = Server(valkey.url, connections=2, timeout=60.0)
     store = RedisStore(redis)
     async with anyio.create_task_group() as group:
         for n in range(50):
@@ -126,7 +127,7 @@ async def test_closing_leaves_no_connection(valkey: RunningServer) -> None:
     """The client owns its pool."""
     with valkey.client() as client:
         before = {each["id"] for each in client.client_list()}
-        redis = connect(valkey.url, connections=2, timeout=60.0)
+        redis = Server(valkey.url, connections=2, timeout=60.0)
         await redis.ping()
         opened = {each["id"] for each in client.client_list()} - before
         assert len(opened) == 1

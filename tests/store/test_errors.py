@@ -13,8 +13,8 @@ from redis.exceptions import RedisError
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
-from relay.store.server.connect import connect
 from relay.store.server.errors import translated_errors
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import KINDS, Kind, free_port, start_server
 from tests.store.fake import serving
@@ -57,7 +57,7 @@ def test_what_openssl_says(text: str, advice: str) -> None:
 async def outcome_of(answer: Callable[[bytes], bytes | None]) -> BaseException:
     """What scheduling a timer raises on a server that answers so."""
     async with serving(answer) as url:
-        redis = connect(url, connections=1, timeout=60.0)
+        redis = Server(url, connections=1, timeout=60.0)
         with pytest.raises(Exception) as caught:  # noqa: PT011  (which one is what is asked)
             await RedisStore(redis).schedule("topic", [NewTimer("a", b"", due=0)])
         await redis.aclose()
@@ -102,7 +102,7 @@ async def test_a_connection_that_breaks() -> None:
 
 async def test_a_server_that_is_not_there() -> None:
     """A refused connection says so."""
-    redis = connect(f"redis://127.0.0.1:{free_port()}/0", connections=1, timeout=60.0)
+    redis = Server(f"redis://127.0.0.1:{free_port()}/0", connections=1, timeout=60.0)
     with pytest.raises(StoreUnavailable, match="onnect"):
         await RedisStore(redis).ping()
     await redis.aclose()
@@ -120,7 +120,7 @@ async def test_every_error_has_words() -> None:
 async def test_a_master_that_became_a_replica(kind: Kind) -> None:
     """Its refusal passes, in whichever words (6.2 wraps a script's errors): nothing is given up for it."""
     with start_server(kind) as server:
-        redis = connect(server.url, connections=2, timeout=60.0)
+        redis = Server(server.url, connections=2, timeout=60.0)
         store = RedisStore(redis)
         await store.schedule("topic", [NewTimer("a", b"", due=0)])
         claim = await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
@@ -144,10 +144,10 @@ async def test_a_master_that_became_a_replica(kind: Kind) -> None:
 async def test_hints_that_are_forbidden(kind: Kind) -> None:
     """A user who may not publish still schedules and settles: what was written is not called a failure."""
     with start_server(kind) as server:
-        owner = connect(server.url, connections=1, timeout=60.0)
+        owner = Server(server.url, connections=1, timeout=60.0)
         rules = ("on", ">secret", "~*", "+@all", "resetchannels")
-        await owner.execute_command("ACL", "SETUSER", "mute", *rules)
-        redis = connect(server.url.replace("://", "://mute:secret@"), connections=1, timeout=60.0)
+        await owner.ask("ACL SETUSER", "mute", *rules)
+        redis = Server(server.url.replace("://", "://mute:secret@"), connections=1, timeout=60.0)
         store = RedisStore(redis)
         (scheduled,) = await store.schedule("topic", [NewTimer("a", b"", due=0)])
         assert scheduled.change is Change.CREATED

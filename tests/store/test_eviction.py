@@ -15,13 +15,15 @@ from relay.core.dispatch import Dispatch
 from relay.core.errors import StoreFull
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore
-from relay.store.bulk.sweeping import Fenced, Loading, LoadRows, Marks, PackedRows
+from relay.store.bulk.sweeping import Fenced, Loading, Marks
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from relay.store.server.connect import connect
+from relay.store.server.blocking import BlockingServer
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace, keys_of
@@ -86,15 +88,15 @@ def watched(server: RunningServer) -> Iterator[Watch]:
 
 async def everything(url: str) -> None:
     """All that relays, loads and sweeps do in Redis."""
-    async with connect(url, connections=2, timeout=60.0) as redis:
-        store = RedisStore(redis, journals=JOURNALS)
+    async with Server(url, connections=2, timeout=60.0, journals=JOURNALS) as server:
+        store = RedisStore(server)
         await verbs(store)
-        await people(store, RedisTopics(redis, journals=JOURNALS))
+        await people(store, RedisTopics(server))
     for dispatch in (Dispatch.LIST, Dispatch.STREAM):
         assert await dispatched(url, dispatch) == []
-    with BulkStore(url, journals=JOURNALS) as bulk:
+    with BulkStore(BlockingServer(url, journals=JOURNALS)) as bulk:
         Pace(bulk, 1e6).turn(1)
-        loading = Loading(bulk)
+        loading = Loading(bulk.server)
         epoch = loading.open("t", "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
         loading.load(Marks("t", str(epoch), "1"), rows("a", "b"))
         loading.flush()
@@ -206,7 +208,7 @@ async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keys
             inserting.flush()
             assert inserting.done.inserted == inserted
             if inserting.done.known:
-                bench.raw.delete(names.ledger_of(bench.topic, "run"))
+                bench.raw.delete(names.key("ledger", bench.topic, run="run"))
         await bench.store.cancel(bench.topic, ["d"])
         # The time that loads have given away.
         assert [bench.turn(SECOND), bench.turn(SECOND)] == [0, SECOND]
@@ -214,7 +216,7 @@ async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keys
         assert bench.turn(SECOND) == 0
         # A permit, between two batches of who has it: nothing is removed until it has asked anew.
         bench.loading.may_retire(bench.topic, 20, "w")
-        bench.raw.delete(names.retiring_of(bench.topic))
+        bench.raw.delete(names.key("retiring", bench.topic))
         with pytest.raises(Fenced):
             bench.loading.retire(bench.topic, 20, "w", ["a"])
         assert set(bench.state().timeline) == {"a"}

@@ -12,8 +12,8 @@ import pytest
 
 from relay.core.timers import NewTimer
 from relay.store.memory import MemoryStore
-from relay.store.server.connect import connect
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import RunningServer, start_server
 from tests.store.fake import Line
@@ -40,7 +40,7 @@ def all_heard(heard: dict[str, list[int]]) -> bool:
 
 @pytest.fixture
 async def store(redis_server: RunningServer) -> AsyncIterator[RedisStore]:
-    redis = connect(redis_server.url, connections=4, timeout=60.0)
+    redis = Server(redis_server.url, connections=4, timeout=60.0)
     yield RedisStore(redis)
     await redis.aclose()
 
@@ -49,7 +49,7 @@ async def test_an_earlier_timer_wakes(store: RedisStore, keyspace: Keyspace) -> 
     """A watcher hears its topic's new first timer to the microsecond, through any relay; others' not."""
     topic, other = keyspace.topic(), keyspace.topic()
     heard: list[int] = []
-    hints = RedisHints(store._redis)
+    hints = RedisHints(store._server)
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
         await hints.watch(topic, heard.append)
@@ -67,7 +67,7 @@ async def test_watching_more_and_less(store: RedisStore, keyspace: Keyspace) -> 
     """Topics come and go while it runs; with none left it starts over when one comes."""
     one, two = keyspace.topic(), keyspace.topic()
     heard: list[tuple[str, int]] = []
-    hints = RedisHints(store._redis)
+    hints = RedisHints(store._server)
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
         await hints.watch(one, lambda due: heard.append(("one", due)))
@@ -91,7 +91,7 @@ async def test_topics_that_come_while_it_connects(store: RedisStore, keyspace: K
     topics = [keyspace.topic() for _ in range(3)]
     for pause in (0, 1, 3, 10):  # turns of the loop between two of them
         heard: dict[str, list[int]] = {topic: [] for topic in topics}
-        hints = RedisHints(store._redis)
+        hints = RedisHints(store._server)
         async with anyio.create_task_group() as group:
             group.start_soon(hints.run)
             for topic in topics:
@@ -111,7 +111,7 @@ async def test_a_connection_that_breaks_under_a_read_is_replaced_once(
     heard: list[int] = []
     line = Line(redis_server.port)
     async with line.open() as url, anyio.create_task_group() as group:
-        redis = connect(url, connections=2, timeout=60.0)
+        redis = Server(url, connections=2, timeout=60.0)
         hints = RedisHints(redis)
         group.start_soon(hints.run)
         await hints.watch(topic, heard.append)
@@ -134,14 +134,14 @@ async def test_a_connection_that_breaks_while_topics_come_and_go(
     last = keyspace.topic()
     heard: list[int] = []
     settled: list[int] = []
-    hints = RedisHints(store._redis)
+    hints = RedisHints(store._server)
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
         for turn in range(60):
             topic = topics[turn % 4]
             await (hints.watch(topic, heard.append) if turn % 3 else hints.unwatch(topic))
             if turn % 20 == 7:
-                await store._redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+                await store._server.ask("CLIENT KILL", "TYPE", "pubsub")
             for _ in range(turn % 5):
                 await anyio.lowlevel.checkpoint()
         await hints.watch(topics[0], heard.append)
@@ -158,13 +158,13 @@ async def test_what_others_publish(store: RedisStore, keyspace: Keyspace) -> Non
     """Garbage on the channel is passed over."""
     topic = keyspace.topic()
     heard: list[int] = []
-    hints = RedisHints(store._redis)
+    hints = RedisHints(store._server)
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
         await hints.watch(topic, heard.append)
         await until(lambda: heard == [0])
         for message in (b"", b"soon", b"\xff", b"nan", b"5.5"):
-            await store._redis.publish(f"timers_wake:{topic}", message)
+            await store._server.ask("PUBLISH", f"timers_wake:{topic}", message)
         await until(lambda: 5_500_000 in heard)
         assert heard in ([0, 5_500_000], [0, 0, 5_500_000])
         group.cancel_scope.cancel()
@@ -174,7 +174,7 @@ async def test_what_others_publish(store: RedisStore, keyspace: Keyspace) -> Non
 async def test_a_restart(keyspace: Keyspace) -> None:
     """It subscribes anew, and wakes its watchers, for hints may have been lost meanwhile."""
     with start_server("valkey") as server:
-        redis = connect(server.url, connections=2, timeout=60.0)
+        redis = Server(server.url, connections=2, timeout=60.0)
         heard: list[int] = []
         hints = RedisHints(redis)
         async with anyio.create_task_group() as group:
@@ -213,7 +213,7 @@ def pings(client: Redis) -> int:
 async def test_a_server_that_falls_silent() -> None:
     """A connection on which nothing answers any more is given up, and an idle one that is well is not."""
     with start_server("valkey") as server:
-        redis = connect(server.url, connections=1, timeout=1.0)
+        redis = Server(server.url, connections=1, timeout=1.0)
         heard: list[int] = []
         hints = RedisHints(redis, heartbeat=0.5)
         async with anyio.create_task_group() as group:
@@ -239,7 +239,7 @@ async def test_renew(store: RedisStore, keyspace: Keyspace) -> None:
     """It leaves its connection at once for another one."""
     topic = keyspace.topic()
     heard: list[int] = []
-    hints = RedisHints(store._redis)
+    hints = RedisHints(store._server)
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
         await hints.watch(topic, heard.append)

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.store.server.connect import connect
+from relay.store.server.connect import open_client
 from relay.store.server.pool import MasterPool
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
@@ -24,7 +24,7 @@ from tests.store.fake import Line
 
 @asynccontextmanager
 async def connected(url: str, *, connections: int, timeout: float = 20.0) -> AsyncIterator[Redis]:
-    redis = connect(url, connections=connections, timeout=timeout)
+    redis = open_client(url, connections=connections, timeout=timeout)
     try:
         yield redis
     finally:

@@ -12,7 +12,8 @@ from relay.core.timers import NewTimer
 from relay.store.bulk.scanning import LEAST, TopicSlice, cut, read
 from relay.store.bulk.store import BulkStore, TimerBatch
 from relay.store.codec import envelope, lease_record
-from relay.store.server.connect import connect
+from relay.store.server.blocking import BlockingServer
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ COUNT = 3 * LEAST + 17
 
 @pytest.fixture
 def store(valkey: RunningServer) -> Iterator[BulkStore]:
-    with BulkStore(valkey.url) as store:
+    with BulkStore(BlockingServer(valkey.url)) as store:
         yield store
 
 
@@ -64,7 +65,7 @@ def test_a_topic_that_shrinks_while_it_is_read(
     ids = fill(store, topic, step=0)
     parts = cut(store, topic, 3)
     with valkey.client() as client:
-        client.zrem(store.keys.of(topic)[0], *ids[:LEAST], *ids[LEAST::2])
+        client.zrem(store.server.keys.of(topic)[0], *ids[:LEAST], *ids[LEAST::2])
     assert list(chain(*(names(store, part) for part in parts))) == ids[LEAST + 1 :: 2]
 
 
@@ -74,7 +75,7 @@ def test_envelopes_and_records_come_along(store: BulkStore, keyspace: Keyspace) 
     stored = [envelope.encode(bytes([n]) * 400_000, {}, "") for n in range(5)]
     store.write(TimerBatch(topic, list("abcde"), [LATER] * 5, stored))
     store.flush()
-    store.line.ask("HDEL", store.keys.of(topic)[1], "c")
+    store.server.ask("HDEL", store.server.keys.of(topic)[1], "c")
     pages = list(read(store, TopicSlice(topic), envelopes=True))
     assert [page.timer_ids for page in pages] == [[b"a", b"b", b"c"], [b"d", b"e"]]
     assert [held for page in pages for held in page.envelopes] == [*stored[:2], None, *stored[3:]]
@@ -85,7 +86,7 @@ async def test_by_due_time(valkey: RunningServer, store: BulkStore, keyspace: Ke
     """What is due then is found where it stands, and where a lease has put it; each once. What stands
     there and was due before comes along."""
     topic = keyspace.topic()
-    redis = connect(valkey.url, connections=1, timeout=60.0)
+    redis = Server(valkey.url, connections=1, timeout=60.0)
     try:
         relay = RedisStore(redis)
         due = {"leased": 2, "early": 1, "late": LATER, "first": LATER + SECOND, "expires": LATER + 1}

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.timers import NewTimer
-from relay.store.dispatch import promotions, stream_groups
-from relay.store.server.connect import connect
-from relay.store.server.manifest import manifest
+from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Script, source
-from relay.store.timeline import topics
-from relay.store.timeline.redis_store import VERBS as TIMER_VERBS
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 if TYPE_CHECKING:
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 
-VERBS = (*TIMER_VERBS, *topics.VERBS, *promotions.LIST_VERBS, *promotions.STREAM_VERBS, *stream_groups.VERBS)
+VERBS = tuple(verb for verb in verbs() if not verb.startswith("bulk/"))
 
 SUBCOMMAND = re.compile(
     r"'(XGROUP|XINFO|XREADGROUP)', ('\w+', (?:group_name, consumer, 'COUNT', most, 'STREAMS', )?)"
@@ -33,7 +30,7 @@ SUBCOMMAND = re.compile(
 async def test_reloaded_after_a_flush(redis_server: RunningServer, keyspace: Keyspace) -> None:
     """A server that forgot the scripts, as after a restart or failover, gets them at the next call."""
     topic = keyspace.topic()
-    redis = connect(redis_server.url, connections=1, timeout=60.0)
+    redis = Server(redis_server.url, connections=1, timeout=60.0)
     store = RedisStore(redis)
     with redis_server.client() as client:
         for due in (1, 2):
@@ -48,7 +45,7 @@ async def test_reloaded_after_a_flush(redis_server: RunningServer, keyspace: Key
 async def test_run_by_digest(valkey: RunningServer, keyspace: Keyspace) -> None:
     """The text crosses the wire once, and no function library is touched."""
     topic = keyspace.topic()
-    redis = connect(valkey.url, connections=1, timeout=60.0)
+    redis = Server(valkey.url, connections=1, timeout=60.0)
     store = RedisStore(redis)
     with valkey.client() as client:
         client.script_flush()

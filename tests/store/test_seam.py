@@ -9,10 +9,19 @@ import pytest
 
 import relay
 from relay.store.keys import KeyNames
+from relay.store.server.manifest import verbs
 
 PACKAGE = Path(relay.__file__).parent
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "v1" not in path.relative_to(PACKAGE).parts)
-OUTSIDE = [path for path in MODULES if path.relative_to(PACKAGE).parts[0] != "store"]
+SERVER, VERBS = PACKAGE / "store" / "server", PACKAGE / "store" / "verbs"
+OUTSIDE = [path for path in MODULES if path.parent != SERVER]
+MAKERS = {
+    "open_client": {"store/server/server.py"},
+    "options_of": {"store/server/connect.py", "store/server/blocking.py"},
+}
+"""What makes a connection, and who calls it."""
+PRIVATE = {"execute_command", "connection_pool", "pubsub", "send_command", "read_response", "get_message"}
+"""What redis-py calls its ways to a server."""
 KEYS = PACKAGE / "store" / "keys.py"
 FORMATS = {"timers_journal"}  # in the pipeline: what Spark calls a data source of ours
 SETTINGS = {"settings", "cli"}  # they name the prefixes, as values a person may change
@@ -34,9 +43,42 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=module_id)
-def test_only_the_store_imports_redis(path: Path) -> None:
-    """Nothing outside relay/store imports redis or a Redis command's name."""
+def test_only_the_way_to_redis_imports_redis(path: Path) -> None:
+    """Nothing outside relay/store/server imports redis, the rest of the store neither."""
     assert "redis" not in imported(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_only_the_servers_hold_connections(maker: str) -> None:
+    """What makes a connection is called by one class of each kind, which keeps it to itself: elsewhere nobody
+    calls what only a connection has."""
+    callers = {module_id(path) for path in MODULES if maker in called(path)}
+    assert callers == MAKERS[maker]
+    for path in MODULES:
+        touched = {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
+        assert path.parent == SERVER or not touched & PRIVATE, module_id(path)
+
+
+def test_every_script_has_one_typed_function() -> None:
+    """In the module of its folder; none calls a script that is not there."""
+    found: dict[str, set[str]] = {}
+    for path in VERBS.glob("*.py"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Call":
+                assert isinstance(node.args[0], ast.Constant)
+                found.setdefault(str(node.args[0].value), set()).add(path.stem)
+    rooms = {"list": "ready_list"}
+    assert found == {verb: {rooms.get(room := verb.partition("/")[0], room)} for verb in verbs()}
+
+
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def called(path: Path) -> set[str]:
+    """The plain names of the functions that a module calls."""
+    calls = (node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call))
+    return {function.id for function in calls if isinstance(function, ast.Name)}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path != KEYS], ids=module_id)
@@ -62,7 +104,7 @@ def test_a_topics_keys() -> None:
         "timers_journal:orders",
     )
     assert KeyNames().channel("orders") == "timers_wake:orders"
-    assert KeyNames().ledger_of("orders", "r-1") == "timers_ledger:r-1:orders"
-    assert KeyNames(hash_tags=True).ledger_of("orders", "r-1") == "timers_ledger:r-1:{orders}"
+    assert KeyNames().key("ledger", "orders", run="r-1") == "timers_ledger:r-1:orders"
+    assert KeyNames(hash_tags=True).key("ledger", "orders", run="r-1") == "timers_ledger:r-1:{orders}"
     own = KeyNames(timeline="t", payloads="p", leases="l", dead="d", pause="s", journal="j", wake="w")
     assert (own.of("x"), own.channel("x")) == (("t:x", "p:x", "l:x", "d:x", "s:x", "j:x"), "w:x")

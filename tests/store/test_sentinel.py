@@ -11,8 +11,8 @@ import pytest
 from relay.core.errors import StoreUnavailable
 from relay.core.outcomes import Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
-from relay.store.server.connect import connect, follow_master
 from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.sentinels import MASTER, Group, Sentinel, until
 from tests.servers import free_port, start_server
@@ -32,7 +32,7 @@ def group() -> Iterator[Group]:
 
 @pytest.fixture
 async def store(group: Group) -> AsyncIterator[RedisStore]:
-    redis = connect(group.url, connections=2, timeout=60.0)
+    redis = Server(group.url, connections=2, timeout=60.0)
     yield RedisStore(redis)
     await redis.aclose()
 
@@ -95,7 +95,7 @@ async def test_a_lease_and_a_newer_intent_that_were_covered(group: Group, store:
         assert await in_thread(group.covered, client)
     await in_thread(group.fail_over)
     await in_thread(group.new_master, group.servers[0])
-    redis = connect(group.url, connections=1, timeout=60.0)  # the old master may still answer the other one
+    redis = Server(group.url, connections=1, timeout=60.0)  # the old master may still answer the other one
     moved = RedisStore(redis)
     await again(moved)
     assert not (await moved.claim("topic", limit=2, lease=SECOND, nonce=N2, max_bytes=1)).timers
@@ -113,7 +113,8 @@ async def test_a_live_master_that_is_replaced(group: Group, store: RedisStore) -
     moved = anyio.Event()
     await store.schedule("topic", [NewTimer("a", b"x", due=LATER)])
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_master, store._redis, moved.set)
+        store._server.moved.append(moved.set)
+        tasks.start_soon(store._server.follow_master)
         await in_thread(group.fail_over)
         with anyio.fail_after(60):
             await moved.wait()
@@ -130,10 +131,10 @@ async def test_sentinels_that_do_not_answer(group: Group) -> None:
     sentinel = group.sentinels[0].port
     nobody = free_port()
     place = f"redis+sentinel://127.0.0.1:{nobody},127.0.0.1:{sentinel}"
-    redis = connect(f"{place}/mymaster", connections=1, timeout=60.0)
+    redis = Server(f"{place}/mymaster", connections=1, timeout=60.0)
     await RedisStore(redis).ping()
     await redis.aclose()
-    redis = connect(f"{place}/other", connections=1, timeout=60.0)
+    redis = Server(f"{place}/other", connections=1, timeout=60.0)
     with pytest.raises(StoreUnavailable, match=r"'other'.*Error 111.*knows no such master"):
         await RedisStore(redis).ping()
     await redis.aclose()
@@ -151,7 +152,7 @@ async def test_credentials_for_sentinels_and_master() -> None:
             with sentinel.client(password="guard:2") as client:
                 await in_thread(until, client.ping, "it answers", 40.0)
             place = f"127.0.0.1:{sentinel.port}/{MASTER}"
-            redis = connect(
+            redis = Server(
                 f"redis+sentinel://:m%40ster%2F1@{place}?sentinel_password=guard%3A2",
                 connections=1,
                 timeout=60.0,
@@ -163,7 +164,7 @@ async def test_credentials_for_sentinels_and_master() -> None:
                 (f"redis+sentinel://{place}?sentinel_password=guard%3A2", "uthentication"),
                 (f"redis+sentinel://:wrong@{place}?sentinel_password=guard%3A2", "invalid username-password"),
             ):
-                redis = connect(url, connections=1, timeout=60.0)
+                redis = Server(url, connections=1, timeout=60.0)
                 with pytest.raises(StoreUnavailable, match=reason) as caught:
                     await RedisStore(redis).ping()
                 assert "guard" not in str(caught.value)
@@ -179,7 +180,7 @@ async def test_the_least_that_a_sentinel_has_to_allow(group: Group) -> None:
         rules = ("on", ">guard", "+sentinel|get-master-addr-by-name")
         client.execute_command("ACL", "SETUSER", "relay", *rules)
     place = f"redis+sentinel://127.0.0.1:{sentinel.port}/{MASTER}"
-    redis = connect(f"{place}?sentinel_username=relay&sentinel_password=guard", connections=1, timeout=60.0)
+    redis = Server(f"{place}?sentinel_username=relay&sentinel_password=guard", connections=1, timeout=60.0)
     await RedisStore(redis).ping()
     await redis.aclose()
 
@@ -190,12 +191,8 @@ async def test_a_demotion_that_closes_no_connection() -> None:
     with start_server("valkey") as old, start_server("valkey") as new:
         line = Line(old.port)
         async with line.open() as url:
-            redis, listener = (
-                connect(url, connections=2, timeout=60.0),
-                connect(url, connections=1, timeout=60.0),
-            )
-            hints = RedisHints(listener)
-            store = RedisStore(redis, demoted=hints.renew)
+            server = Server(url, connections=2, timeout=60.0)
+            hints, store = RedisHints(server), RedisStore(server)
             heard: list[int] = []
             async with anyio.create_task_group() as group:
                 group.start_soon(hints.run)
@@ -217,14 +214,13 @@ async def test_a_demotion_that_closes_no_connection() -> None:
                 await store.schedule("topic", [NewTimer("c", b"", due=LATER - 9)])
                 await eventually(lambda: LATER - 9 in heard)
                 group.cancel_scope.cancel()
-            await redis.aclose()
-            await listener.aclose()
+            await server.aclose()
 
 
 async def _one_refusal(store: RedisStore) -> None:
     """One write is refused while a slow read is under way on the other connection; then all is well."""
     async with anyio.create_task_group() as both:
-        both.start_soon(store._redis.execute_command, *SLOW_READ)
+        both.start_soon(store._server.ask, *SLOW_READ)
         with pytest.raises(StoreUnavailable):
             await store.schedule("topic", [NewTimer("a", b"", due=LATER)])
     async with anyio.create_task_group() as both:

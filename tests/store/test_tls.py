@@ -12,7 +12,8 @@ import pytest
 from relay import app
 from relay.core.errors import ServiceError, UnfitServer
 from relay.settings import Settings
-from relay.store.server.connect import check_server, connect
+from relay.store.server.fitness import check_server
+from relay.store.server.server import Server
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until
 from tests.servers import SYSTEM, RunningServer, free_port, start_server
@@ -69,7 +70,7 @@ async def start_within(seconds: float, url: str) -> str:
     """The same with this start_timeout."""
     settings = Settings.model_validate({"redis": {"url": url, "start_timeout": seconds}})
     try:
-        redis = connect(url, connections=1, timeout=60.0)
+        redis = Server(url, connections=1, timeout=60.0)
     except UnfitServer as failure:
         return str(failure)
     try:
@@ -168,7 +169,7 @@ async def test_sentinels_and_master_over_tls(authority: Authority, good: Pair) -
             with sentinel.client() as client:
                 await anyio.to_thread.run_sync(until, client.ping, "the Sentinel answers", 40.0)
             place = f"rediss+sentinel://127.0.0.1:{port}/{MASTER}/0"
-            redis = connect(f"{place}?ssl_ca_certs={authority.ca.certificate}", connections=1, timeout=60.0)
+            redis = Server(f"{place}?ssl_ca_certs={authority.ca.certificate}", connections=1, timeout=60.0)
             assert (await check_server(redis, allow_eviction=False)).startswith("Redis 7")
             await redis.aclose()
             said = await start(place)

@@ -16,14 +16,16 @@ from relay.core.journal import Journals
 from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
-from relay.store.bulk.store import BulkStore, TimerBatch, say_unheard
-from relay.store.bulk.sweeping import Loading, LoadRows, Marks, PackedRows
+from relay.store.bulk.store import BulkStore, TimerBatch
+from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
-from relay.store.server.connect import Connection, connect
+from relay.store.server.blocking import BlockingServer, log_refused_hint
 from relay.store.server.hints import RedisHints
 from relay.store.server.manifest import manifest
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
@@ -40,20 +42,23 @@ class Limited:
     """Everything that publishes, as a user that may not."""
 
     url: str
-    redis: Connection
     topic: str
     keep: int
     unheard: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        journals, told = Journals(lambda _: self.keep), self.unheard.append
-        self.store = RedisStore(self.redis, journals=journals, unheard=told)
-        self.topics = RedisTopics(self.redis, journals=journals, unheard=told)
-        self.groups = RedisGroups(self.redis, lambda _: STREAM, journals=journals, unheard=told)
-        self.journals = journals
+        self.journals = Journals(lambda _: self.keep)
+        told = self.unheard.append
+        self.server = Server(
+            self.url, connections=1, timeout=60.0, journals=self.journals, on_refused_hint=told
+        )
+        self.store = RedisStore(self.server)
+        self.topics = RedisTopics(self.server)
+        self.groups = RedisGroups(self.server, lambda _: STREAM)
 
     def bulk(self) -> BulkStore:
-        return BulkStore(self.url, journals=self.journals, unheard=self.unheard.append)
+        told = self.unheard.append
+        return BulkStore(BlockingServer(self.url, journals=self.journals, on_refused_hint=told))
 
     async def put(self, *names: str, due: int = LATER) -> None:
         """Store timers; that hint is none of what is tested."""
@@ -85,8 +90,9 @@ def user(redis_server: RunningServer) -> Iterator[str]:
 
 @pytest.fixture(params=[0, 100], ids=["", "journal"])
 async def limited(user: str, keyspace: Keyspace, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
-    async with connect(user, connections=1, timeout=60.0) as redis:
-        yield Limited(user, redis, keyspace.topic(), request.param)
+    limited = Limited(user, keyspace.topic(), request.param)
+    yield limited
+    await limited.server.aclose()
 
 
 async def schedule(limited: Limited) -> None:
@@ -159,7 +165,7 @@ async def revive(limited: Limited) -> None:
 async def load(limited: Limited) -> None:
     """A sweep's batch."""
     with limited.bulk() as bulk:
-        loading = Loading(bulk)
+        loading = Loading(bulk.server)
         epoch = loading.open(limited.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
         rows = LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1])
         loading.load(Marks(limited.topic, str(epoch), "1"), PackedRows.of(rows))
@@ -233,10 +239,10 @@ def test_every_script_that_publishes_is_tested() -> None:
 
 def test_a_load_says_it_once(user: str, keyspace: Keyspace, caplog: pytest.LogCaptureFixture) -> None:
     """A line for the process, whatever number of workers and batches it has."""
-    say_unheard.cache_clear()
+    log_refused_hint.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            with BulkStore(user) as bulk:
+            with BulkStore(BlockingServer(user)) as bulk:
                 bulk.write(TimerBatch(keyspace.topic(), ["a"], [LATER], [b"x"]))
                 bulk.write(TimerBatch(keyspace.topic(), ["a"], [LATER], [b"x"]))
                 bulk.flush()
@@ -260,8 +266,8 @@ async def test_a_user_that_may_not_subscribe(
             unheard.append(reason)
             told.set()
 
-        async with connect(url, connections=1, timeout=60.0) as redis, anyio.create_task_group() as tasks:
-            hints = RedisHints(redis, unheard=tell)
+        async with Server(url, connections=1, timeout=60.0) as redis, anyio.create_task_group() as tasks:
+            hints = RedisHints(redis, on_refused_hint=tell)
             tasks.start_soon(hints.run)
             await hints.watch(topic, lambda _: None)
             with anyio.fail_after(60):

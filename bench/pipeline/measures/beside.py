@@ -13,7 +13,7 @@ from bench.harness.rows import Row
 from bench.pipeline.world import FIRST, TOPIC, World
 from relay.core.timers import NewTimer
 from relay.pipeline.timers_source import TimersDataSource
-from relay.store.server.connect import connect
+from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
 OTHER = "beside"
@@ -79,7 +79,7 @@ def _load(world: World, rate: int | None) -> None:
 
 async def _claim(world: World, over: threading.Event, found: list[float]) -> None:
     """What a relay does, by its own store: claim what is due, under a lease; ten timers each time."""
-    redis = connect(world.server.url, connections=1, timeout=60)
+    redis = Server(world.server.url, connections=1, timeout=60)
     store = RedisStore(redis)
     try:
         number = 0

@@ -88,7 +88,7 @@ def _sweep(world: World, cold: ColdStore) -> None:
 
 def _open(world: World, number: int) -> Marks:
     with world.target.open() as store:
-        epoch = Loading(store).open(
+        epoch = Loading(store.server).open(
             TOPIC, str(number), "bench", lock=0, ttl=3600, epoch="bench", store="bench"
         )
     assert isinstance(epoch, str)

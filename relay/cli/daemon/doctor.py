@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -21,8 +21,10 @@ from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.dispatch.promotions import RedisPromotions
-from relay.store.keys import KeyNames
-from relay.store.server.connect import Connection, connect, guess
+from relay.store.server.connect import guess
+from relay.store.server.explain import explain, explained
+from relay.store.server.hints import deafness
+from relay.store.server.server import Server
 from relay.store.timeline.topics import RedisTopics
 
 MOST_TOPICS = 500
@@ -84,15 +86,23 @@ async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[F
 
 async def _redis(settings: Settings) -> AsyncIterator[Finding]:
     url, timeout = settings.redis.location, settings.redis.start_timeout
+    refused_hints: list[str] = []
     try:
-        redis = connect(url, connections=2, timeout=timeout)
+        server = Server(
+            url,
+            key_names(settings.redis),
+            connections=2,
+            timeout=timeout,
+            journals=examine.TRIAL_JOURNALS,
+            on_refused_hint=refused_hints.append,
+        )
     except (UnfitServer, ValueError) as failure:
         yield Finding("redis", "wrong", str(failure))
         return
-    async with redis:
+    async with server:
         try:
-            async with examine.explained():
-                facts = await examine.facts(redis)
+            async with explained():
+                facts = await examine.facts(server)
         except StoreError as failure:
             hint = guess(url, str(failure))
             is_away = isinstance(failure, StoreUnavailable)
@@ -103,46 +113,42 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
         for finding in doctor_findings.fitness(settings, facts):
             yield finding
         try:
-            async for finding in _use(settings, redis):
+            async for finding in _use(settings, server, refused_hints):
                 yield finding
         except StoreUnavailable as failure:
-            words = f"went away while it was looked at: {examine.explain(failure)}"
+            words = f"went away while it was looked at: {explain(failure)}"
             yield Finding("redis", "wrong", words, is_away=True)
         except ServiceError as failure:
             yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
 
 
-async def _use(settings: Settings, redis: Connection) -> AsyncIterator[Finding]:
+async def _use(settings: Settings, server: Server, refused_hints: Sequence[str]) -> AsyncIterator[Finding]:
     """Yield what a try of each operation shows."""
-    keys = key_names(settings.redis)
-    ahead, trip = await examine.clock(redis)
+    ahead, trip = await examine.clock(server)
     yield doctor_findings.clock(ahead)
     yield doctor_findings.latency(trip)
     policies = settings.policies()
     journal = any(policy.journal for policy in (policies.default, *policies.own.values()))
-    unheard: list[str] = []
-    refused = await examine.refusals(
-        redis, keys, tuple(settings.topics), journal=journal, unheard=unheard.append
-    )
+    refused = await examine.refusals(server, tuple(settings.topics), journal=journal)
     for dispatch, policy in {each.dispatch: each for each in policies.promoted().values()}.items():
         has_journal = any(p.journal for p in policies.promoted().values() if p.dispatch is dispatch)
-        refused += await examine.refusals_behind(redis, keys, policy, journal=has_journal)
+        refused += await examine.refusals_behind(server, policy, journal=has_journal)
     for what, why in refused:
         advice = "give the user what docs/how-to/redis.md lists"
         yield Finding("permissions", "wrong", f"Redis does not let us {what}: {why}; {advice}")
     if not refused:
         yield Finding("permissions", "ok", "all that a relay does works, tried on a topic of its own")
-    problems = [f"Redis does not let scripts publish them: {why}" for why in unheard[:1]]
-    for finding in doctor_findings.wake_hints([*problems, *await examine.deafness(redis, keys)]):
+    problems = [f"Redis does not let scripts publish them: {why}" for why in refused_hints[:1]]
+    for finding in doctor_findings.wake_hints([*problems, *await deafness(server)]):
         yield finding
-    async for finding in _topics(settings, redis, keys):
+    async for finding in _topics(settings, server):
         yield finding
 
 
-async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> AsyncIterator[Finding]:
+async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
     """Check each topic that is configured or registered; one line stands for all that are fine."""
-    topics, policies = RedisTopics(redis, keys), settings.policies()
-    promotions = RedisPromotions(redis, policies, keys)
+    topics, policies = RedisTopics(server), settings.policies()
+    promotions = RedisPromotions(server, policies)
     names = sorted({*settings.topics, *await topics.topics()})
     if len(names) > MOST_TOPICS:
         words = f"there are {len(names)}; only the first {MOST_TOPICS} were looked at"
@@ -150,7 +156,7 @@ async def _topics(settings: Settings, redis: Connection, keys: KeyNames) -> Asyn
     quiet = True
     for name in names[:MOST_TOPICS]:
         policy = policies(name)
-        foreign = await examine.foreign_types(redis, keys, name, journal=policy.journal, policy=policy)
+        foreign = await examine.foreign_types(server, name, journal=policy.journal, policy=policy)
         for key, held, wanted in foreign:
             quiet = False
             yield Finding(

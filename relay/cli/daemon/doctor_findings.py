@@ -11,7 +11,7 @@ from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.examine import ROUND_TRIPS, ServerFacts
-from relay.store.server.connect import OLDEST, spares_timers
+from relay.store.server.fitness import OLDEST, spares_timers
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
 

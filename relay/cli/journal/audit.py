@@ -20,19 +20,18 @@ from relay.core.audit import Audit, PromiseVerdict
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import JournalBatch
 from relay.settings.keys import key_names
-from relay.store import examine
 from relay.store.bulk.lookup import present
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import JournalReader
-from relay.store.keys import KeyNames
-from relay.store.server.connect import Connection, connect
+from relay.store.server.explain import explained
+from relay.store.server.server import Server
 
 PAGE = 100
 """Entries that one call to Redis reads; each has at most 1,000 records."""
 
 CODES = {PromiseVerdict.PROVED: OK, PromiseVerdict.REFUTED: FAILURE, PromiseVerdict.UNSAID: BAD_INPUT}
 
-Work = Callable[[Connection, KeyNames], Awaitable[None]]
+Work = Callable[[Server], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def audit(config: Path | None, asked: AuditRequest, as_json: bool) -> None:
         for batch in _read(file, asked.topic):
             judge.add(batch)
     if asked.redis:
-        _with_redis(config, lambda redis, keys: replay(redis, keys, asked.topic, judge))
+        _with_redis(config, lambda server: replay(server, asked.topic, judge))
     report = judge.report(at_rest=asked.at_rest, reconciled=asked.redis)
     if as_json:
         output.document(audit_report.document(asked.topic, report))
@@ -64,17 +63,17 @@ def audit(config: Path | None, asked: AuditRequest, as_json: bool) -> None:
     raise typer.Exit(CODES[report.verdict])
 
 
-async def replay(redis: Connection, keys: KeyNames, topic: str, judge: Audit) -> None:
+async def replay(server: Server, topic: str, judge: Audit) -> None:
     """Add the stream from where the files end, ask Redis which timers exist, and add what was written
     meanwhile.
 
     The end of a timer and its record are one step. So a timer that did not exist when Redis was asked, and
     whose end is not in what was written meanwhile, is gone without a record.
     """
-    reader = JournalReader(redis, keys)
+    reader = JournalReader(server)
     await _catch_up(reader, topic, judge)
     living = list(judge.unreconciled())
-    judge.reconcile(living, await present(redis, keys, topic, living))
+    judge.reconcile(living, await present(server, topic, living))
     await _catch_up(reader, topic, judge)
 
 
@@ -94,11 +93,11 @@ def export(config: Path | None, topic: str, path: Path) -> None:
     after, end = _last_entry(path, topic)
     count = 0
 
-    async def copy(redis: Connection, keys: KeyNames) -> None:
+    async def copy(server: Server) -> None:
         nonlocal count
         with ExitStack() as stack:
             file: BinaryIO | None = None
-            async for raw in journal_file.in_redis(redis, keys, topic, after):
+            async for raw in journal_file.in_redis(server, topic, after):
                 if file is None:  # late, so that no file is made if Redis has nothing, or is away
                     file = stack.enter_context(path.open("r+b" if end else "wb"))
                     file.seek(end)
@@ -159,8 +158,9 @@ def _with_redis(config: Path | None, work: Work) -> None:
     url, timeout = settings.redis.location, settings.redis.start_timeout
 
     async def run() -> None:
-        async with connect(url, connections=1, timeout=timeout) as redis, examine.explained():
-            await work(redis, key_names(settings.redis))
+        keys = key_names(settings.redis)
+        async with Server(url, keys, connections=1, timeout=timeout) as server, explained():
+            await work(server)
 
     try:
         anyio.run(run)

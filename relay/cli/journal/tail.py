@@ -20,9 +20,9 @@ from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord
 from relay.settings import Settings
 from relay.settings.keys import key_names
-from relay.store import examine
 from relay.store.journal.entries import JournalReader
-from relay.store.server.connect import connect
+from relay.store.server.explain import explained
+from relay.store.server.server import Server
 
 PAGE = 100
 """Entries that one call to Redis reads; each has at most 1,000 records."""
@@ -60,9 +60,10 @@ async def _tail(
 ) -> None:
     lines = TailLines(as_json)
     url, timeout = settings.redis.location, settings.redis.start_timeout
-    async with connect(url, connections=1, timeout=timeout) as redis:
-        reader = JournalReader(redis, key_names(settings.redis))
-        async with examine.explained():
+    keys = key_names(settings.redis)
+    async with Server(url, keys, connections=1, timeout=timeout) as server:
+        reader = JournalReader(server)
+        async with explained():
             if after is None:
                 for batch in await reader.newest(topic, count=limit):
                     lines.add(batch)

@@ -22,7 +22,6 @@ from relay.pipeline.lake.journal_lake import milliseconds
 from relay.pipeline.lake.journal_rows import id_of
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.lookup import present_now
-from relay.store.server.blocking import Line
 
 ASKED = f"{FACTS}, missed boolean, remembered boolean"
 KEY = ("topic", "timer_id", "raw_id")
@@ -39,14 +38,14 @@ def in_redis(living: DataFrame, options: Mapping[str, str]) -> DataFrame:
     target = Target.from_options(options)
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Line(target.url, timeout=target.timeout) as line:
+        with target.server() as server:
             for batch in batches:
                 rows = batch.to_pylist()
                 missed: list[bool] = []
                 remembered: list[bool] = []
                 for topic, same in groupby(rows, key=lambda row: row["topic"]):
                     ids = [id_of(row["timer_id"], row["raw_id"]) for row in same]
-                    for there, record in present_now(line, target.keys, topic, ids):
+                    for there, record in present_now(server, topic, ids):
                         missed.append(not there)
                         remembered.append(record)
                 columns = [*batch.columns, pa.array(missed, pa.bool_()), pa.array(remembered, pa.bool_())]

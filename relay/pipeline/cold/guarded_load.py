@@ -14,8 +14,9 @@ from relay.pipeline.cold.staging import STAGED
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
+from relay.store.bulk.columns_call import PackedRows
 from relay.store.bulk.shared_rate import Pace
-from relay.store.bulk.sweeping import Loaded, Loading, Marks, PackedRows, StalePlan
+from relay.store.bulk.sweeping import Loaded, Loading, Marks, StalePlan
 
 COUNTS = "batches long, loaded long, live long, marked long, again long, stale long"
 FEW = {
@@ -78,7 +79,7 @@ def _load(
     """Load the rows of one task; yield one row of counts."""
     stale = 0
     with target.open() as store:
-        loading = Loading(store)
+        loading = Loading(store.server)
         pace = Pace(store, rate) if rate else None
         try:
             for batch in _batches(parts):

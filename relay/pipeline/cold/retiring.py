@@ -49,7 +49,7 @@ def retire(cold: ColdStore, target: Target, write: Write) -> int:
     cold.settle(write)
     with target.open() as store:
         for topic in sorted(write.topics):
-            Loading(store).has_retired(topic, write.version)
+            Loading(store.server).has_retired(topic, write.version)
     return lived
 
 
@@ -57,7 +57,7 @@ def _permit(target: Target, write: Write) -> str:
     token = secrets.token_hex(8)
     with target.open() as store:
         for topic in sorted(write.topics):
-            Loading(store).may_retire(topic, write.version, token)
+            Loading(store.server).may_retire(topic, write.version, token)
     return token
 
 
@@ -97,7 +97,7 @@ def _retire(
     target: Target, version: int, token: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     with target.open() as store:
-        loading = Loading(store)
+        loading = Loading(store.server)
         for batch in batches:
             lived = fenced = 0
             for topic, timer_ids in _by_topic(batch):

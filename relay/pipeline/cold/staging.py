@@ -21,7 +21,7 @@ from relay.pipeline.cold.plans import Plan, Plans, Staged, folder_name
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.rows.redis_commands import pack_rows
 from relay.pipeline.spark.session import configured
-from relay.store.bulk.sweeping import PackedRows
+from relay.store.bulk.columns_call import PackedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction

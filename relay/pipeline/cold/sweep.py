@@ -201,7 +201,7 @@ class Sweep:  # see 0054
         deadline = time.monotonic() + self._options.wait
         while True:
             with self._target.open() as store:
-                told = Loading(store).open(
+                told = Loading(store.server).open(
                     self._topic,
                     str(number),
                     self._driver,
@@ -227,7 +227,7 @@ class Sweep:  # see 0054
 
     def _close(self, number: int) -> None:
         with self._target.open() as store:
-            Loading(store).close(self._topic, str(number), self._driver)
+            Loading(store.server).close(self._topic, str(number), self._driver)
 
     @contextmanager
     def _keeping(self, number: int) -> Generator[None, None, None]:
@@ -238,7 +238,7 @@ class Sweep:  # see 0054
             while not over.wait(self._options.lock / SECOND / 3):
                 try:
                     with self._target.open() as store:
-                        Loading(store).keep(
+                        Loading(store.server).keep(
                             self._topic,
                             str(number),
                             self._driver,

@@ -21,8 +21,10 @@ from relay.pipeline.inputs.sources import FORMATS, TABLE, UNITS, Source
 from relay.pipeline.rows.reading import COLUMNS
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import Settings
-from relay.store.examine import explained, foreign_types
-from relay.store.server.connect import check_server, connect
+from relay.store.examine import foreign_types
+from relay.store.server.explain import explained
+from relay.store.server.fitness import check_server
+from relay.store.server.server import Server
 
 KNOWN = {*FORMATS.values(), "text", "avro", "xml", "jdbc", "binaryFile", "delta", "iceberg", TABLE}
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|(spark|k8s|local-cluster|mesos)(://|\[).+|yarn|k8s.*")
@@ -90,19 +92,17 @@ def check_redis(settings: Settings, topic: str | None) -> None:
 
 async def _check_redis(settings: Settings, topic: str | None) -> None:
     target, redis = Target.of(settings), settings.redis
-    connection = connect(redis.location, connections=1, timeout=redis.command_timeout)
-    try:
+    timeout = redis.command_timeout
+    async with Server(redis.location, target.keys, connections=1, timeout=timeout) as server:
         async with explained():
-            await check_server(connection, allow_eviction=redis.allow_eviction, hash_tags=redis.hash_tags)
+            await check_server(server, allow_eviction=redis.allow_eviction, hash_tags=redis.hash_tags)
         if topic is None:
             return
         journal = target.rules(topic).journal_keeps > 0
-        for key, held, wanted in await foreign_types(connection, target.keys, topic, journal=journal):
+        for key, held, wanted in await foreign_types(server, topic, journal=journal):
             raise WrongKeyType(
                 f"{key} holds a {held}, not a {wanted}; move it away or set another key prefix"
             )
-    finally:
-        await connection.aclose()
 
 
 def _format(source: Source) -> str:

@@ -13,7 +13,6 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.pipeline.spark.redis_target import Target, flag, names_of, whole
 from relay.store.journal.scan import JournalScan, Mark, place
-from relay.store.server.blocking import Line
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -54,8 +53,8 @@ class JournalOptions:
 @contextmanager
 def scanning(options: JournalOptions) -> Iterator[JournalScan]:
     """Open a reader with a connection of its own, for the block."""
-    with Line(options.target.url, timeout=options.target.timeout) as line:
-        yield JournalScan(line, options.target.keys)
+    with options.target.server() as server:
+        yield JournalScan(server)
 
 
 def chosen(scan: JournalScan, options: JournalOptions) -> list[str]:

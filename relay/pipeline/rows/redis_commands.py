@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
+from relay.store.bulk.columns_call import PackedRows, expiries_text, text_head, versions_text
 from relay.store.bulk.store import BATCH, BATCH_BYTES, Packed, TimerBatch
-from relay.store.bulk.sweeping import PackedRows, expiries_text, text_head, versions_text
 
 _END = pa.scalar(b"\r\n", pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())

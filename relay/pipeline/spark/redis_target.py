@@ -12,8 +12,9 @@ from relay.core.endpoints.redis_url import parse
 from relay.core.errors import InvalidField
 from relay.core.journal import Journals
 from relay.core.policy import TopicPolicy
-from relay.store.bulk.store import TIMEOUT, BulkStore
+from relay.store.bulk.store import BulkStore
 from relay.store.keys import KeyNames
+from relay.store.server.blocking import TIMEOUT, BlockingServer
 
 if TYPE_CHECKING:  # only a driver reads settings: a worker gets options, and starts in two thirds of the time
     from relay.settings import Settings
@@ -122,9 +123,13 @@ class Target:
         return validate.name("topic", topic)
 
     def open(self) -> BulkStore:
-        """Open a connection of the caller's own."""
+        """Open a store with a connection of the caller's own."""
+        return BulkStore(self.server())
+
+    def server(self) -> BlockingServer:
+        """Make a connection of the caller's own."""
         journals = Journals(lambda topic: self.rules(topic).journal_keeps)
-        return BulkStore(self.url, self.keys, timeout=self.timeout, journals=journals)
+        return BlockingServer(self.url, self.keys, timeout=self.timeout, journals=journals)
 
 
 def names_of(option: str, text: str) -> tuple[str, ...]:

@@ -9,11 +9,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from relay.store.bulk.columns_call import PackedRows, UnderWay
 from relay.store.bulk.store import BATCH, BulkStore
-from relay.store.bulk.sweeping import PackedRows, ScriptCall, UnderWay
-from relay.store.server.blocking import Argument
-
-VERB = "bulk/insert"
+from relay.store.verbs import bulk
 
 KEPT = 7 * 86_400
 """Seconds for which a ledger is kept after the last batch of its run."""
@@ -42,24 +40,19 @@ class Inserting:
     def __init__(self, store: BulkStore, run: str, *, spare: bool = False) -> None:
         self._store = store
         self._run = run
-        self._spare = "spare" if spare else ""
-        self._keeps: dict[str, int] = {}
-        self._under_way = UnderWay(store, self._count)
+        self._spare = spare
+        self._topics: set[str] = set()
+        self._under_way = UnderWay(store.server, self._count)
         self.done = Inserted()
         """What became of all batches whose replies have come."""
 
     def insert(self, topic: str, rows: PackedRows) -> None:
         """Insert a batch that has each timer once; `flush` waits until it is done. Raises `StoreError`."""
-        if topic not in self._keeps:
+        if topic not in self._topics:
             self.flush()
-            self._keeps[topic] = self._store.keep(topic)
-        self._under_way.make_room()
-        keep, names = self._keeps[topic], self._store.keys
-        script = self._store.known(f"{VERB}+journal" if keep else VERB)
-        own = names.of(topic)
-        keys = (*own[:3], names.ledger_of(topic, self._run), *(own[-1:] if keep else ()))
-        head: list[Argument] = [len(keys), *keys, names.channel(topic), KEPT, self._spare, rows.expires]
-        self._under_way.send(ScriptCall(script, head, rows, (keep,) if keep else ()))
+            self._store.keep(topic)  # and have it known as a topic
+            self._topics.add(topic)
+        self._under_way.send(bulk.insert(topic, self._run, KEPT, self._spare, rows.expires), rows)
 
     def flush(self) -> None:
         """Wait for all that is under way; raises `StoreError`."""
@@ -74,22 +67,22 @@ class Inserting:
 
 def is_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> list[bool]:
     """Of each timer whether this run has told the cold store of it; raises `StoreError`."""
-    key = store.keys.ledger_of(topic, run)
+    key = store.server.keys.key("ledger", topic, run=run)
     found: list[bool] = []
     for start in range(0, len(timer_ids), BATCH):
         names = (TOLD + _name(each) for each in timer_ids[start : start + BATCH])
-        found += map(bool, store.line.ask("SMISMEMBER", key, *names))
+        found += map(bool, store.server.ask("SMISMEMBER", key, *names))
     return found
 
 
 def note_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> None:
     """This run has stored these timers in the cold store, or superseded what rested there of them: it neither
     does so again nor inserts them. Raises `StoreError`."""
-    key = store.keys.ledger_of(topic, run)
+    key = store.server.keys.key("ledger", topic, run=run)
     for start in range(0, len(timer_ids), BATCH):
         names = [_name(each) for each in timer_ids[start : start + BATCH]]
-        store.line.ask("SADD", key, *names, *(TOLD + each for each in names))
-        store.line.ask("EXPIRE", key, KEPT)
+        store.server.ask("SADD", key, *names, *(TOLD + each for each in names))
+        store.server.ask("EXPIRE", key, KEPT)
 
 
 def _name(timer_id: bytes) -> bytes:

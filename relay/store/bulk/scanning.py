@@ -9,14 +9,14 @@ envelope belong together.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-from redis.exceptions import NoScriptError
+from typing import NamedTuple
 
 from relay.core.instants import to_score
 from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.codec import lease_record
-from relay.store.server.blocking import checked
+from relay.store.server.blocking import checked, is_unknown
+from relay.store.verbs import timeline
+from relay.store.verbs.terms import Words
 
 PAGE_BYTES = 1 << 20
 """Envelopes that one call reads at most, roughly: a claim beside it waits so long."""
@@ -60,9 +60,9 @@ def cut(
 
     Raises `StoreError`.
     """
-    timeline = store.keys.of(topic)[0]
-    first = _count(store, timeline, low) if low > 0 else 0
-    last = store.line.ask("ZCARD", timeline) if high is None else _count(store, timeline, high)
+    key = store.server.keys.key("timeline", topic)
+    first = _count(store, key, low) if low > 0 else 0
+    last = store.server.ask("ZCARD", key) if high is None else _count(store, key, high)
     start: Place | None = (to_score(low), b"") if low > 0 else None
     end: Place | None = None if high is None else (to_score(high), b"")
     size = max(last - first, 0)
@@ -70,7 +70,7 @@ def cut(
     places: list[Place | None] = [start]
     for n in range(1, count):
         rank = first + n * size // count - 1
-        found = store.line.ask("ZRANGE", timeline, rank, rank, "WITHSCORES")
+        found = store.server.ask("ZRANGE", key, rank, rank, "WITHSCORES")
         if found:  # else it has become shorter
             places.append((float(found[1]), found[0]))
     places.append(end)
@@ -80,8 +80,8 @@ def cut(
     return cuts
 
 
-def _count(store: BulkStore, timeline: str, before: int) -> int:
-    count: int = store.line.ask("ZCOUNT", timeline, "-inf", f"({to_score(before)!r}")
+def _count(store: BulkStore, key: str, before: int) -> int:
+    count: int = store.server.ask("ZCOUNT", key, "-inf", f"({to_score(before)!r}")
     return count
 
 
@@ -90,11 +90,9 @@ def read(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[Tim
     if part.due is not None:
         yield from _elsewhere(store, part.topic, *part.due, envelopes=envelopes)
         return
-    script, keys = store.known("timeline/list"), store.keys.of(part.topic)[:3]
-    extra = (PAGE_BYTES,) if envelopes else ()
-    width = 4 if envelopes else 3
-    args = (BATCH, *_after(part.after), *extra)
-    reply = store.script("timeline/list", part.topic, *args)
+    size, width = (PAGE_BYTES, 4) if envelopes else (None, 3)
+    call = timeline.page(part.topic, BATCH, *_after(part.after), size)
+    reply = store.call(call)
     while True:
         more, *flat = reply
         scores = [float(score) for score in flat[1::width]]
@@ -105,17 +103,15 @@ def read(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[Tim
                 end -= 1
         last = not more or end < len(ids)
         if not last:  # Redis looks for the next page while this one is worked on
-            args = (BATCH, *_after((scores[-1], ids[-1])), *extra)
-            store.line.send(("EVALSHA", script.sha, len(keys), *keys, *args))
+            call = timeline.page(part.topic, BATCH, *_after((scores[-1], ids[-1])), size)
+            store.server.send(store.server.prepare(call).command())
         if end:
             held = flat[3::width] if envelopes else [None] * len(ids)
             yield TimerColumns(ids[:end], scores[:end], flat[2::width][:end], held[:end])
         if last:
             return
-        (reply,) = store.line.receive(1)
-        if isinstance(reply, NoScriptError):
-            reply = store.script("timeline/list", part.topic, *args)
-        checked(reply)
+        (reply,) = store.server.receive(1)
+        reply = store.call(call) if is_unknown(reply) else checked(reply)
 
 
 def _after(place: Place | None) -> tuple[str, bytes]:
@@ -143,12 +139,12 @@ def _elsewhere(
     store: BulkStore, topic: str, low: int, high: int, *, envelopes: bool
 ) -> Iterator[TimerColumns]:
     """What is due from `low` until before `high` and stands behind that: only what has a record can."""
-    leases = store.keys.of(topic)[2]
+    leases = store.server.keys.of(topic)[2]
     bound = to_score(high)
     seen: set[bytes] = set()  # HSCAN may answer one twice
     cursor = b"0"
     while True:
-        cursor, flat = store.line.ask("HSCAN", leases, cursor, "COUNT", BATCH)
+        cursor, flat = store.server.ask("HSCAN", leases, cursor, "COUNT", BATCH)
         wanted = [
             timer_id
             for timer_id, raw in zip(flat[::2], flat[1::2], strict=True)
@@ -171,19 +167,6 @@ def _elsewhere(
             return
 
 
-def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Any]:
+def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Words]:
     """What `timeline/get.lua` answers of each, in one pipeline."""
-    if not timer_ids:
-        return []
-    script, keys = store.known("timeline/get"), store.keys.of(topic)[:3]
-    call = ("EVALSHA", script.sha, len(keys), *keys)
-
-    def ask() -> list[Any]:
-        store.line.send(*((*call, timer_id) for timer_id in timer_ids))
-        return store.line.receive(len(timer_ids))
-
-    replies = ask()
-    if any(isinstance(reply, NoScriptError) for reply in replies):
-        store.script("timeline/get", topic, timer_ids[0])  # the server knows it then
-        replies = ask()
-    return [checked(reply) for reply in replies]
+    return store.server.each([timeline.get(topic, timer_id) for timer_id in timer_ids])

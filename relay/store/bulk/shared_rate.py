@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from relay.core.instants import SECOND
 from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.verbs import bulk
 
 TURN = 0.1
 """Seconds that one batch lasts at most: the load is spread, and no batch waits long for another."""
@@ -27,6 +28,6 @@ class Pace:
     def turn(self, count: int) -> None:
         """Wait until `count` timers may be written; raises `StoreError`."""
         lasts = math.ceil(count / self._rate * SECOND)
-        wait = int(self._store.run(self._store.known("bulk/pace"), [self._store.keys.pace], lasts))
+        wait = int(self._store.call(bulk.pace(lasts)))
         if wait > 0:
             self._sleep(wait / SECOND)

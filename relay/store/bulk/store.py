@@ -11,23 +11,20 @@ Topics with a journal take the script instead: there an entry comes before the f
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple, Self
-
-from redis.exceptions import NoScriptError, ResponseError
+from typing import NamedTuple, Self, TypeVar
 
 from relay.core.errors import WrongKeyType
 from relay.core.instants import EXACT, SECOND, to_score
-from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.codec import lease_record
-from relay.store.keys import KeyNames
-from relay.store.server.blocking import Argument, Line, checked
-from relay.store.server.scripts import OnRefusedHint, Script, reply_of
+from relay.store.server.blocking import BlockingServer, checked, is_refusal
+from relay.store.server.scripts import Argument, Call
+from relay.store.verbs import timeline
+
+R = TypeVar("R")
 
 BATCH = 500
 """Timers that one call writes at most: a claim beside it waits so long."""
@@ -39,23 +36,7 @@ AHEAD = 3
 """Batches that are under way while the next one is made: Redis has work while a worker packs, or waits for a
 core. A claim beside it waits for one of them, not for all: Redis turns to its clients one batch at a time."""
 
-TIMEOUT = 20.0
-"""Seconds in which Redis has to answer; a loader is no relay, and can wait."""
-
-KEEP_ALL = 1 << 52
-"""Records that a journal keeps where nobody told how many: trimming is left to the relays."""
-
-log = logging.getLogger(__name__)
-
-
-@lru_cache(maxsize=16)
-def say_unheard(reason: str) -> None:
-    """Log once in this process that Redis refuses wake hints."""
-    log.warning(
-        "Redis refuses the wake hints of this load (%s): a relay that sleeps may be late with its timers by "
-        "up to max_polling_interval; permit PUBLISH on the channels that docs/how-to/redis.md names",
-        reason,
-    )
+Buffer = bytes | memoryview
 
 
 class TimerBatch(NamedTuple):
@@ -92,9 +73,6 @@ class Packed(NamedTuple):
     first: float
 
 
-Buffer = bytes | memoryview
-
-
 @dataclass(slots=True)
 class _Topic:
     """What a store knows of a topic: the score of the earliest timer that relays were told of."""
@@ -112,38 +90,21 @@ class _Sent(NamedTuple):
 
 
 class BulkStore:
-    """One connection that writes and reads many timers. Not to be shared between threads.
+    """Writes and reads many timers over a connection of its own. Not to be shared between threads."""
 
-    `journals` says which topics have a journal; one whose stream is there has one in any case. `unheard` is
-    told of each wake hint that Redis refused: why.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        keys: KeyNames | None = None,
-        *,
-        timeout: float = TIMEOUT,
-        journals: Journals = NO_JOURNALS,
-        unheard: OnRefusedHint = say_unheard,
-    ) -> None:
-        """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
-        self.line = Line(url, timeout=timeout)
-        self.keys = keys or KeyNames()
-        self.journals = journals
-        self.unheard = unheard
+    def __init__(self, server: BlockingServer) -> None:
+        self.server = server
         self._topics: dict[str, _Topic] = {}
-        self._scripts: dict[str, Script] = {}
         self._under_way: deque[_Sent] = deque()
 
     def connect(self) -> None:
         """Find out whether Redis is there; raises `StoreError`."""
-        self.line.ask("PING")
+        self.server.ask("PING")
 
     def close(self) -> None:
         """Leave. What `flush` has not seen may have been written or not."""
         self._under_way.clear()
-        self.line.close()
+        self.server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -153,12 +114,12 @@ class BulkStore:
 
     def now(self) -> int:
         """The clock of Redis, microseconds since 1970; raises `StoreError`."""
-        seconds, micros = self.line.ask("TIME")
+        seconds, micros = self.server.ask("TIME")
         return int(seconds) * SECOND + int(micros)
 
     def count(self, topic: str) -> int:
         """How many timers the topic has; raises `StoreError`."""
-        found: int = self.line.ask("ZCARD", self.keys.of(topic)[0])
+        found: int = self.server.ask("ZCARD", self.server.keys.of(topic)[0])
         return found
 
     def topics(self) -> list[str]:
@@ -166,7 +127,7 @@ class BulkStore:
         found: set[bytes] = set()
         cursor = b"0"
         while True:
-            cursor, names = self.line.ask("SSCAN", self.keys.topics, cursor, "COUNT", 1000)
+            cursor, names = self.server.ask("SSCAN", self.server.keys.topics, cursor, "COUNT", 1000)
             found.update(names)
             if int(cursor) == 0:
                 return sorted(name.decode(errors="surrogateescape") for name in found)
@@ -185,8 +146,7 @@ class BulkStore:
             end = _end(batch.envelopes, start)
             part = batch.part(start, end)
             if topic.keep:
-                self.flush()
-                self._write_through_journal(part, topic.keep)
+                self._write_through_journal(part)
             else:
                 self._send(part)
             start = end
@@ -202,7 +162,7 @@ class BulkStore:
 
     def write_packed(self, topic: str, part: Packed) -> None:
         """As `write`, of a batch that somebody has packed."""
-        timeline, payloads, leases, *_ = self.keys.of(topic)
+        timeline, payloads, leases, *_ = self.server.keys.of(topic)
         size, timers, timer_ids, stored, first = part
         data = [
             _BEGIN,
@@ -216,7 +176,7 @@ class BulkStore:
             stored,
             _END,
         ]
-        self.line.send_packed(b"".join(data), 6)
+        self.server.send_packed(b"".join(data), 6)
         self._sent(_Sent(topic, 6, first))
 
     def _sent(self, sent: _Sent) -> None:
@@ -234,29 +194,26 @@ class BulkStore:
         known = self._topics.get(name)
         if known is None:
             self.flush()
-            keep = self.journals.keep(name)
-            if self._probe(name) and not keep:
-                keep = KEEP_ALL
-            self.line.ask("SADD", self.keys.topics, name)
-            known = self._topics[name] = _Topic(keep)
+            self._probe(name)
+            self.server.ask("SADD", self.server.keys.topics, name)
+            known = self._topics[name] = _Topic(self.server.keep(name))
         return known
 
-    def _probe(self, name: str) -> bool:
-        """Whether the topic has a journal; raises `WrongKeyType`."""
-        timeline, payloads, leases, _, _, journal = self.keys.of(name)
+    def _probe(self, name: str) -> None:
+        """Raises `WrongKeyType` where a key of the topic's holds something else."""
+        timeline, payloads, leases, _, _, journal = self.server.keys.of(name)
         kinds = {timeline: b"zset", payloads: b"hash", leases: b"hash", journal: b"stream"}
-        self.line.send(*(("TYPE", key) for key in kinds))
-        found = dict(zip(kinds, map(checked, self.line.receive(len(kinds))), strict=True))
+        replies = self.server.all(*(("TYPE", key) for key in kinds))
+        found = dict(zip(kinds, map(checked, replies), strict=True))
         for key, kind in kinds.items():
             if found[key] not in (kind, b"none"):
                 raise WrongKeyType(
                     f"{key} holds a {found[key].decode()}, not a {kind.decode()}; "
                     "move it away or set another key prefix"
                 )
-        return bool(found[journal] == b"stream")
 
     def _send(self, part: TimerBatch) -> None:
-        timeline, payloads, leases, *_ = self.keys.of(part.topic)
+        timeline, payloads, leases, *_ = self.server.keys.of(part.topic)
         scores, kept = _scores(part)
         size = len(part.timer_ids)
         timers: list[Argument] = [b""] * (2 * size)
@@ -273,59 +230,40 @@ class BulkStore:
         if kept:
             commands.append(("HSET", leases, *kept))
         commands.append(("EXEC",))
-        self.line.send(*commands)
+        self.server.send(*commands)
         self._sent(_Sent(part.topic, len(commands), to_score(min(part.due))))
 
     def _settle(self) -> None:
         """Read what became of the oldest that is under way."""
         sent = self._under_way.popleft()
-        *queued, done = self.line.receive(sent.replies)
+        *queued, done = self.server.receive(sent.replies)
         if sent.first is None:
-            if isinstance(done, ResponseError):
-                self.unheard(str(done))
+            if is_refusal(done):
+                self.server.on_refused_hint(str(done))
             return  # whatever became of the hint, the timers are stored, and relays poll
         checked(queued)  # the reason stands there, and not in EXEC's own refusal
         head = checked(done)[0]
         topic = self._topics[sent.topic]
         if sent.first < topic.hinted and (not head or sent.first < float(head[1])):
             topic.hinted = sent.first
-            self.line.send(("PUBLISH", self.keys.channel(sent.topic), repr(sent.first)))
+            self.server.send(("PUBLISH", self.server.keys.channel(sent.topic), repr(sent.first)))
             self._under_way.append(_Sent(sent.topic, 1, None))
 
-    def _write_through_journal(self, part: TimerBatch, keep: int) -> None:
+    def _write_through_journal(self, part: TimerBatch) -> None:
         """By the script that relays take: the journal's entry comes before the first write."""
-        args: list[Argument] = [self.keys.channel(part.topic), 0]
+        args: list[Argument] = []
         for n, timer_id in enumerate(part.timer_ids):
             expires = part.expires[n] if part.expires else None
             terms = "" if expires is None else f";e{to_score(expires)!r}"
             args += (timer_id, f"{to_score(part.due[n])!r}{terms}", part.envelopes[n])
-        reply, _trimmed = self.script("timeline/schedule+journal", part.topic, *args, keep)
-        reply_of(reply, self.unheard)
+        self.call(timeline.schedule(part.topic, 0, args))
 
     # ------------------------------------------------------------------ scripts
 
-    def script(self, name: str, topic: str, *args: Argument) -> Any:
-        """Run one script of `lua/` on the topic's keys: `timeline/list`, or `timeline/schedule+journal` with
-        what its journal keeps as the last argument. Raises `StoreError`."""
-        script = self.known(name)
-        keys = self.keys.of(topic)
-        return self.run(script, [*keys[: script.keys], *(keys[-1:] if script.journal else ())], *args)
-
-    def run(self, script: Script, taken: Sequence[str], *args: Argument) -> Any:
-        """Run a script on these keys; raises `StoreError`."""
+    def call(self, call: Call[R]) -> R:
+        """Run a script, behind all that is under way; raises `StoreError`."""
         self.flush()
-        self.line.send(("EVALSHA", script.sha, len(taken), *taken, *args))
-        (reply,) = self.line.receive(1)
-        if isinstance(reply, NoScriptError):
-            self.line.send(("EVAL", script.text, len(taken), *taken, *args))
-            (reply,) = self.line.receive(1)
-        return checked(reply)
-
-    def known(self, name: str) -> Script:
-        """The script: its text, its digest, how many keys it takes."""
-        if name not in self._scripts:
-            self._scripts[name] = Script(name)
-        return self._scripts[name]
+        return self.server.call(call)
 
 
 _BEGIN, _END = b"*1\r\n$5\r\nMULTI\r\n", b"*1\r\n$4\r\nEXEC\r\n"

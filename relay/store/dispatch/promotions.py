@@ -5,25 +5,17 @@ One script call each; the scripts in `lua/` say what they read, write and return
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from struct import iter_unpack
-from typing import Any
 
-from redis.asyncio import Redis
-
-from relay.core.dispatch import Dispatch, DispatchState, GroupStats, Promotion, Tidied
+from relay.core.dispatch import Dispatch, DispatchState, GroupStats, Promotion, StreamPolicy, Tidied
 from relay.core.instants import from_score, micros
-from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.policy import TopicPolicy
 from relay.store.codec.lease_record import text_of
-from relay.store.keys import KeyNames
-from relay.store.server.errors import translated_errors
-from relay.store.server.scripts import Observe, Scripts, ignore_duration
+from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import at_once
-from relay.store.timeline.redis_store import PARK_GRACE, limit_words
-
-LIST_VERBS = ("list/promote", "list/reclaim")
-STREAM_VERBS = ("stream/promote", "stream/tidy")
+from relay.store.timeline.redis_store import PARK_GRACE
+from relay.store.verbs import ready_list, stream
 
 PROMOTE_BYTES = 4 << 20
 """Payload bytes that one call moves at most, roughly: they stay within the server."""
@@ -39,9 +31,6 @@ TRIMS = 100
 
 MOST_GROUPS = 50
 """Groups of a stream of which is told how they stand."""
-
-STREAM, RETRIES = 5, 6
-"""Where these stand in `KeyNames.of_stream`."""
 
 LOOK = 500
 """Entries of a processing list that one call looks at."""
@@ -66,81 +55,78 @@ class KnownGroups(set[tuple[str, str]]):
 
 
 class RedisPromotions:
-    """`Promotions` on a Redis or Valkey server; arguments as of `RedisStore`, and the topics' `policy`."""
+    """`Promotions` on a Redis or Valkey server; `policy` is the topics'."""
 
     def __init__(
         self,
-        redis: Redis,
+        server: Server,
         policy: Callable[[str], TopicPolicy],
-        keys: KeyNames | None = None,
         *,
         park_grace: int = PARK_GRACE,
-        journals: Journals = NO_JOURNALS,
-        demoted: Callable[[], None] = lambda: None,
-        texts: Mapping[str, str] | None = None,
-        observe: Observe = ignore_duration,
         known_groups: KnownGroups | None = None,
     ) -> None:
-        self._redis = redis
+        self._server = server
         self._known_groups = KnownGroups() if known_groups is None else known_groups
         self._policy = policy
         self._park_grace = park_grace
-        self._keys = keys = keys or KeyNames()
         self._places: dict[str, int] = {}
         """Of each topic: how many of the oldest entries of its processing list to pass over."""
         self._scans: dict[str, bytes | str] = {}
         """And where the search for finished ones goes on."""
-        self._lists = Scripts(
-            redis,
-            keys,
-            LIST_VERBS,
-            journals=journals,
-            demoted=demoted,
-            texts=texts,
-            observe=observe,
-            names=keys.of_list,
-        ).run
-        self._streams = Scripts(
-            redis,
-            keys,
-            STREAM_VERBS,
-            journals=journals,
-            demoted=demoted,
-            texts=texts,
-            observe=observe,
-            names=lambda topic: keys.of_stream(topic, policy(topic).stream.group),
-        ).run
 
     async def promote(self, topic: str, *, limit: int, nonce: bytes) -> Promotion:
         """See `Promotions.promote`."""
-        policy = self._policy(topic)
-        args = (limit, PROMOTE_BYTES, self._park_grace, nonce)
-        rest = (*limit_words(policy.limits), at_once(policy.max_payload_bytes))
-        if policy.dispatch is Dispatch.STREAM:
-            group = policy.stream.group
-            reply = await self._streams(
-                "stream/promote", topic, *args, group, *rest, self._known_groups.begin(topic, group)
-            )
-            self._known_groups.add((topic, group))
-        else:
-            reply = await self._lists("list/promote", topic, *args, *rest)
-        now, following, promoted, parked, orphans, deaths, paused, *dues = reply
+        reply = await self._promote(topic, self._policy(topic), limit, nonce)
+        now = int(reply.now)
         return Promotion(
-            promoted=promoted,
-            now=int(now),
-            next=from_score(float(following)) if following else None,
-            parked=parked,
-            orphans=tuple(text_of(raw)[0] for raw in orphans),
-            deaths=pairs(deaths),
-            paused_until=int(paused) if paused else None,
-            lateness=[int(now) / 1e6 - due for raw in dues for (due,) in iter_unpack("<d", raw)],
+            promoted=reply.promoted,
+            now=now,
+            next=from_score(float(reply.following)) if reply.following else None,
+            parked=reply.parked,
+            orphans=tuple(text_of(raw)[0] for raw in reply.orphans),
+            deaths=pairs(reply.deaths),
+            paused_until=int(reply.paused) if reply.paused else None,
+            lateness=[now / 1e6 - due for raw in reply.dues for (due,) in iter_unpack("<d", raw)],
         )
+
+    async def _promote(
+        self, topic: str, policy: TopicPolicy, limit: int, nonce: bytes
+    ) -> ready_list.PromoteReply:
+        size = at_once(policy.max_payload_bytes)
+        if policy.dispatch is not Dispatch.STREAM:
+            return await self._server.call(
+                ready_list.promote(
+                    topic,
+                    limit=limit,
+                    max_bytes=PROMOTE_BYTES,
+                    park_grace=self._park_grace,
+                    nonce=nonce,
+                    limits=policy.limits,
+                    at_once=size,
+                )
+            )
+        group = policy.stream.group
+        reply = await self._server.call(
+            stream.promote(
+                topic,
+                group,
+                limit=limit,
+                max_bytes=PROMOTE_BYTES,
+                park_grace=self._park_grace,
+                nonce=nonce,
+                limits=policy.limits,
+                at_once=size,
+                begin=self._known_groups.begin(topic, group),
+            )
+        )
+        self._known_groups.add((topic, group))
+        return reply
 
     async def tidy(self, topic: str) -> Tidied:
         """See `Promotions.tidy`."""
         policy = self._policy(topic)
         if policy.dispatch is Dispatch.STREAM:
-            return await self._trim(topic, policy.stream.max_length)
+            return await self._trim(topic, policy.stream)
         if not policy.ready.processing_timeout:
             return Tidied()
         return await self._reclaim(topic, policy)
@@ -150,22 +136,26 @@ class RedisPromotions:
         last time, until the list's end. Whatever is there in any number, the rest has its turn."""
         place, size = 0, 0
         for look in range(LOOKS):
-            returned, deaths, following, scan, read = await self._lists(
-                "list/reclaim",
-                topic,
-                *(micros(policy.ready.processing_timeout), LOOK),
-                *limit_words(policy.limits),
-                at_once(policy.max_payload_bytes),
-                *(place, self._scans.get(topic, "0")),
+            reply = await self._server.call(
+                ready_list.reclaim(
+                    topic,
+                    left_after=micros(policy.ready.processing_timeout),
+                    limit=LOOK,
+                    limits=policy.limits,
+                    at_once=at_once(policy.max_payload_bytes),
+                    skip=place,
+                    scan=self._scans.get(topic, "0"),
+                )
             )
-            size += read
+            size += reply.size
             if look == 0:
-                self._scans[topic] = scan
-            if returned or deaths:
-                return Tidied(returned=returned, deaths=pairs(deaths))
-            if following == b"":
+                self._scans[topic] = reply.scan
+            if reply.returned or reply.deaths:
+                return Tidied(returned=reply.returned, deaths=pairs(reply.deaths))
+            if reply.following == b"":
                 self._places.pop(topic, None)
                 break
+            following = int(reply.following)
             place = max(following, self._places.get(topic, 0)) if look == 0 else following
             if look > 0:
                 self._places[topic] = place
@@ -173,10 +163,11 @@ class RedisPromotions:
                 break
         return Tidied()
 
-    async def _trim(self, topic: str, max_length: int) -> Tidied:
+    async def _trim(self, topic: str, policy: StreamPolicy) -> Tidied:
         trimmed = dropped = consumers = 0
         for _ in range(TRIMS):
-            reply = await self._streams("stream/tidy", topic, round(GONE * 1000), max_length, TRIM)
+            call = stream.tidy(topic, policy.group, round(GONE * 1000), policy.max_length, TRIM)
+            reply = await self._server.call(call)
             trimmed, dropped, consumers = trimmed + reply[0], dropped + reply[1], consumers + reply[2]
             if max(reply[:2]) < TRIM / 2:
                 break
@@ -184,21 +175,20 @@ class RedisPromotions:
 
     async def state(self, topic: str) -> DispatchState:
         """See `Promotions.state`. One pipeline, and with a stream another one for its groups."""
-        policy = self._policy(topic)
+        policy, key, ask = self._policy(topic), self._server.keys.key, self._server.pipeline
         if policy.dispatch is Dispatch.LIST:
-            *_, ready, processing, _, _ = self._keys.of_list(topic)
-            waiting, taken = await self._read(("LLEN", ready), ("LLEN", processing))
+            waiting, taken = await ask(("LLEN", key("ready", topic)), ("LLEN", key("processing", topic)))
             return DispatchState(policy.dispatch, ready=waiting, processing=taken)
-        stream = self._keys.of_stream(topic, policy.stream.group)[STREAM]
-        kind, entries = await self._read(("TYPE", stream), ("XLEN", stream))
+        entries_key = key("stream", topic)
+        kind, entries = await ask(("TYPE", entries_key), ("XLEN", entries_key))
         if kind == b"none":
             return DispatchState(policy.dispatch)
-        (found,) = await self._read(("XINFO GROUPS", stream))
+        (found,) = await ask(("XINFO GROUPS", entries_key))
         names = [text_of(each["name"])[0] for each in found[:MOST_GROUPS]]
-        retries = [self._keys.of_stream(topic, name)[RETRIES] for name in names]
-        waits = await self._read(*(("ZCARD", key) for key in retries))
-        (seconds, part), *firsts = await self._read(
-            ("TIME",), *(("ZRANGE", key, "0", "0", "WITHSCORES") for key in retries)
+        retries = [key("retries", topic, group=name) for name in names]
+        waits = await ask(*(("ZCARD", key) for key in retries))
+        *firsts, (seconds, part) = await ask(
+            *(("ZRANGE", key, "0", "0", "WITHSCORES") for key in retries), ("TIME",)
         )
         now = int(seconds) + int(part) / 1e6
         groups = (
@@ -206,14 +196,6 @@ class RedisPromotions:
             for name, each, waiting, first in zip(names, found, waits, firsts, strict=False)
         )
         return DispatchState(policy.dispatch, entries=entries, groups=tuple(groups))
-
-    async def _read(self, *commands: Sequence[str]) -> list[Any]:
-        with translated_errors():
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                replies: list[Any] = await pipe.execute()
-                return replies
 
 
 def _since(first: Sequence[bytes], now: float) -> float:

@@ -10,14 +10,11 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
-
-from redis.asyncio import Redis
 
 from relay.core.dispatch import Reclaim
 from relay.core.instants import from_score, micros
-from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
@@ -33,12 +30,11 @@ from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import text_of
 from relay.store.dispatch.promotions import KnownGroups, pairs
-from relay.store.keys import KeyNames
-from relay.store.server.scripts import Observe, OnRefusedHint, Scripts, ignore_duration, ignore_reason
+from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import at_once
-from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, limit_words, settlement_words
-
-VERBS = ("stream/claim", "stream/settle", "stream/extend")
+from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, settlement_words
+from relay.store.verbs import stream as verbs
+from relay.store.verbs.terms import flag
 
 START = "0-0"
 
@@ -55,7 +51,7 @@ FIELDS = 10
 
 
 class RedisGroups:
-    """A `LeaseSource` of topics with a stream; arguments as of `RedisStore`, and the topics' `policy`.
+    """A `LeaseSource` of topics with a stream; `policy` is the topics'.
 
     `known_groups` is to be shared with `RedisPromotions`.
     `consumer` names this relay in every group: afresh in every process, so that what a process left behind is
@@ -64,37 +60,20 @@ class RedisGroups:
 
     def __init__(
         self,
-        redis: Redis,
+        server: Server,
         policy: Callable[[str], TopicPolicy],
-        keys: KeyNames | None = None,
         *,
         consumer: str = "",
         park_grace: int = PARK_GRACE,
-        journals: Journals = NO_JOURNALS,
-        demoted: Callable[[], None] = lambda: None,
-        texts: Mapping[str, str] | None = None,
-        observe: Observe = ignore_duration,
-        unheard: OnRefusedHint = ignore_reason,
         known_groups: KnownGroups | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._server = server
         self._policy = policy
         self._known_groups = KnownGroups() if known_groups is None else known_groups
-        self._keys = keys = keys or KeyNames()
         self._park_grace = park_grace
         self._monotonic = monotonic
         self.consumer = consumer or f"{socket.gethostname()}-{secrets.token_hex(4)}"
-        self._run = Scripts(
-            redis,
-            keys,
-            VERBS,
-            journals=journals,
-            demoted=demoted,
-            texts=texts,
-            observe=observe,
-            unheard=unheard,
-            names=lambda topic: keys.of_stream(topic, policy(topic).stream.group),
-        ).run
         self._rounds: dict[str, tuple[str, float]] = {}
         """Of each topic: where the round over what is pending goes on, and when (monotonic seconds)."""
 
@@ -114,49 +93,43 @@ class RedisGroups:
         cursor, at = self._rounds.get(topic, (START, -math.inf))
         here = self._monotonic()
         looks = stream.reclaim is not Reclaim.OFF and here >= at
-        reply = await self._run(
-            "stream/claim",
-            topic,
-            *(limit, lease, nonce, max_bytes, self._park_grace),
-            *(stream.group, self.consumer, cursor if looks else "", "1" if _reads(stream.reclaim) else ""),
-            *limit_words(limits),
-            at_once(policy.max_payload_bytes),
-            self._known_groups.begin(topic, stream.group),
+        reply = await self._server.call(
+            verbs.claim(
+                topic,
+                self._consumer(policy),
+                limit=limit,
+                lease=lease,
+                nonce=nonce,
+                max_bytes=max_bytes,
+                park_grace=self._park_grace,
+                cursor=cursor if looks else "",
+                reads_new=_reads(stream.reclaim),
+                limits=limits,
+                at_once=at_once(policy.max_payload_bytes),
+                begin=self._known_groups.begin(topic, stream.group),
+            )
         )
         self._known_groups.add((topic, stream.group))
-        (
-            now,
-            following,
-            deadline,
-            parked,
-            orphans,
-            flat,
-            deaths,
-            paused,
-            promoted,
-            cursor_,
-            pending,
-            missing,
-        ) = reply
+        now, flat = int(reply.now), reply.timers
         look_in = None
-        if looks and not paused:
-            cursor = cursor_.decode()
+        if looks and not reply.paused:
+            cursor = reply.cursor.decode()
             at = here + (min(ROUND, lease / 4e6) if cursor == START else STEP)
             self._rounds[topic] = (cursor, at)
-        if stream.reclaim is not Reclaim.OFF and pending:
+        if stream.reclaim is not Reclaim.OFF and reply.pending:
             look_in = max(at - here, 0.0)
         return Claim(
             timers=ClaimedTimers.of(_claimed(flat[i : i + FIELDS]) for i in range(0, len(flat), FIELDS)),
-            now=int(now),
-            next=from_score(float(following)) if following else None,
-            deadline=from_score(float(deadline)),
-            parked=parked,
-            orphans=(*(text_of(raw)[0] for raw in orphans),),
-            deaths=pairs(deaths),
-            paused_until=int(paused) if paused else None,
-            look_at=None if look_in is None else int(now) + micros(look_in),
-            promoted=promoted,
-            missing=missing,
+            now=now,
+            next=from_score(float(reply.following)) if reply.following else None,
+            deadline=from_score(float(reply.deadline)),
+            parked=reply.parked,
+            orphans=(*(text_of(raw)[0] for raw in reply.orphans),),
+            deaths=pairs(reply.deaths),
+            paused_until=int(reply.paused) if reply.paused else None,
+            look_at=None if look_in is None else now + micros(look_in),
+            promoted=reply.promoted,
+            missing=reply.missing,
         )
 
     async def settle(
@@ -169,20 +142,24 @@ class RedisGroups:
     ) -> list[Settled]:
         """See `LeaseSource.settle`. One script call. RESCHEDULE is for this group alone."""
         policy = self._policy(topic)
-        args: list[bytes | str | int] = [self._keys.channel(topic), micros(policy.lease_ttl)]
-        args += (policy.stream.group, self.consumer, *limit_words(limits))
+        args: list[bytes | str | int] = []
         for settlement in one_by_one(settlements, acknowledged):
             args += (*_entry(settlement.nonce), *settlement_words(settlement))
-        reply = await self._run("stream/settle", topic, *args)
+        lease = micros(policy.lease_ttl)
+        reply = await self._server.call(verbs.settle(topic, self._consumer(policy), lease, limits, args))
         return [SETTLED[word] for word in reply[1:]]
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `LeaseSource.extend`. One script call."""
-        args: list[bytes | str | int] = [lease, self._policy(topic).stream.group, self.consumer]
+        args: list[str | int] = []
         for extension in extensions:
-            args += (*_entry(extension.nonce), "1" if extension.received else "")
-        reply = await self._run("stream/extend", topic, *args)
+            args += (*_entry(extension.nonce), flag(extension.received))
+        consumer = self._consumer(self._policy(topic))
+        reply = await self._server.call(verbs.extend(topic, consumer, lease, args))
         return [VERDICTS[word] for word in reply[1:]]
+
+    def _consumer(self, policy: TopicPolicy) -> verbs.Consumer:
+        return verbs.Consumer(policy.stream.group, self.consumer)
 
 
 def _reads(reclaim: Reclaim) -> bool:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 
 from google.protobuf.message import DecodeError
-from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import from_score
 from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
 from relay.journal.v1 import journal_pb2
 from relay.store.codec.lease_record import text_of
-from relay.store.keys import KeyNames
-from relay.store.server.errors import translated_errors
+from relay.store.server.server import Server
 
 VERSION = 1
 MAX_BATCHES = 1000
@@ -25,9 +23,8 @@ _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 class JournalReader:
     """Reads the journals of all topics on a Redis or Valkey server."""
 
-    def __init__(self, redis: Redis, keys: KeyNames | None = None) -> None:
-        self._redis = redis
-        self._keys = keys or KeyNames()
+    def __init__(self, server: Server) -> None:
+        self._server = server
 
     async def read(self, topic: str, after: str = "", *, count: int = 100) -> list[JournalBatch]:
         """Up to `count` batches behind the entry `after`, the oldest first; all of them if it is empty.
@@ -42,11 +39,8 @@ class JournalReader:
         return (await self._page("XREVRANGE", topic, "+", "-", count))[::-1]
 
     async def _page(self, command: str, topic: str, start: str, end: str, count: int) -> list[JournalBatch]:
-        key = self._keys.of(topic)[-1]
-        with translated_errors():
-            found = await self._redis.execute_command(
-                command, key, start, end, "COUNT", min(count, MAX_BATCHES)
-            )
+        key = self._server.keys.key("journal", topic)
+        found = await self._server.ask(command, key, start, end, "COUNT", min(count, MAX_BATCHES))
         return [decode(name.decode(), fields.get(b"b", b"")) for name, fields in found]
 
 

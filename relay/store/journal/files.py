@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
-from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.journal import JournalBatch
 from relay.journal.v1 import file_pb2
 from relay.store.journal.entries import decode
-from relay.store.keys import KeyNames
-from relay.store.server.errors import translated_errors
+from relay.store.server.server import Server
 
 MOST_BYTES = 64 << 20
 """No entry is as long: a script's arguments would have to be."""
@@ -102,12 +100,11 @@ def delimited(raw: Raw) -> bytes:
     return bytes([*head, size]) + content
 
 
-async def in_redis(redis: Redis, keys: KeyNames, topic: str, after: str) -> AsyncIterator[Raw]:
+async def in_redis(server: Server, topic: str, after: str) -> AsyncIterator[Raw]:
     """The stream's entries behind `after` (empty: all), until there are no more. Raises `StoreError`."""
     while True:
         start = f"({after}" if after else "-"
-        with translated_errors():
-            found = await redis.execute_command("XRANGE", keys.of(topic)[-1], start, "+", "COUNT", PAGE)
+        found = await server.ask("XRANGE", server.keys.key("journal", topic), start, "+", "COUNT", PAGE)
         if not found:
             return
         for name, fields in found:

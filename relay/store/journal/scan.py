@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from relay.core.errors import StoreRefused
 from relay.core.journal import JournalBatch
 from relay.store.journal.entries import decode
-from relay.store.keys import KeyNames
+from relay.store.server.blocking import BlockingServer
 
 PAGE = 100
 """Entries that one call to Redis reads; each has at most a thousand records."""
@@ -21,12 +21,6 @@ PAGE = 100
 
 TRIMMED_AT_ONCE = 1000
 """Entries that one call removes at most: a claim beside it waits so long."""
-
-
-class Asking(Protocol):
-    """A connection: one command, its reply. Raises `StoreError`."""
-
-    def ask(self, *command: bytes | str | float) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +60,13 @@ def place(entry: str) -> tuple[int, int]:
 class JournalScan:
     """Reads the journals of topics by a connection that blocks."""
 
-    def __init__(self, line: Asking, keys: KeyNames | None = None) -> None:
-        self._line = line
-        self._keys = keys or KeyNames()
+    def __init__(self, server: BlockingServer) -> None:
+        self._server = server
 
     def topics(self) -> list[str]:
         """Those that have a journal, of the topics that relays have served; sorted."""
-        names = sorted(name.decode() for name in self._line.ask("SMEMBERS", self._keys.topics))
-        return [name for name in names if self._line.ask("EXISTS", self._key(name))]
+        names = sorted(name.decode() for name in self._server.ask("SMEMBERS", self._server.keys.topics))
+        return [name for name in names if self._server.ask("EXISTS", self._key(name))]
 
     def begin(self, topic: str) -> Mark:
         """Before the oldest entry that is there."""
@@ -145,7 +138,7 @@ class JournalScan:
         since Redis removes whole nodes.
         """
         gone = 0
-        while removed := self._line.ask(
+        while removed := self._server.ask(
             "XTRIM", self._key(topic), "MINID", "~", until, "LIMIT", TRIMMED_AT_ONCE
         ):
             gone += int(removed)
@@ -153,11 +146,11 @@ class JournalScan:
 
     def _before(self, topic: str, bound: str) -> Mark:
         """Behind the last entry up to `bound`."""
-        found = self._answered(topic, self._line.ask("XREVRANGE", self._key(topic), bound, "-", "COUNT", 1))
+        found = self._answered(topic, self._server.ask("XREVRANGE", self._key(topic), bound, "-", "COUNT", 1))
         return Mark(found[0].entry, found[0].last) if found else Mark()
 
     def _page(self, topic: str, start: str, end: str, count: int) -> list[JournalBatch]:
-        return self._answered(topic, self._line.ask("XRANGE", self._key(topic), start, end, "COUNT", count))
+        return self._answered(topic, self._server.ask("XRANGE", self._key(topic), start, end, "COUNT", count))
 
     def _answered(self, topic: str, found: Any) -> list[JournalBatch]:
         try:
@@ -166,7 +159,7 @@ class JournalScan:
             raise StoreRefused(f"topic {topic!r}: {refused}") from None
 
     def _key(self, topic: str) -> str:
-        return self._keys.of(topic)[-1]
+        return self._server.keys.key("journal", topic)
 
 
 def _pairs(fields: list[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -2,43 +2,130 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self
+from functools import lru_cache
+from typing import Any, Self, TypeVar
 
 import hiredis
 from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from relay.core.endpoints.redis_url import parse
+from relay.core.journal import NO_JOURNALS, Journals
+from relay.store.keys import KeyNames
 from relay.store.server.connect import Kinds, options_of
 from relay.store.server.errors import NotMaster, translated_errors, words
 from relay.store.server.pool import role_of
+from relay.store.server.scripts import Argument, Call, OnRefusedHint, Prepared, Scripts, reply_of
 from relay.store.server.sentinel import SENTINEL_TIMEOUT, Address
 
 NAME = "relay-pipeline"
 """What CLIENT LIST shows."""
 
-Argument = bytes | str | int | float
+TIMEOUT = 20.0
+"""Seconds in which Redis has to answer; a loader is no relay, and can wait."""
+
+KEEP_ALL = 1 << 52
+"""Records that a journal keeps where nobody told how many: trimming is left to the relays."""
+
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
 
 
-class Line:
-    """A connection to the master, made when it is first needed.
+@lru_cache(maxsize=16)
+def log_refused_hint(reason: str) -> None:
+    """Log once in this process that Redis refuses wake hints."""
+    log.warning(
+        "Redis refuses the wake hints of this load (%s): a relay that sleeps may be late with its timers by "
+        "up to max_polling_interval; permit PUBLISH on the channels that docs/how-to/redis.md names",
+        reason,
+    )
+
+
+class BlockingServer:
+    """`Server` for one thread: a connection to the master, made when it is first needed.
 
     `send` puts commands on their way, `receive` reads as many replies, in the same order. What Redis
     refuses is an exception among the replies; a connection that is lost raises `StoreUnavailable`, and what
     was sent and not answered may have happened. Nothing is ever sent twice.
+
+    A topic whose journal is there has one, whatever `journals` says of it. `on_refused_hint` is told of each
+    wake hint that Redis refused. `texts` replaces scripts by other text, for tests that break them on
+    purpose.
     """
 
-    def __init__(self, url: str, *, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        keys: KeyNames | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        journals: Journals = NO_JOURNALS,
+        on_refused_hint: OnRefusedHint = log_refused_hint,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
         """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
         options = options_of(parse(url), BLOCKING, timeout=timeout)
         made = options.pop("connection_class")
+        self.keys = keys or KeyNames()
+        self.on_refused_hint = on_refused_hint
+        self._journals = journals
+        self._kept: dict[str, int] = {}
+        self._scripts = Scripts(self.keys, texts)
         self._connection: AbstractConnection = made(redis_connect_func=_greet, **options)
         self.waiting = 0
         """Replies that were not received yet."""
+
+    # ------------------------------------------------------------------ scripts
+
+    def call(self, call: Call[R]) -> R:
+        """Run a script; nothing else may be under way. Raises `StoreError`."""
+        prepared = self.prepare(call)
+        (reply,) = self.all(prepared.command())
+        if is_unknown(reply):
+            (reply,) = self.all(prepared.command(known=False))
+        return call.read(self.reply_to(prepared, reply))
+
+    def each(self, calls: Sequence[Call[R]]) -> list[R]:
+        """Run scripts, all of one kind, at once; nothing else may be under way. Raises `StoreError`."""
+        if not calls:
+            return []
+        prepared = [self.prepare(call) for call in calls]
+        replies = self.all(*(each.command() for each in prepared))
+        if any(map(is_unknown, replies)):
+            self.call(calls[0])  # the server knows the script then
+            replies = self.all(*(each.command() for each in prepared))
+        return [
+            call.read(self.reply_to(made, reply))
+            for call, made, reply in zip(calls, prepared, replies, strict=True)
+        ]
+
+    def prepare(self, call: Call[Any]) -> Prepared:
+        """The call for whoever sends it ahead; `reply_to` is what came of it. The first one for a topic asks
+        for its journal, and then nothing else may be under way."""
+        journaled = self._scripts.named(call.verb).journaled
+        return self._scripts.prepare(call, self.keep(call.topic) if journaled else 0)
+
+    def reply_to(self, prepared: Prepared, reply: Any) -> Any:
+        """The script's own reply; raises `StoreError` where it is a refusal."""
+        answer = checked(reply)
+        if prepared.last:
+            answer, _trimmed = answer
+        return reply_of(answer, self.on_refused_hint) if prepared.script.journaled else answer
+
+    def keep(self, topic: str) -> int:
+        """How many changes the topic's journal keeps; 0 if it has none."""
+        if topic not in self._kept:
+            there = self.ask("TYPE", self.keys.key("journal", topic)) == b"stream"
+            self._kept[topic] = self._journals.keep(topic) or (KEEP_ALL if there else 0)
+        return self._kept[topic]
+
+    # ----------------------------------------------------------------- commands
 
     def send(self, *commands: Sequence[Argument]) -> None:
         """Put them on their way."""
@@ -65,12 +152,17 @@ class Line:
         self.waiting -= 1
         return reply
 
-    def ask(self, *command: Argument) -> Any:
-        """One command and its reply; what Redis refuses is raised. Nothing else may be under way."""
+    def all(self, *commands: Sequence[Argument]) -> list[Any]:
+        """Commands and their replies, refusals among them. Nothing else may be under way."""
         if self.waiting:
             raise RuntimeError(f"{self.waiting} replies are under way")
-        self.send(command)
-        return checked(self.receive(1)[0])
+        self.send(*commands)
+        return self.receive(len(commands))
+
+    def ask(self, *command: Argument) -> Any:
+        """One command and its reply; what Redis refuses is raised. Nothing else may be under way."""
+        (reply,) = self.all(command)
+        return checked(reply)
 
     def close(self) -> None:
         """Leave; what is under way is not waited for."""
@@ -91,6 +183,16 @@ def checked(reply: Any) -> Any:
             with translated_errors():
                 raise each
     return reply
+
+
+def is_unknown(reply: Any) -> bool:
+    """Whether the server does not know the script by its digest."""
+    return isinstance(reply, NoScriptError)
+
+
+def is_refusal(reply: Any) -> bool:
+    """Whether the server refused the command."""
+    return isinstance(reply, ResponseError)
 
 
 def as_arguments(*arguments: Argument) -> bytes:

@@ -1,42 +1,22 @@
-"""Connections to Redis, and whether the server there is fit to hold Relay's promises."""
+"""How a connection to Redis is made from its URL, and what a start that fails may be due to."""
 
 from __future__ import annotations
 
-import logging
 import re
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-import anyio
-from redis.asyncio import Redis
 from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from relay.core.endpoints.redis_url import Credentials, RedisLocation, Tls, parse
 from relay.core.errors import UnfitServer
-from relay.store.server.errors import translated_errors
 from relay.store.server.pool import Client, MasterPool
 from relay.store.server.sentinel import MasterConnection, MasterTlsConnection, Sentinels
-
-log = logging.getLogger(__name__)
-
-OLDEST = (6, 2)
-
-CONNECTIONS = 3
-"""Of a relay, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
-relay has two of them open, and one more for hints."""
-
-FOLLOW = 1.0
-"""Seconds between two questions to Sentinel; so long at most are we behind it."""
-
-Connection = Redis
-"""What `connect` answers; only the store speaks through it."""
 
 
 class Kinds(NamedTuple):
@@ -80,11 +60,10 @@ def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[st
     }
 
 
-def connect(url: str, *, connections: int, timeout: float) -> Redis:
-    """A client with at most `connections` connections; further calls wait for a free one.
+def open_client(url: str, *, connections: int, timeout: float) -> Client:
+    """A client with at most `connections` connections, which never retries by itself. Only `Server` holds
+    one.
 
-    It never retries by itself: a claim that is sent again needs a fresh nonce, and what may have
-    happened already is for the caller to judge. Names that are not UTF-8 come and go unharmed.
     Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use.
     """
     options = options_of(parse(url), ASYNC, timeout=timeout)
@@ -92,26 +71,9 @@ def connect(url: str, *, connections: int, timeout: float) -> Redis:
     pool = MasterPool(**options)
     if "sentinels" in options:
         options["sentinels"].moved = pool.renew
-    return Client.from_pool(pool)  # so that its aclose closes the pool
-
-
-async def follow_master(redis: Redis, moved: Callable[[], None]) -> None:
-    """Ask the Sentinels every `FOLLOW` seconds for the master, and call `moved` when it is another one.
-
-    A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
-    made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
-    """
-    sentinels = redis.connection_pool.connection_kwargs.get("sentinels")
-    if sentinels is None:
-        return
-    known = sentinels.told
-    while True:
-        await anyio.sleep(FOLLOW)
-        with suppress(RedisError):  # commands find out by themselves whether the master is away
-            await sentinels.master()
-        if sentinels.told != known:
-            known = sentinels.told
-            moved()
+    client = Client.from_pool(pool)  # so that its aclose closes the pool
+    assert isinstance(client, Client)
+    return client
 
 
 def _login(login: Credentials) -> dict[str, Any]:
@@ -188,39 +150,3 @@ def guess(url: str, trouble: str) -> str:
 
 def _reason(failure: OSError) -> str:
     return failure.strerror or type(failure).__name__
-
-
-def spares_timers(policy: str) -> bool:
-    """Whether a `maxmemory-policy` evicts, but only keys with a time to live."""
-    return policy.startswith("volatile-")
-
-
-async def check_server(redis: Redis, *, allow_eviction: bool, hash_tags: bool = False) -> str:
-    """Raise `UnfitServer` if the server is too old, may evict timers, or is a cluster's node and keys
-    have no hash tags; answers its name and version. Logs that it may evict what is no timer."""
-    with translated_errors():
-        info = await redis.info()
-    version = str(info.get("redis_version", "0"))
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < OLDEST:
-        raise UnfitServer(f"Redis {version} is too old: Relay needs 6.2 or newer")
-    policy = info.get("maxmemory_policy", "noeviction")
-    if spares_timers(policy):
-        log.warning(
-            "Redis may evict keys with a time to live; no key that holds timers has one, and "
-            "docs/how-to/redis.md says what the loss of the others costs; noeviction is better",
-            extra={"maxmemory_policy": policy},
-        )
-    elif policy != "noeviction" and not allow_eviction:
-        raise UnfitServer(
-            f"Redis has maxmemory-policy {policy}, which may drop timers: set it to noeviction, "
-            "or allow it with redis.allow_eviction"
-        )
-    if info.get("cluster_enabled") and not hash_tags:
-        raise UnfitServer(
-            "Redis runs in cluster mode, where all keys of a topic must share a slot: "
-            "set redis.hash_tags to true"
-        )
-    if "valkey_version" in info:
-        return f"Valkey {info['valkey_version']}"
-    return f"Redis {version}"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import anyio
-from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
+from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import from_score
 from relay.core.wakeup import Wakeup
-from relay.store.keys import KeyNames
-from relay.store.server.errors import words
-from relay.store.server.scripts import OnRefusedHint, ignore_reason
+from relay.store.server.errors import translated_errors, words
+from relay.store.server.scripts import OnRefusedHint, ignore
+from relay.store.server.server import Server
 
 RETRY = 1.0
 """Seconds between two tries to subscribe while Redis is away."""
@@ -27,6 +28,9 @@ RETRY_REFUSED = 60.0
 
 HEARTBEAT = 5.0
 """Seconds of silence after which to ask for a sign of life, and again until the connection is given up."""
+
+HEARING = 2.0
+"""Seconds for a message of our own to come back, where hints are tried."""
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +45,20 @@ class RedisHints:
     finds out), or it was the master and is a replica now (`renew` says so; a connection to a
     replica is refused as it is made).
 
-    `unheard` is told each time that Redis refuses to be subscribed to: why.
+    `on_refused_hint` is told each time that Redis refuses to be subscribed to: why.
     """
 
     def __init__(
         self,
-        redis: Redis,
-        keys: KeyNames | None = None,
+        server: Server,
         *,
         heartbeat: float = HEARTBEAT,
-        unheard: OnRefusedHint = ignore_reason,
+        on_refused_hint: OnRefusedHint = ignore,
     ) -> None:
-        self._redis = redis
-        self._keys = keys or KeyNames()
+        self._server = server
         self._heartbeat = heartbeat
-        self._unheard = unheard
+        self._on_refused_hint = on_refused_hint
+        server.moved.append(self.renew)
         self._watchers: dict[str, Callable[[int], None]] = {}
         self._changed = Wakeup()
         self._reading: anyio.CancelScope | None = None
@@ -64,12 +67,12 @@ class RedisHints:
 
     async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
         """See `WakeHints.watch`."""
-        self._watchers[self._keys.channel(topic)] = woken
+        self._watchers[self._server.keys.channel(topic)] = woken
         self._interrupt()
 
     async def unwatch(self, topic: str) -> None:
         """See `WakeHints.unwatch`."""
-        self._watchers.pop(self._keys.channel(topic), None)
+        self._watchers.pop(self._server.keys.channel(topic), None)
         self._interrupt()
 
     def renew(self) -> None:
@@ -93,7 +96,7 @@ class RedisHints:
             except Exception as failure:  # noqa: BLE001  (hints are a help: whatever breaks them, polling goes on)
                 refused = isinstance(failure, ResponseError)
                 if refused:
-                    self._unheard(words(failure))
+                    self._on_refused_hint(words(failure))
                 elif not self._deaf:
                     log.info("wake hints are not heard; polling meanwhile", extra={"reason": words(failure)})
                 self._deaf = True
@@ -108,7 +111,7 @@ class RedisHints:
         self._outdated = False
         asked: set[str] = set()
         pinged = False
-        async with self._redis.pubsub() as pubsub:
+        async with self._server.subscription() as pubsub:
             while self._watchers and not self._outdated:
                 wanted = set(self._watchers)
                 if wanted != asked:
@@ -157,3 +160,39 @@ async def _follow(pubsub: PubSub, asked: set[str], wanted: set[str]) -> None:
         await pubsub.subscribe(*(wanted - asked))
     if asked - wanted:
         await pubsub.unsubscribe(*(asked - wanted))
+
+
+async def deafness(server: Server) -> list[str]:
+    """What is wrong with wake hints outside of scripts: Redis does not let us subscribe, or publish; empty if
+    they are heard. Raises `StoreUnavailable`."""
+    channel = server.keys.channel(f"relay-doctor-{secrets.token_hex(8)}")
+    problems: list[str] = []
+
+    async def attempt(what: str, call: Callable[[], Awaitable[object]]) -> None:
+        try:
+            with translated_errors():
+                await call()
+        except StoreUnavailable:
+            raise
+        except StoreError as failure:
+            problems.append(f"Redis does not let us {what}: {failure}")
+
+    async def subscribe() -> None:
+        await pubsub.subscribe(channel)
+        await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
+
+    async def publish() -> None:
+        await server.ask("PUBLISH", channel, "0")
+
+    async def hear() -> None:
+        if not await pubsub.get_message(timeout=HEARING):
+            problems.append(f"a message did not come back within {HEARING:g} s")
+        await pubsub.unsubscribe(channel)
+        await pubsub.get_message(timeout=HEARING)
+
+    async with server.subscription() as pubsub:
+        await attempt("subscribe to them", subscribe)
+        await attempt("publish them, as bulk loads do", publish)
+        if not problems:
+            await attempt("unsubscribe from them", hear)
+    return problems

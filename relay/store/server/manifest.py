@@ -64,11 +64,6 @@ class Manifest:
         """Whether it takes the key of a sweep's marks, which comes behind all others."""
         return MARKS in self.keys
 
-    @property
-    def own_keys(self) -> int:
-        """How many keys it takes, the marks not counted."""
-        return len(self.keys) - self.marks
-
     def head(self) -> str:
         """How the script's text begins: `KINDS`, the types that its keys must have, and its locals."""
         kinds = ", ".join(f"'{kind}'" for kind in self.keys.values())
@@ -86,6 +81,14 @@ class Manifest:
 def text_of(name: str) -> str:
     """The text of a file of `lua/`; `name` is its path there without the suffix."""
     return (_folder() / f"{name}.lua").read_text(encoding="utf-8")
+
+
+@cache
+def verbs() -> tuple[str, ...]:
+    """All scripts that there are, in order."""
+    rooms = (room for room in _folder().iterdir() if room.is_dir() and room.name != "lib")
+    found = (f"{room.name}/{file.name}" for room in rooms for file in room.iterdir())
+    return tuple(sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua")))
 
 
 @cache

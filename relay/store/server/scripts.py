@@ -4,45 +4,53 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
-from time import monotonic
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, ResponseError
-
-from relay.core.errors import StoreUnavailable
-from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
-from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.manifest import manifest, text_of
-from relay.store.server.pool import MasterPool
 
-Argument = bytes | str | int
-
-Observe = Callable[[str, float], None]
-"""Told of a script call that was answered: its verb, and how many seconds it took."""
-
-
-def ignore_duration(verb: str, seconds: float) -> None:
-    """Nobody wants to know."""
-
+Argument = bytes | str | int | float
 
 OnRefusedHint = Callable[[str], None]
 """Told why Redis refused the wake hint of a script call. The call itself has done what it was to do."""
 
+R = TypeVar("R")
 
-def ignore_reason(reason: str) -> None:
-    """Nobody wants to know."""
+MOST_HEADS = 10_000
+"""How many calls' keys are kept as they were put together: one for each set of keys and topic."""
 
 
-def reply_of(reply: Any, unheard: OnRefusedHint) -> Any:
-    """A script's own reply; `unheard` is told if Redis refused its wake hint. See `answer` in the prelude."""
-    if isinstance(reply, list) and reply and reply[0] == b"UNHEARD":
-        _, reason, reply = reply
-        unheard(reason.decode(errors="replace"))
-    return reply
+class Call(NamedTuple, Generic[R]):
+    """One call of a script: what it is to work on, and with which arguments. `relay.store.verbs` makes them.
+
+    `read` makes a value of the script's reply. `hints`: the script may publish a wake hint, and takes the
+    channel as its first argument, which is not among `args`. `group` and `run` are those of `KeyNames.key`.
+    """
+
+    verb: str
+    topic: str
+    args: Sequence[Argument]
+    read: Callable[[Any], R]
+    hints: bool = False
+    group: str = ""
+    run: str = ""
+
+
+class Script:
+    """One verb's script, `+journal` for topics that have one.
+
+    `keys` are the names of those that it takes. `journaled`: it changes timers, which a journal has to say.
+    """
+
+    def __init__(self, name: str, text: str | None = None) -> None:
+        verb, _, journal = name.partition("+")
+        declared = manifest(verb)
+        self.name = name
+        self.keys = (*declared.keys, *((journal,) if journal else ()))
+        self.journaled = declared.writes and "timeline" in declared.keys
+        self.text = source(name) if text is None else text
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache
@@ -56,116 +64,68 @@ def source(name: str) -> str:
     return "\n".join((declared.head(), *shared, text_of(verb)))
 
 
-class Script:
-    """One verb's script, `+journal` for topics that have one.
+class Prepared(NamedTuple):
+    """A call as Redis is to have it.
 
-    Plain EVALSHA, and the text only once a server does not know it: after a restart, a failover
-    or SCRIPT FLUSH that is, at the next call.
+    `head` is how many keys there are, the keys, and the channel of wake hints if the script takes it; `last`
+    is how many changes the topic's journal keeps, if it has one.
     """
 
-    def __init__(self, name: str, text: str | None = None) -> None:
-        verb, _, journal = name.partition("+")
-        self.name = name
-        declared = manifest(verb)
-        self.keys = declared.own_keys
-        self.writes = declared.writes
-        self.journal = bool(journal)
-        self.marks = declared.marks
-        self.text = source(name) if text is None else text
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+    script: Script
+    keys: Sequence[str]
+    head: tuple[Argument, ...]
+    args: Sequence[Argument]
+    last: tuple[Argument, ...]
 
-    async def __call__(
-        self, redis: Redis, keys: Sequence[str], args: Sequence[Argument], marks: str = ""
-    ) -> Any:
-        """Run it on what it takes of a topic's `keys` and `marks`; raises what redis-py raises."""
-        keys = [*keys[: self.keys], *((marks,) if self.marks else ()), *(keys[-1:] if self.journal else ())]
-        try:
-            return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
-        except NoScriptError:
-            return await redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
+    def command(self, *, known: bool = True) -> tuple[Argument, ...]:
+        """What goes over the wire; the script's text where the server does not know its digest."""
+        how = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.text)
+        return (*how, *self.head, *self.args, *self.last)
 
 
 class Scripts:
-    """The scripts of some verbs on one server, with redis-py's errors translated.
+    """All scripts, each loaded when it is first called. Which keys a call works on is decided here.
 
-    `demoted` is called when the server turns out to be a replica now. `texts` replaces scripts by
-    other text, for tests that break them on purpose. `unheard` is told of each wake hint that Redis
-    refused. `names` tells a topic's keys in the order that these
-    scripts take them, the journal last, if that is not the one of all.
+    `texts` replaces scripts by other text, for tests that break them on purpose.
     """
 
-    def __init__(
-        self,
-        redis: Redis,
-        keys: KeyNames,
-        verbs: Sequence[str],
-        *,
-        journals: Journals = NO_JOURNALS,
-        demoted: Callable[[], None] = lambda: None,
-        texts: Mapping[str, str] | None = None,
-        observe: Observe = ignore_duration,
-        unheard: OnRefusedHint = ignore_reason,
-        names: Callable[[str], Sequence[str]] | None = None,
-    ) -> None:
-        self._redis = redis
-        self._keys = keys
-        self._names = names or keys.of
-        self._demoted = demoted
-        self._journals = journals
-        self._observe = observe
-        self._unheard = unheard
-        scripts = (*verbs, *(f"{verb}+journal" for verb in verbs if manifest(verb).writes))
-        self._scripts = {name: Script(name, (texts or {}).get(name)) for name in scripts}
+    def __init__(self, names: KeyNames, texts: Mapping[str, str] | None = None) -> None:
+        self._names = names
+        self._texts = texts or {}
+        self._scripts: dict[str, Script] = {}
+        self._heads = lru_cache(MOST_HEADS)(self._head)
 
-    async def run(self, verb: str, topic: str, *args: Argument, names: Sequence[str] | None = None) -> Any:
-        """Run one, on the topic's keys or on those of `names`; raises `StoreError`."""
-        names, marks = self._names(topic) if names is None else names, self._keys.marks_of(topic)
-        began = monotonic()
-        writes = self._scripts[verb].writes
-        keep = self._journals.keep(topic) if writes else 0
-        if keep:
-            reply, trimmed = await self._call(f"{verb}+journal", names, (*args, keep), marks)
-            if trimmed:
-                self._journals.trimmed(topic, trimmed)
-        else:
-            reply = await self._call(verb, names, args, marks)
-        self._observe(verb, monotonic() - began)
-        return reply_of(reply, self._unheard) if writes else reply
+    def named(self, name: str) -> Script:
+        """The script of this name."""
+        script = self._scripts.get(name)
+        if script is None:
+            script = self._scripts[name] = Script(name, self._texts.get(name))
+        return script
 
-    async def _call(self, name: str, keys: Sequence[str], args: Sequence[Argument], marks: str) -> Any:
-        try:
-            with translated_errors():
-                return await self._scripts[name](self._redis, keys, args, marks)
-        except StoreUnavailable as failure:
-            if says_readonly(failure.__cause__):
-                self._leave()
-            raise
+    def prepare(self, call: Call[Any], keep: int) -> Prepared:
+        """`keep` is how many changes the topic's journal keeps, 0 if it has none."""
+        verb, topic, args, _, hints, group, run = call
+        script = self.named(f"{verb}+journal" if keep else verb)
+        keys, head = self._heads(script.keys, topic, hints, group, run)
+        return Prepared(script, keys, head, args, (keep,) if keep else ())
 
-    async def run_each(self, verb: str, topics: Sequence[str]) -> list[Any]:
-        """Run one on each topic, without arguments, in one pipeline. What Redis refuses of one topic is
-        an exception in its place; raises `StoreError` where nothing came of it."""
-        if not topics:
-            return []
-        with translated_errors():
-            replies = await self._pipelined(verb, topics)
-            unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
-            if unknown is not None:
-                with suppress(ResponseError):  # of that topic; the server knows the script then
-                    await self._scripts[verb](self._redis, self._names(topics[unknown]), ())
-                replies = await self._pipelined(verb, topics)
-        return replies
+    def _head(
+        self, names: tuple[str, ...], topic: str, hints: bool, group: str, run: str
+    ) -> tuple[tuple[str, ...], tuple[Argument, ...]]:
+        """The keys of these names; and what stands before a call's own arguments."""
+        keys = tuple(self._names.key(name, topic, group=group, run=run) for name in names)
+        channel = (self._names.channel(topic),) if hints else ()
+        return keys, (len(keys), *keys, *channel)
 
-    async def _pipelined(self, verb: str, topics: Sequence[str]) -> list[Any]:
-        script = self._scripts[verb]
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for topic in topics:
-                pipe.execute_command("EVALSHA", script.sha, script.keys, *self._names(topic)[: script.keys])
-            replies: list[Any] = await pipe.execute(raise_on_error=False)
-        return replies
 
-    def _leave(self) -> None:
-        """A master that became a replica may keep its connections: let new ones look for the new master."""
-        self._demoted()
-        pool = self._redis.connection_pool
-        if isinstance(pool, MasterPool):
-            pool.renew()
+def ignore(*_: object) -> None:
+    """Nobody wants to know."""
+
+
+def reply_of(reply: Any, on_refused_hint: OnRefusedHint) -> Any:
+    """A script's own reply; `on_refused_hint` is told if Redis refused its wake hint. See `answer` in the
+    prelude."""
+    if isinstance(reply, list) and reply and reply[0] == b"UNHEARD":
+        _, reason, reply = reply
+        on_refused_hint(reason.decode(errors="replace"))
+    return reply

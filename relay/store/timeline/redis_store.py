@@ -1,4 +1,4 @@
-"""Timers in Redis: one typed method per script, and the translation of its replies.
+"""Timers in Redis: between core's values and the scripts' arguments and replies.
 
 The contract of each method is that of `relay.core.ports.TimerStore`; the scripts in `lua/` say
 what they read, write and return.
@@ -9,14 +9,11 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, groupby
-
-from redis.asyncio import Redis
 
 from relay.core.errors import InvalidField
 from relay.core.instants import EXACT, SECOND, from_score, from_scores, to_score
-from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
@@ -45,68 +42,26 @@ from relay.core.timers import (
 from relay.store.codec import envelope, lease_record
 from relay.store.codec.envelope import decode
 from relay.store.codec.lease_record import read_claimed, text_of, texts_of
-from relay.store.keys import KeyNames
-from relay.store.server.errors import translated_errors
-from relay.store.server.scripts import Observe, OnRefusedHint, Scripts, ignore_duration, ignore_reason
+from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
+from relay.store.verbs import timeline
+from relay.store.verbs.terms import condition_words, flag, when_words
 
 PARK_GRACE = 60 * SECOND
 """How long a timer whose payload is missing is kept before it is removed as an orphan."""
 
-VERBS = (
-    "timeline/schedule",
-    "timeline/cancel",
-    "timeline/run",
-    "timeline/get",
-    "timeline/list",
-    "timeline/claim",
-    "timeline/settle",
-    "timeline/extend",
-)
-
 
 class RedisStore:
-    """A `TimerStore` on a Redis or Valkey server.
+    """A `TimerStore` on a Redis or Valkey server. `largest` says how large a topic's payloads may be."""
 
-    `journals` says which topics have a journal. `demoted` is called when the server turns out to be a
-    replica now: other connections to it are of no use either. `observe` is told of each script call: its
-    verb, and how many seconds it took. `unheard` is told of each wake hint that Redis refused: why. `texts`
-    replaces scripts by other text, for tests that break them on purpose. `largest` says how large a topic's
-    payloads may be.
-    """
-
-    def __init__(
-        self,
-        redis: Redis,
-        keys: KeyNames | None = None,
-        *,
-        park_grace: int = PARK_GRACE,
-        journals: Journals = NO_JOURNALS,
-        demoted: Callable[[], None] = lambda: None,
-        texts: Mapping[str, str] | None = None,
-        observe: Observe = ignore_duration,
-        unheard: OnRefusedHint = ignore_reason,
-        largest: Largest = usual,
-    ) -> None:
-        self._redis = redis
-        self._keys = keys or KeyNames()
-        self._largest = largest
+    def __init__(self, server: Server, *, park_grace: int = PARK_GRACE, largest: Largest = usual) -> None:
+        self._server = server
         self._park_grace = park_grace
-        self._run = Scripts(
-            redis,
-            self._keys,
-            VERBS,
-            journals=journals,
-            demoted=demoted,
-            texts=texts,
-            observe=observe,
-            unheard=unheard,
-        ).run
+        self._largest = largest
 
     async def ping(self) -> None:
         """A sign of life; raises `StoreError`."""
-        with translated_errors():
-            await self._redis.ping()
+        await self._server.ping()
 
     async def schedule(
         self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
@@ -114,12 +69,10 @@ class RedisStore:
         """See `TimerStore.schedule`. One script call."""
         columns = NewTimers.of(timers).columns()
         timer_ids, payloads, dues, delays, headers, content_types, *terms = columns
-        whens = map(_when, dues, delays, *terms)
+        whens = map(when_words, dues, delays, *terms)
         contents = map(envelope.encode, payloads, headers, content_types)
         args = chain.from_iterable(zip(timer_ids, whens, contents, strict=True))
-        time, *others = await self._run(
-            "timeline/schedule", topic, self._keys.channel(topic), max_waiting, *args
-        )
+        time, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
         now = int(time)
         results = [
             Scheduled(_due(due, delay, now), _CREATED) for due, delay in zip(dues, delays, strict=True)
@@ -135,18 +88,17 @@ class RedisStore:
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
     ) -> list[Change]:
         """See `TimerStore.cancel`. One script call."""
-        word = _condition(condition)
+        word = condition_words(condition)
         args = [part for timer_id in timer_ids for part in (timer_id, word)]
-        return [_CHANGES[reply] for reply in await self._run("timeline/cancel", topic, *args)]
+        return [_CHANGES[reply] for reply in await self._server.call(timeline.cancel(topic, args))]
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
         """See `TimerStore.run`. One script call."""
-        reply = await self._run("timeline/run", topic, self._keys.channel(topic), *timer_ids)
-        return [_CHANGES[word] for word in reply]
+        return [_CHANGES[word] for word in await self._server.call(timeline.run(topic, timer_ids))]
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """See `TimerStore.get`. One script call."""
-        reply = await self._run("timeline/get", topic, timer_id)
+        reply = await self._server.call(timeline.get(topic, timer_id))
         if not reply:
             return None
         score, record, stored = reply
@@ -163,23 +115,28 @@ class RedisStore:
         limits: Limits = NO_LIMITS,
     ) -> Claim:
         """See `TimerStore.claim`. One script call."""
-        reply = await self._run(
-            "timeline/claim",
-            topic,
-            *(limit, lease, nonce, max_bytes, self._park_grace),
-            *limit_words(limits),
-            at_once(self._largest(topic)),
+        reply = await self._server.call(
+            timeline.claim(
+                topic,
+                limit=limit,
+                lease=lease,
+                nonce=nonce,
+                max_bytes=max_bytes,
+                park_grace=self._park_grace,
+                limits=limits,
+                at_once=at_once(self._largest(topic)),
+            )
         )
-        now, following, deadline, parked, orphans, flat, deaths, paused = reply
+        deaths = reply.deaths
         return Claim(
-            timers=_claimed(flat),
-            now=int(now),
-            next=from_score(float(following)) if following else None,
-            deadline=from_score(float(deadline)),
-            parked=parked,
-            orphans=tuple(text_of(raw)[0] for raw in orphans),
+            timers=_claimed(reply.timers),
+            now=int(reply.now),
+            next=from_score(float(reply.following)) if reply.following else None,
+            deadline=from_score(float(reply.deadline)),
+            parked=reply.parked,
+            orphans=tuple(text_of(raw)[0] for raw in reply.orphans),
             deaths=tuple((text_of(deaths[i])[0], deaths[i + 1].decode()) for i in range(0, len(deaths), 2)),
-            paused_until=int(paused) if paused else None,
+            paused_until=int(reply.paused) if reply.paused else None,
         )
 
     async def settle(
@@ -191,13 +148,13 @@ class RedisStore:
         limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
-        args: list[bytes | str | int] = [self._keys.channel(topic), *limit_words(limits)]
+        args: list[bytes | str | int] = []
         for (nonce, verb, detail), alike in groupby(settlements, _end):
             ids = [settlement.timer_id for settlement in alike]
             args += (nonce, verb, detail, len(ids), *ids)
         for nonce, timer_ids in acknowledged:
             args += (nonce, "ack", "", len(timer_ids), *timer_ids)
-        _, *others = await self._run("timeline/settle", topic, *args)
+        _, *others = await self._server.call(timeline.settle(topic, limits, args))
         count = len(settlements) + sum(len(timer_ids) for _, timer_ids in acknowledged)
         results: list[Settled] = [Verdict.OK] * count
         for place, word in zip(others[::2], others[1::2], strict=True):
@@ -206,16 +163,16 @@ class RedisStore:
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`. One script call."""
-        args: list[bytes | str | int] = [lease]
+        args: list[bytes | str] = []
         for extension in extensions:
-            args += (extension.timer_id, extension.nonce, "1" if extension.received else "")
-        reply = await self._run("timeline/extend", topic, *args)
+            args += (extension.timer_id, extension.nonce, flag(extension.received))
+        reply = await self._server.call(timeline.extend(topic, lease, args))
         return [VERDICTS[word] for word in reply[1:]]
 
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. One script call; it looks at `limit` entries."""
         last_score, last_id = _read_cursor(cursor)
-        more, *entries = await self._run("timeline/list", topic, limit, last_score, last_id)
+        more, *entries = await self._server.call(timeline.page(topic, limit, last_score, last_id))
         timers = [
             _stored(text_of(entries[i])[0], float(entries[i + 1]), entries[i + 2])
             for i in range(0, len(entries), 3)
@@ -233,50 +190,12 @@ SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict
 _CHANGES = {change.value.encode(): change for change in Change}
 
 
-def limit_words(limits: Limits) -> tuple[str | int, ...]:
-    """As the scripts' `read_limits` takes them."""
-    return (
-        limits.max_attempts,
-        limits.max_claims,
-        limits.max_age,
-        "1" if limits.keep else "",
-        "1" if limits.keep_expired else "",
-    )
-
-
-def _when(
-    due: int | None,
-    delay: int | None,
-    expires: int | None = None,
-    expires_after: int | None = None,
-    create: bool = False,
-    condition: Condition = NO_CONDITION,
-) -> str:
-    """When, and on what terms; see `timeline/schedule.lua`."""
-    when = f"+{delay or 0}" if due is None else repr(to_score(due))
-    if expires is not None:
-        when += f";e{to_score(expires)!r}"
-    elif expires_after is not None:
-        when += f";x{expires_after}"
-    if create:
-        when += ";c"
-    if condition is not NO_CONDITION:
-        when += f";{_condition(condition)}"
-    return when
-
-
 def _due(due: int | None, delay: int | None, now: int) -> int:
     """The due time that a script which ran at `now` gave it: the same sums, with the same roundings."""
     instant = now + (delay or 0) if due is None else due
     if instant < EXACT:
         return instant
     return from_score((now + float(delay or 0)) / SECOND if due is None else to_score(instant))
-
-
-def _condition(condition: Condition) -> str:
-    """As the scripts' `refuses` takes it."""
-    due = "" if condition.due is None else f"d{to_score(condition.due)!r}"
-    return ("p" if condition.only_pending else "") + due
 
 
 def _end(settlement: Settlement) -> tuple[bytes, str, str | bytes]:
@@ -309,7 +228,7 @@ def _detail(settlement: Settlement) -> str | bytes:
     if verb is Verb.RESCHEDULE and settlement.again is not None:
         again = settlement.again
         stored = envelope.encode(again.payload, again.headers, again.content_type)
-        return f"{_when(again.due, again.delay)};".encode() + (stored if settlement.new_content else b"")
+        return f"{when_words(again.due, again.delay)};".encode() + (stored if settlement.new_content else b"")
     return ""
 
 

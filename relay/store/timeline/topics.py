@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from redis.asyncio import Redis
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, from_score
-from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import text_of
-from relay.store.keys import KeyNames
-from relay.store.server.errors import translated_errors
-from relay.store.server.scripts import Observe, OnRefusedHint, Scripts, ignore_duration, ignore_reason
+from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
+from relay.store.verbs import people, stream, timeline
 
-VERBS = (
-    "people/letters",
-    "people/redrive",
-    "people/purge",
-    "people/trim",
-    "people/stats",
-    "people/pause",
-    "timeline/orphans",
-    "timeline/repair",
-    "stream/redrive",
-)
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
 
 ELSEWHERE = b"ELSEWHERE"
@@ -46,60 +31,33 @@ _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 class RedisTopics:
     """A `TopicStore` on a Redis or Valkey server; arguments as of `RedisStore`."""
 
-    def __init__(
-        self,
-        redis: Redis,
-        keys: KeyNames | None = None,
-        *,
-        journals: Journals = NO_JOURNALS,
-        demoted: Callable[[], None] = lambda: None,
-        texts: Mapping[str, str] | None = None,
-        observe: Observe = ignore_duration,
-        unheard: OnRefusedHint = ignore_reason,
-        largest: Largest = usual,
-    ) -> None:
-        self._redis = redis
+    def __init__(self, server: Server, *, largest: Largest = usual) -> None:
+        self._server = server
         self._largest = largest
-        self._keys = keys or KeyNames()
-        self._scripts = Scripts(
-            redis,
-            self._keys,
-            VERBS,
-            journals=journals,
-            demoted=demoted,
-            texts=texts,
-            observe=observe,
-            unheard=unheard,
-        )
-        self._run = self._scripts.run
-        self._places: dict[str, tuple[str, bytes | str]] = {}
+        self._places: dict[str, tuple[Literal["payloads", "leases"], bytes | str]] = {}
         """Where the search for orphans goes on in each topic: which hash, and its cursor."""
 
     async def register(self, topic: str) -> None:
         """See `TopicStore.register`. One SADD."""
-        with translated_errors():
-            await self._redis.execute_command("SADD", self._keys.topics, topic)
+        await self._server.ask("SADD", self._server.keys.topics, topic)
 
     async def topics(self) -> list[str]:
         """See `TopicStore.topics`. SSCAN in steps of a thousand."""
         found: set[str] = set()
         cursor = 0
         while True:
-            with translated_errors():
-                cursor, names = await self._redis.execute_command(
-                    "SSCAN", self._keys.topics, cursor, "COUNT", 1000
-                )
+            cursor, names = await self._server.ask("SSCAN", self._server.keys.topics, cursor, "COUNT", 1000)
             found |= {text_of(name)[0] for name in names}
             if cursor == 0:
                 return sorted(found)
 
     async def stats(self, topic: str) -> TopicStats:
         """See `TopicStore.stats`. One script call."""
-        return _stats(topic, await self._run("people/stats", topic))
+        return _stats(topic, await self._server.call(people.stats(topic)))
 
     async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
         """See `TopicStore.overview`. One pipeline of script calls."""
-        replies = await self._scripts.run_each("people/stats", topics)
+        replies = await self._server.each([people.stats(topic) for topic in topics])
         return [
             _stats(topic, reply)
             for topic, reply in zip(topics, replies, strict=True)
@@ -108,21 +66,23 @@ class RedisTopics:
 
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """See `TopicStore.pause`. One script call."""
-        word, value = ("in", duration) if duration is not None else ("at", LATEST if until is None else until)
-        reply = await self._run("people/pause", topic, self._keys.channel(topic), word, value)
+        if duration is not None:
+            call = people.pause(topic, "in", duration)
+        else:
+            call = people.pause(topic, "at", LATEST if until is None else until)
+        reply = await self._server.call(call)
         return int(reply) if reply else None
 
     async def resume(self, topic: str) -> None:
         """See `TopicStore.resume`. One script call."""
-        await self._run("people/pause", topic, self._keys.channel(topic), "end", 0)
+        await self._server.call(people.pause(topic, "end", 0))
 
     async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
         """See `TopicStore.dead_page`. One script call."""
         if cursor and not _ENTRY.fullmatch(cursor):
             raise InvalidField("page_token", "is not one that a page gave; start without one")
-        more, *flat = await self._run(
-            "people/letters", topic, limit, cursor, PAGE_BYTES, at_once(self._largest(topic))
-        )
+        size = at_once(self._largest(topic))
+        more, *flat = await self._server.call(people.letters(topic, limit, cursor, PAGE_BYTES, size))
         letters = [
             _letter(flat[i], dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)))
             for i in range(0, len(flat), 2)
@@ -132,8 +92,7 @@ class RedisTopics:
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
         """See `TopicStore.dead_letter`. One XRANGE."""
         _check(dead_id)
-        with translated_errors():
-            found = await self._redis.execute_command("XRANGE", self._keys.of(topic)[3], dead_id, dead_id)
+        found = await self._server.ask("XRANGE", self._server.keys.key("dead", topic), dead_id, dead_id)
         return _letter(*found[0]) if found else None
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
@@ -144,31 +103,19 @@ class RedisTopics:
         size = at_once(self._largest(topic), PART)
         for start in range(0, len(dead_ids), size):
             part = dead_ids[start : start + size]
-            reply = await self._run("people/redrive", topic, self._keys.channel(topic), *part)
+            reply = await self._server.call(people.redrive(topic, part))
             ours = [CHANGES.get(word, Change.GONE) for word in reply[::2]]
             groups: dict[bytes, list[int]] = {}
             for index, word in enumerate(reply[::2]):
                 if word == ELSEWHERE:
                     groups.setdefault(reply[2 * index + 1], []).append(index)
             for group, places in groups.items():
-                for index, word in zip(
-                    places, await self._revive(topic, group, [part[index] for index in places]), strict=True
-                ):
+                theirs = stream.redrive(topic, group, [part[index] for index in places])
+                words = await self._server.call(theirs)
+                for index, word in zip(places, words, strict=True):
                     ours[index] = CHANGES[word]
             changes += ours
         return changes
-
-    async def _revive(self, topic: str, group: bytes, dead_ids: Sequence[str]) -> Sequence[bytes]:
-        """Dead letters that died in a group of the topic's stream."""
-        reply: Sequence[bytes] = await self._run(
-            "stream/redrive",
-            topic,
-            self._keys.channel(topic),
-            group,
-            *dead_ids,
-            names=self._keys.of_stream(topic, group.decode(errors="replace")),
-        )
-        return reply
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
         """See `TopicStore.purge`. A script call for some at a time."""
@@ -177,18 +124,17 @@ class RedisTopics:
         removed = 0
         size = at_once(self._largest(topic), PART)
         for start in range(0, len(dead_ids), size):
-            removed += await self._run("people/purge", topic, *dead_ids[start : start + size])
+            removed += await self._server.call(people.purge(topic, dead_ids[start : start + size]))
         return removed
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
         """See `TopicStore.trim`. One script call."""
-        removed: int = await self._run("people/trim", topic, max_count, max_age)
-        return removed
+        return await self._server.call(people.trim(topic, max_count, max_age))
 
     async def orphans(self, topic: str, *, limit: int) -> tuple[list[str], bool]:
         """See `TopicStore.orphans`. One script call; payloads and lease records in turn."""
         which, cursor = self._places.get(topic, ("payloads", "0"))
-        cursor, *found = await self._run("timeline/orphans", topic, which, cursor, limit)
+        cursor, *found = await self._server.call(timeline.orphans(topic, which, cursor, limit))
         done = False
         if int(cursor) == 0:
             done = which == "leases"
@@ -198,15 +144,13 @@ class RedisTopics:
 
     async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:
         """See `TopicStore.repair`. One script call."""
-        payloads, leases = await self._run("timeline/repair", topic, *timer_ids)
+        payloads, leases = await self._server.call(timeline.repair(topic, timer_ids))
         return payloads, leases
 
     async def lock(self, name: str, *, ttl: int) -> bool:
         """See `TopicStore.lock`. One SET NX."""
-        with translated_errors():
-            reply = await self._redis.execute_command(
-                "SET", f"{self._keys.topics}:{name}", "1", "NX", "PX", max(ttl // 1000, 1)
-            )
+        key = f"{self._server.keys.topics}:{name}"
+        reply = await self._server.ask("SET", key, "1", "NX", "PX", max(ttl // 1000, 1))
         return reply is not None
 
 
@@ -218,17 +162,16 @@ def _check(dead_id: str) -> None:
         )
 
 
-def _stats(topic: str, reply: Sequence[Any]) -> TopicStats:
-    now, timers, due, first, _, dead, oldest, paused = reply
+def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
     return TopicStats(
         topic=topic,
-        now=int(now),
-        timers=timers,
-        due=due,
-        first=from_score(float(first)) if first else None,
-        dead=dead,
-        oldest_death=int(oldest.partition(b"-")[0]) * 1000 if oldest else None,
-        paused_until=int(paused) if paused else None,
+        now=int(reply.now),
+        timers=reply.timers,
+        due=reply.due,
+        first=from_score(float(reply.first)) if reply.first else None,
+        dead=reply.dead,
+        oldest_death=int(reply.oldest.partition(b"-")[0]) * 1000 if reply.oldest else None,
+        paused_until=int(reply.paused) if reply.paused else None,
     )
 
 

@@ -1,0 +1,144 @@
+"""Calls of scripts that take a batch of timers by columns, several of them under way at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import pack
+from typing import Any, NamedTuple, Self
+
+from relay.core.instants import to_score
+from relay.store.bulk.store import AHEAD, Buffer
+from relay.store.server.blocking import BlockingServer, as_arguments, encoded, is_unknown
+from relay.store.server.scripts import Call, Prepared
+
+VERSION_DIGITS = 19
+"""Of a version as the scripts compare it: they know no whole numbers of that size."""
+
+
+class LoadRows(NamedTuple):
+    """One batch as columns: `due` and `expires` in microseconds, `versions` one for each row or one for
+    all."""
+
+    batch: int | str
+    timer_ids: Sequence[str | bytes]
+    due: Sequence[int]
+    envelopes: Sequence[bytes]
+    versions: Sequence[int]
+    expires: Sequence[int | None] = ()
+
+
+def version_text(version: int) -> str:
+    """As the scripts take it."""
+    return f"{version:0{VERSION_DIGITS}d}"
+
+
+def versions_text(versions: Sequence[int]) -> str:
+    """Of a batch's rows: one behind the other, or once if all have the same."""
+    return "".join(map(version_text, versions if len(set(versions)) > 1 else versions[:1]))
+
+
+def expiries_text(expires: Sequence[int | None]) -> str:
+    """Of each row the score at which it expires, or nothing, and a semicolon; '' where none is given."""
+    if all(each is None for each in expires):
+        return ""
+    return "".join(f"{'' if each is None else max(to_score(each), 1e-6)!r};" for each in expires)
+
+
+def text_head(size: int) -> bytes:
+    """What stands before a text of so many bytes in MessagePack."""
+    if size < 1 << 5:
+        return bytes((0xA0 | size,))
+    return pack(">BH", 0xDA, size) if size < 1 << 16 else pack(">BI", 0xDB, size)
+
+
+class PackedRows(NamedTuple):
+    """One batch by columns: scores, ids and envelopes are the texts of an array in MessagePack, one for each
+    timer; its head is left to the call.
+
+    `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
+    `lua/bulk/guarded_load.lua` takes them: see `versions_text`, `expiries_text`.
+    """
+
+    batch: int | str
+    size: int
+    first: int
+    scores: Buffer
+    timer_ids: Buffer
+    envelopes: Buffer
+    versions: str
+    expires: str = ""
+
+    @classmethod
+    def of(cls, rows: LoadRows) -> Self:
+        """The same rows, packed one by one."""
+        scores = _texts([repr(to_score(due)) for due in rows.due])
+        columns = scores, _texts(rows.timer_ids), _texts(rows.envelopes)
+        versions, expires = versions_text(rows.versions), expiries_text(rows.expires)
+        return cls(rows.batch, len(rows.timer_ids), rows.due[0], *columns, versions, expires)
+
+    def arguments(self) -> Iterator[Buffer]:
+        """The last three of a call, as they go over the wire."""
+        for column in (self.scores, self.timer_ids, self.envelopes):
+            head = pack(">BH", 0xDC, self.size)
+            yield b"$%d\r\n%b" % (len(head) + len(column), head)
+            yield column
+            yield b"\r\n"
+
+
+def _texts(texts: Iterable[str | bytes]) -> bytes:
+    raw = [encoded(text) if isinstance(text, str) else text for text in texts]
+    return b"".join(part for text in raw for part in (text_head(len(text)), text))
+
+
+class ColumnsCall(NamedTuple):
+    """A call, and the batch that comes behind its arguments."""
+
+    call: Prepared
+    rows: PackedRows
+
+    def encoded(self, *, known: bool) -> bytes:
+        """As it goes over the wire; by the script's text where the server does not know it."""
+        script, _, head, args, last = self.call
+        how = ("EVALSHA", script.sha) if known else ("EVAL", script.text)
+        before = (*how, *head, *args)
+        count = b"*%d\r\n" % (len(before) + 3 + len(last))
+        behind = as_arguments(*last) if last else b""
+        return b"".join((count, as_arguments(*before), *self.rows.arguments(), behind))
+
+
+class UnderWay:
+    """Calls that are on their way to a server, `AHEAD` at most.
+
+    `count` is given what each call returned.
+    """
+
+    def __init__(self, server: BlockingServer, count: Callable[[Any], None]) -> None:
+        self._server = server
+        self._count = count
+        self._calls: deque[ColumnsCall] = deque()
+
+    def send(self, call: Call[Any], rows: PackedRows) -> None:
+        """Wait until one more call may be sent, and send it on its way; raises `StoreError`."""
+        while len(self._calls) >= AHEAD:
+            self._settle()
+        self._send(ColumnsCall(self._server.prepare(call), rows))
+
+    def flush(self) -> None:
+        """Wait for all that are under way; raises `StoreError`."""
+        while self._calls:
+            self._settle()
+
+    def _send(self, call: ColumnsCall, *, known: bool = True) -> None:
+        self._server.send_packed(call.encoded(known=known), 1)
+        self._calls.append(call)
+
+    def _settle(self) -> None:
+        sent = self._calls.popleft()
+        (reply,) = self._server.receive(1)
+        if is_unknown(reply):
+            # It now comes behind what is under way, and ledgers mind no order. A timer with a row in both
+            # batches gets the row that comes first.
+            self._send(sent, known=False)
+            return
+        self._count(self._server.reply_to(sent.call, reply))

@@ -1,0 +1,220 @@
+"""The one way to Redis: script calls, commands, wake hints. Nothing else in the daemon holds a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Self, TypeVar
+
+import anyio
+from redis.asyncio.client import PubSub
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from relay.core.errors import StoreUnavailable
+from relay.core.journal import NO_JOURNALS, Journals
+from relay.store.keys import KeyNames
+from relay.store.server.connect import open_client
+from relay.store.server.errors import says_readonly, translated_errors
+from relay.store.server.pool import Client, MasterPool
+from relay.store.server.scripts import (
+    Argument,
+    Call,
+    OnRefusedHint,
+    Prepared,
+    Scripts,
+    ignore,
+    reply_of,
+)
+
+R = TypeVar("R")
+
+CONNECTIONS = 3
+"""Of a relay, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
+relay has two of them open, and one more for hints."""
+
+FOLLOW = 1.0
+"""Seconds between two questions to Sentinel; so long at most are we behind it."""
+
+
+class Server:
+    """A Redis or Valkey server, or the master behind Sentinels.
+
+    At most `connections` carry commands; further calls wait for a free one. None is sent twice: a claim that
+    is sent again needs a fresh nonce, and what may have happened already is for the caller to judge. Names
+    that are not UTF-8 come and go unharmed.
+
+    `_route` alone decides which connection a call takes, by its keys. Today there is one server.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        keys: KeyNames | None = None,
+        *,
+        timeout: float,
+        connections: int = CONNECTIONS,
+        journals: Journals = NO_JOURNALS,
+        observe: Callable[[str, float], None] = ignore,
+        on_refused_hint: OnRefusedHint = ignore,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        """`journals` says which topics have a journal. `observe` is told the verb of each script call that
+        was answered, and how many seconds it took. `on_refused_hint` is told of each wake hint that Redis
+        refused to a script. `texts` replaces scripts by other text, for tests that break them on purpose.
+
+        Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
+        self.keys = keys or KeyNames()
+        self.moved: list[Callable[[], None]] = []
+        """Each is called when the master is another server than before."""
+        self._journals = journals
+        self._observe, self._on_refused_hint = observe, on_refused_hint
+        self._scripts = Scripts(self.keys, texts)
+        self._client = open_client(url, connections=connections, timeout=timeout)
+        self._hints = open_client(url, connections=1, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+        await self._hints.aclose()
+
+    # ------------------------------------------------------------------ scripts
+
+    async def call(self, call: Call[R]) -> R:
+        """Run a script; raises `StoreError`."""
+        began = monotonic()
+        journaled = self._scripts.named(call.verb).journaled
+        keep = self._journals.keep(call.topic) if journaled else 0
+        reply = await self._run(self._scripts.prepare(call, keep))
+        if keep:
+            reply, trimmed = reply
+            if trimmed:
+                self._journals.trimmed(call.topic, trimmed)
+        self._observe(call.verb, monotonic() - began)
+        return call.read(reply_of(reply, self._on_refused_hint) if journaled else reply)
+
+    async def _run(self, prepared: Prepared) -> Any:
+        """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
+        SCRIPT FLUSH that is, at the next call."""
+        client = self._route(prepared.keys)
+        try:
+            with translated_errors():
+                try:
+                    return await client.execute_command(*prepared.command())
+                except NoScriptError:
+                    return await client.execute_command(*prepared.command(known=False))
+        except StoreUnavailable as failure:
+            if says_readonly(failure.__cause__):
+                self._leave(client)
+            raise
+
+    async def each(self, calls: Sequence[Call[R]]) -> list[R | Exception]:
+        """Run scripts that only read, in one pipeline. What Redis refuses of one is an exception in its
+        place; raises `StoreError` where nothing came of it."""
+        if not calls:
+            return []
+        prepared = [self._scripts.prepare(call, 0) for call in calls]
+        replies = await self._pipelined(prepared)
+        unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+        if unknown is not None:
+            first = prepared[unknown]
+            with (
+                translated_errors(),
+                suppress(ResponseError),
+            ):  # of that one; the server knows the script then
+                await self._route(first.keys).execute_command(*first.command(known=False))
+            replies = await self._pipelined(prepared)
+        return [
+            reply if isinstance(reply, Exception) else call.read(reply)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    async def _pipelined(self, prepared: Sequence[Prepared]) -> list[Any]:
+        with translated_errors():
+            async with self._route(prepared[0].keys).pipeline(transaction=False) as pipe:
+                for each in prepared:
+                    pipe.execute_command(*each.command())
+                replies: list[Any] = await pipe.execute(raise_on_error=False)
+        return replies
+
+    # ----------------------------------------------------------------- commands
+
+    async def ask(self, *command: Argument) -> Any:
+        """One command. Its first argument is the key that it is about, if it is about one: a name of two
+        words is written as one, such as `XINFO GROUPS`. Raises `StoreError`."""
+        with translated_errors():
+            return await self._route(_keys(command)).execute_command(*command)
+
+    async def pipeline(self, *commands: Sequence[Argument], atomic: bool = False) -> list[Any]:
+        """Commands about one topic's keys, sent at once; `atomic`: nothing comes between them. Raises
+        `StoreError`."""
+        if not commands:
+            return []
+        with translated_errors():
+            async with self._route(_keys(commands[0])).pipeline(transaction=atomic) as pipe:
+                for command in commands:
+                    pipe.execute_command(*command)
+                replies: list[Any] = await pipe.execute()
+        return replies
+
+    async def ping(self) -> None:
+        """A sign of life; raises `StoreError`."""
+        with translated_errors():
+            await self._client.ping()
+
+    async def info(self) -> Mapping[str, Any]:
+        """What the server says about itself; raises `StoreError`."""
+        with translated_errors():
+            told: Mapping[str, Any] = await self._client.info()
+        return told
+
+    # -------------------------------------------------------------------- hints
+
+    def subscription(self) -> PubSub:
+        """A connection of its own, for as long as it is entered."""
+        return self._hints.pubsub()
+
+    # ------------------------------------------------------------------- master
+
+    async def follow_master(self) -> None:
+        """Ask the Sentinels every `FOLLOW` seconds for the master, and call `moved` when it is another one.
+
+        A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
+        made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
+        """
+        sentinels = self._client.connection_pool.connection_kwargs.get("sentinels")
+        if sentinels is None:
+            return
+        known = sentinels.told
+        while True:
+            await anyio.sleep(FOLLOW)
+            with suppress(RedisError):  # commands find out by themselves whether the master is away
+                await sentinels.master()
+            if sentinels.told != known:
+                known = sentinels.told
+                self._tell_moved()
+
+    def _route(self, keys: Sequence[Argument]) -> Client:
+        """Who has these keys; all of them are one topic's, and so in one place."""
+        return self._client
+
+    def _leave(self, client: Client) -> None:
+        """A master that became a replica may keep its connections: let new ones look for the new master."""
+        self._tell_moved()
+        pool = client.connection_pool
+        if isinstance(pool, MasterPool):
+            pool.renew()
+
+    def _tell_moved(self) -> None:
+        for moved in self.moved:
+            moved()
+
+
+def _keys(command: Sequence[Argument]) -> Sequence[Argument]:
+    return command[1:2]

@@ -1,0 +1,103 @@
+"""The scripts of `lua/stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from relay.core.outcomes import Limits
+from relay.store.server.scripts import Argument, Call
+from relay.store.verbs.ready_list import PromoteReply, promoted
+from relay.store.verbs.terms import Words, as_it_is, flag, limit_words
+
+
+class StreamClaimReply(NamedTuple):
+    """What `stream/claim` answers."""
+
+    now: bytes
+    following: bytes
+    deadline: bytes
+    parked: int
+    orphans: Sequence[bytes]
+    timers: Sequence[Any]
+    deaths: Sequence[bytes]
+    paused: bytes
+    promoted: int
+    cursor: bytes
+    pending: int
+    missing: int
+
+
+class Consumer(NamedTuple):
+    """Who reads a topic's stream: in which group, and by which name there."""
+
+    group: str
+    name: str
+
+
+def claim(
+    topic: str,
+    consumer: Consumer,
+    *,
+    limit: int,
+    lease: int,
+    nonce: bytes,
+    max_bytes: int,
+    park_grace: int,
+    cursor: str,
+    reads_new: bool,
+    limits: Limits,
+    at_once: int,
+    begin: str,
+) -> Call[StreamClaimReply]:
+    """Lease entries of the stream; `cursor` is empty to look for nothing that the dead have left."""
+    head = (limit, lease, nonce, max_bytes, park_grace, *consumer, cursor, flag(reads_new))
+    args = (*head, *limit_words(limits), at_once, begin)
+    return Call("stream/claim", topic, args, _claimed, group=consumer.group)
+
+
+def settle(
+    topic: str, consumer: Consumer, lease: int, limits: Limits, entries: Iterable[Argument]
+) -> Call[Words]:
+    """Each entry has its id, how often it was delivered, verb and detail. The reply: what comes next; then a
+    word for each."""
+    args = (lease, *consumer, *limit_words(limits), *entries)
+    return Call("stream/settle", topic, args, as_it_is, hints=True, group=consumer.group)
+
+
+def extend(topic: str, consumer: Consumer, lease: int, entries: Iterable[Argument]) -> Call[Words]:
+    """Of each entry its id, how often it was delivered, and whether it was received. The reply: the deadline;
+    then a word for each."""
+    return Call("stream/extend", topic, (lease, *consumer, *entries), as_it_is, group=consumer.group)
+
+
+def promote(
+    topic: str,
+    group: str,
+    *,
+    limit: int,
+    max_bytes: int,
+    park_grace: int,
+    nonce: bytes,
+    limits: Limits,
+    at_once: int,
+    begin: str,
+) -> Call[PromoteReply]:
+    """Move due timers to the stream."""
+    args = (limit, max_bytes, park_grace, nonce, group, *limit_words(limits), at_once, begin)
+    return Call("stream/promote", topic, args, promoted, group=group)
+
+
+def tidy(topic: str, group: str, gone_after: int, max_length: int, limit: int) -> Call[Sequence[int]]:
+    """The reply: entries trimmed, entries dropped, consumers removed. `gone_after` in milliseconds."""
+    return Call("stream/tidy", topic, (gone_after, max_length, limit), as_it_is, group=group)
+
+
+def redrive(topic: str, group: bytes, dead_ids: Sequence[str]) -> Call[Words]:
+    """Dead letters that died in a group of the stream."""
+    name = group.decode(errors="replace")
+    return Call("stream/redrive", topic, (group, *dead_ids), as_it_is, hints=True, group=name)
+
+
+def _claimed(reply: Sequence[Any]) -> StreamClaimReply:
+    return StreamClaimReply(*reply)

@@ -1,0 +1,65 @@
+"""Arguments that several scripts take, as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relay.core.instants import to_score
+from relay.core.outcomes import Limits
+from relay.core.timers import NO_CONDITION, Condition
+
+
+def as_it_is(reply: Any) -> Any:
+    """A reply that needs no names."""
+    return reply
+
+
+def limit_words(limits: Limits) -> tuple[str | int, ...]:
+    """As the scripts' `read_limits` takes them."""
+    return (
+        limits.max_attempts,
+        limits.max_claims,
+        limits.max_age,
+        "1" if limits.keep else "",
+        "1" if limits.keep_expired else "",
+    )
+
+
+def when_words(
+    due: int | None,
+    delay: int | None,
+    expires: int | None = None,
+    expires_after: int | None = None,
+    create: bool = False,
+    condition: Condition = NO_CONDITION,
+) -> str:
+    """When, and on what terms; see `timeline/schedule.lua`."""
+    when = f"+{delay or 0}" if due is None else repr(to_score(due))
+    if expires is not None:
+        when += f";e{to_score(expires)!r}"
+    elif expires_after is not None:
+        when += f";x{expires_after}"
+    if create:
+        when += ";c"
+    if condition is not NO_CONDITION:
+        when += f";{condition_words(condition)}"
+    return when
+
+
+def condition_words(condition: Condition) -> str:
+    """As the scripts' `refuses` takes it."""
+    due = "" if condition.due is None else f"d{to_score(condition.due)!r}"
+    return ("p" if condition.only_pending else "") + due
+
+
+def flag(is_set: bool) -> str:
+    """As the scripts take what is so or not."""
+    return "1" if is_set else ""
+
+
+Words = Sequence[bytes]
+"""A reply of words, one for each timer."""
+
+Mixed = list[Any]
+"""A reply of words and numbers in turn."""

@@ -1,0 +1,94 @@
+"""The scripts of `lua/timeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from relay.core.outcomes import Limits
+from relay.store.server.scripts import Argument, Call
+from relay.store.verbs.terms import Mixed, Words, as_it_is, limit_words
+
+
+class ClaimReply(NamedTuple):
+    """What `timeline/claim` answers."""
+
+    now: bytes
+    following: bytes
+    deadline: bytes
+    parked: int
+    orphans: Sequence[bytes]
+    timers: Sequence[bytes]
+    deaths: Sequence[bytes]
+    paused: bytes
+
+
+def schedule(topic: str, max_waiting: int, timers: Iterable[Argument]) -> Call[Mixed]:
+    """The reply: now; then place, word and text of each timer that is not simply new."""
+    return Call("timeline/schedule", topic, (max_waiting, *timers), as_it_is, hints=True)
+
+
+def cancel(topic: str, timers: Sequence[str]) -> Call[Words]:
+    """Of each timer its id and its condition."""
+    return Call("timeline/cancel", topic, timers, as_it_is)
+
+
+def run(topic: str, timer_ids: Sequence[str]) -> Call[Words]:
+    """Make timers due now."""
+    return Call("timeline/run", topic, timer_ids, as_it_is, hints=True)
+
+
+def get(topic: str, timer_id: str | bytes) -> Call[Words]:
+    """The reply: score, record, envelope; or nothing."""
+    return Call("timeline/get", topic, (timer_id,), as_it_is)
+
+
+def page(
+    topic: str, limit: int, last_score: str, last_id: bytes, max_bytes: int | None = None
+) -> Call[Mixed]:
+    """`timeline/list`. The reply: whether there is more; then timer_id, score, record of each, and with
+    `max_bytes` its envelope."""
+    size = () if max_bytes is None else (max_bytes,)
+    return Call("timeline/list", topic, (limit, last_score, last_id, *size), as_it_is)
+
+
+def claim(
+    topic: str,
+    *,
+    limit: int,
+    lease: int,
+    nonce: bytes,
+    max_bytes: int,
+    park_grace: int,
+    limits: Limits,
+    at_once: int,
+) -> Call[ClaimReply]:
+    """Lease timers that are due."""
+    args = (limit, lease, nonce, max_bytes, park_grace, *limit_words(limits), at_once)
+    return Call("timeline/claim", topic, args, _claimed)
+
+
+def settle(topic: str, limits: Limits, groups: Iterable[Argument]) -> Call[Mixed]:
+    """Each group has its nonce, verb, detail, how many, and their ids. The reply: the next score; then place
+    and word of each timer that is no simple success."""
+    return Call("timeline/settle", topic, (*limit_words(limits), *groups), as_it_is, hints=True)
+
+
+def extend(topic: str, lease: int, extensions: Iterable[Argument]) -> Call[Words]:
+    """Of each timer its id, its nonce, and whether it was received. The reply: the deadline; then a word for
+    each."""
+    return Call("timeline/extend", topic, (lease, *extensions), as_it_is)
+
+
+def orphans(topic: str, which: Literal["payloads", "leases"], cursor: bytes | str, limit: int) -> Call[Words]:
+    """The reply: the next cursor; then timer_ids."""
+    return Call("timeline/orphans", topic, (which, cursor, limit), as_it_is)
+
+
+def repair(topic: str, timer_ids: Sequence[str]) -> Call[Sequence[int]]:
+    """The reply: how many payloads and lease records were removed."""
+    return Call("timeline/repair", topic, timer_ids, as_it_is)
+
+
+def _claimed(reply: Sequence[Any]) -> ClaimReply:
+    return ClaimReply(*reply)
