@@ -117,16 +117,17 @@ class Effect:
 def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:
     """What an event does to a timer; `life` is None where there is none."""
     living = None if life is None or life.state is LifeState.DEAD else life
-    if (kind := _UNDER_A_TOKEN.get(event)) is not None and not _holds(living, given.nonce):
+    if event is LifeEvent.REDRIVE:
+        return _redrive(life, given)
+    rule, kind = _RULES[event]
+    if kind is not None and not _holds(living, given.nonce):
         refusal = RecordKind.STALE if living else RecordKind.GONE
         adopted = living.adopted if living else None
         record = JournalRecord(refusal, nonce=given.nonce, refused=kind, adopted=adopted)
         return Effect(life, Verdict.STALE if living else Verdict.GONE, record)
-    if event is LifeEvent.REDRIVE:
-        return _redrive(life, given)
     if living is None and event is not LifeEvent.SCHEDULE:
         return Effect(life, None if event is LifeEvent.CLAIM else Change.GONE)
-    return _RULES[event](living, given)
+    return rule(living, given)
 
 
 def rewritten(life: TimerLife | None, score: int, *, whole: bool) -> TimerLife:
@@ -330,27 +331,18 @@ def _standing(life: TimerLife, kind: RecordKind, **facts: Any) -> JournalRecord:
     )
 
 
-_UNDER_A_TOKEN = {
-    LifeEvent.RECEIPT: RecordKind.RECEIVED,
-    LifeEvent.EXTEND: RecordKind.EXTENDED,
-    LifeEvent.ACK: RecordKind.ACKED,
-    LifeEvent.NACK: RecordKind.NACKED,
-    LifeEvent.RELEASE: RecordKind.RELEASED,
-    LifeEvent.REJECT: RecordKind.DEAD,
-    LifeEvent.RESCHEDULE: RecordKind.RESCHEDULED,
+_RULES: dict[LifeEvent, tuple[Callable[[Any, Given], Effect], RecordKind | None]] = {
+    LifeEvent.SCHEDULE: (_schedule, None),
+    LifeEvent.CLAIM: (_claim, None),
+    LifeEvent.RECEIPT: (_receipt, RecordKind.RECEIVED),
+    LifeEvent.EXTEND: (_extend, RecordKind.EXTENDED),
+    LifeEvent.ACK: (_ack, RecordKind.ACKED),
+    LifeEvent.NACK: (_nack, RecordKind.NACKED),
+    LifeEvent.RELEASE: (_release, RecordKind.RELEASED),
+    LifeEvent.REJECT: (_reject, RecordKind.DEAD),
+    LifeEvent.RESCHEDULE: (_reschedule, RecordKind.RESCHEDULED),
+    LifeEvent.CANCEL: (_cancel, None),
+    LifeEvent.RUN: (_run, None),
 }
-"""The events that need a valid token, and what the journal calls each where it is refused."""
-
-_RULES: dict[LifeEvent, Callable[[Any, Given], Effect]] = {
-    LifeEvent.SCHEDULE: _schedule,
-    LifeEvent.CLAIM: _claim,
-    LifeEvent.RECEIPT: _receipt,
-    LifeEvent.EXTEND: _extend,
-    LifeEvent.ACK: _ack,
-    LifeEvent.NACK: _nack,
-    LifeEvent.RELEASE: _release,
-    LifeEvent.REJECT: _reject,
-    LifeEvent.RESCHEDULE: _reschedule,
-    LifeEvent.CANCEL: _cancel,
-    LifeEvent.RUN: _run,
-}
+"""What each event does to a timer that lives. An event with a kind needs a valid token; the kind is what the
+journal calls it where that is refused. A REDRIVE is for the dead."""
