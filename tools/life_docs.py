@@ -84,7 +84,7 @@ class Failure:
 def _counted(life: TimerLife, effect: Effect) -> str:
     assert effect.after is not None
     if not effect.after.occurrence:
-        return "attempts begin again"
+        return "attempts start again from 1"
     return "counts" if effect.after.attempts > life.attempts else "does not count"
 
 
