@@ -192,3 +192,18 @@ def test_the_outcomes() -> None:
     ]
     assert set(said) & {"two", "three", "four", "five", "six", "seven"} == {"five"}
     assert len(names) == 5
+
+
+def test_the_readme_is_short() -> None:
+    """At most 900 words, the first Python within the first screen, and about twenty lines of it."""
+    page = pages.text("README.md")
+    assert len(page.split()) <= 900
+    first = next(block for block in pages.parsed("README.md", page) if block.language == "python")
+    assert first.line <= 12
+    assert len(first.text.splitlines()) <= 24
+
+
+def test_each_page_of_the_docs_is_of_one_kind() -> None:
+    """Tutorial, how-to, reference or explanation; decisions and figures have folders of their own."""
+    folders = {page.split("/")[1] for page in pages.pages() if page.startswith("docs/")}
+    assert folders == {"tutorial", "how-to", "reference", "explanation", "decisions", "performance"}
