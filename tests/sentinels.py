@@ -136,7 +136,7 @@ class Group:
 
     @staticmethod
     def role(server: RunningServer) -> str:
-        with server.client(socket_timeout=60.0) as client:
+        with server.client(socket_timeout=5.0) as client:
             return str(cast("dict[str, Any]", client.info("replication"))["role"])
 
     @staticmethod

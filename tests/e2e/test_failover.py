@@ -23,7 +23,7 @@ from tests.sentinels import Group, until
 from tests.servers import RunningServer
 
 TOPIC = "orders"
-RECOVERY = 60.0
+RECOVERY = 200.0
 """Seconds from the harm to the first delivery after it; a generous bound."""
 
 QUICK = {"RELAY_REDIS__COMMAND_TIMEOUT": "3", "RELAY_DEFAULTS__LEASE_TTL": "2"}
