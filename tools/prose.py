@@ -129,6 +129,8 @@ def commented_prose(source: str, mark: str) -> Iterator[Line]:
         before, found, comment = text.partition(mark)
         if found and not before.rstrip().endswith(("'", '"', ":")):
             yield Line(number, comment.strip("-#/* "))
+        elif mark == "//" and text.lstrip().startswith(("/*", "*")):
+            yield Line(number, text.strip("/* "))
 
 
 MARKS = {".lua": "--", ".proto": "//", ".mjs": "//", ".yaml": "#"}

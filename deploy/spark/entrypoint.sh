@@ -1,6 +1,6 @@
 #!/bin/sh
 # The entry point of the pipeline's image. Spark on Kubernetes starts its pods with the argument `driver` or
-# `executor`, and tells an executor the rest by environment variables. Anything else follows `relay`.
+# `executor`, and gives an executor the rest in environment variables. Anything else follows `relay`.
 set -eu
 case "${1-}" in
 driver)

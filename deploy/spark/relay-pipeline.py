@@ -1,6 +1,6 @@
 """The main file of a Spark application: `spark-submit relay-pipeline.py schedule SOURCE --topic TOPIC`.
 
-spark-submit starts a file and no module, so this file takes the arguments of `relay pipeline`. pip installs
+spark-submit starts a file, not a module, so this file takes the arguments of `relay pipeline`. pip installs
 it beside the command `relay`.
 """
 

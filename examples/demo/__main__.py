@@ -1,4 +1,4 @@
-"""Runs the demo; exit 0 if everything went as promised. Takes about ten seconds."""
+"""Runs the demo in about 10 s; exit 0 if everything went as promised."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from examples.demo.screen import Row, Screen
 from relay.client import RelayClient
 
 PATIENCE = 30.0
-"""Seconds for all timers to end."""
+"""Seconds within which all timers must end."""
 
 TICKS = 6
 
 
 async def main() -> int:
-    """Start everything, tell the story, check it."""
+    """Start everything, play the story, and check it."""
     with Screen() as screen:
         async with valkey() as redis_url, daemon(redis_url) as target:
             application = Application(target, screen.event)
@@ -31,7 +31,7 @@ async def main() -> int:
 
 
 class Story:
-    """What is done to the timers."""
+    """What happens to the timers."""
 
     def __init__(self, client: RelayClient, screen: Screen, application: Application) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class Story:
         self._application = application
 
     async def run(self) -> None:
-        """All chapters at once, and then the end of every timer."""
+        """Play all chapters at once, and wait for the end of every timer."""
         for number in range(1, TICKS + 1):
             await self._schedule(f"tick-{number}", 0.4 * number, "a timer like any other")
         chapters = (self._killed(), self._moved(), self._cancelled())
@@ -96,12 +96,12 @@ class Story:
 
 
 def body(work_seconds: float) -> bytes:
-    """The payload that the application understands."""
+    """Make the payload that the application understands."""
     return json.dumps({"work_seconds": work_seconds}).encode()
 
 
 def summary(screen: Screen) -> int:
-    """Say what happened and whether it is what was promised; answers the exit code."""
+    """Say what happened and whether it is what was promised; return the exit code."""
     rows = screen.rows
     firsts = [row.deliveries[0]["lateness_ms"] for row in rows.values() if row.deliveries]
     checks = {

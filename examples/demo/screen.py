@@ -1,4 +1,4 @@
-"""The demo's table: one row a timer, redrawn as things happen."""
+"""The demo's table: one row for each timer, redrawn as things happen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row:
 
 
 class Screen:
-    """Redraws a table on a terminal; elsewhere prints one line an event."""
+    """Redraws a table on a terminal; elsewhere it prints one line for each event."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
@@ -50,17 +50,17 @@ class Screen:
             self._live.stop()
 
     def add(self, timer_id: str, plan: str) -> None:
-        """A timer was scheduled."""
+        """Show that a timer was scheduled."""
         self.rows[timer_id] = Row(timer_id, plan)
         self._show(timer_id, "scheduled")
 
     def step(self, timer_id: str, what: str) -> None:
-        """Something happened to a timer."""
+        """Show that something happened to a timer."""
         self.rows[timer_id].steps.append(what)
         self._show(timer_id, what)
 
     def event(self, event: dict[str, Any]) -> None:
-        """The application said something."""
+        """Show an event of the application."""
         row = self.rows[event["timer_id"]]
         if event["event"] == "delivered":
             row.deliveries.append(event)
@@ -70,7 +70,7 @@ class Screen:
             row.handled += 1
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line of its own."""
         (self._live.console if self._live is not None else self._console).print(text, highlight=False)
 
     def _show(self, timer_id: str, what: str) -> None:

@@ -4,7 +4,7 @@ import { servePush } from "./push.mjs";
 import { Nack, Reject } from "./relay.mjs";
 import { serveStream } from "./stream.mjs";
 
-/** May be called twice for one timer: `occurrenceId` is the key to make the work idempotent by. */
+/** It may be called twice for one timer: `occurrenceId` is the key that makes the work idempotent. */
 async function remind(delivery) {
   const text = delivery.payload.toString();
   console.log(`${delivery.topic}/${delivery.timerId}: ${text} (attempt ${delivery.attempt})`);

@@ -8,7 +8,7 @@ import { Producer, micros } from "./relay.mjs";
 const USAGE =
   "usage: node producer.mjs schedule TOPIC TEXT [--id ID] [--in MILLISECONDS | --at 2030-01-31T09:00:00Z] | cancel TOPIC ID";
 
-/** What was asked for; undefined if it can't be understood. */
+/** The parsed arguments; undefined if they are wrong. */
 function asked() {
   const text = { type: "string" };
   try {

@@ -8,17 +8,17 @@ import grpc from "@grpc/grpc-js";
 import { HealthImplementation } from "grpc-health-check";
 import { api, outcomeOf, toDelivery } from "./relay.mjs";
 
-/** Milliseconds for the relay to hear that this application is NOT_SERVING. */
+/** Milliseconds in which the relay learns that this application is NOT_SERVING. */
 const HEARD_MS = 200;
 
-/** Says, as a call's initial metadata, that its handler starts: from then on the attempt counts. */
+/** The initial metadata of a call that says that its handler starts: from then on the attempt counts. */
 const RECEIPT = new grpc.Metadata();
 RECEIPT.set("relay-receipt", "1");
 
 /**
  * Handle what the relay pushes until `signal` aborts; `listen` is `host:port` or `unix:/path`.
  *
- * In the end the health service says NOT_SERVING, and what has begun has `graceMs`.
+ * In the end the health service says NOT_SERVING, and running handlers have `graceMs`.
  */
 export async function servePush({ listen = "127.0.0.1:50051", signal, graceMs = 20_000 }, handler) {
   const server = new grpc.Server({ "grpc.max_receive_message_length": -1 }); // max_payload_bytes bounds it

@@ -1,4 +1,4 @@
-// What the ways of delivery share: the API, its times, a handler's outcome. And the producer.
+// What both ways of delivery share: the API, its times, a handler's outcome. It has the producer, too.
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 
-/** Where Relay's .proto files lie. Copy the folder into your application, and say so here. */
+/** The folder of Relay's .proto files. Copy it into your application, and name it here. */
 const PROTO = fileURLToPath(new URL("../../proto", import.meta.url));
 
 export const TARGET = process.env.RELAY_TARGET || "127.0.0.1:7451";
@@ -57,7 +57,7 @@ export function* pauses(first, longest) {
 
 // ------------------------------------------------------------- handlers
 
-/** Throw it to fail a delivery: the timer comes again after `retryAfterMs`, or else when its lease ends. */
+/** Throw it to fail a delivery: the timer comes again after `retryAfterMs`, or as the retry policy says. */
 export class Nack extends Error {
   constructor(reason = "", { retryAfterMs } = {}) {
     super(reason);
@@ -65,7 +65,7 @@ export class Nack extends Error {
   }
 }
 
-/** Throw it where trying again is of no use: the timer is removed, and the relay logs the reason. */
+/** Throw it if a retry would not help: the timer is dead, and the relay logs the reason. */
 export class Reject extends Error {}
 
 /**
@@ -95,7 +95,7 @@ export async function outcomeOf(handler, delivery) {
 
 // ------------------------------------------------------------- producer
 
-/** Schedules and cancels. Returning means: stored. An error's `code` is a `grpc.status`. */
+/** Schedules and cancels. When a call returns, the timer is stored. An error's `code` is a `grpc.status`. */
 export class Producer {
   #client;
   #timeoutMs;
@@ -106,9 +106,9 @@ export class Producer {
   }
 
   /**
-   * Store a timer, or replace the one of that id. Give `delayMs`, or `dueTime` as `timestamp` takes it.
+   * Store a timer, or replace the one with that id. Give `delayMs`, or `dueTime` as `timestamp` takes it.
    *
-   * The id is made here if none is given: so a call that is tried again is the same timer, not a second one.
+   * The id is made here if none is given, so a repeated call is about the same timer, not a second one.
    */
   schedule({ timerId = randomUUID(), payload = "", dueTime, delayMs, ...rest }) {
     const timer = { ...rest, timerId, payload: Buffer.from(payload) }; // a string would be read as base64
@@ -117,7 +117,7 @@ export class Producer {
     return this.#call("schedule", { timer });
   }
 
-  /** Whether there was such a timer; it is gone now, also if it was being delivered. */
+  /** Remove a timer, even while it is being delivered; resolves to whether there was one. */
   async cancel(topic, timerId) {
     return (await this.#call("cancel", { topic, timerId })).cancelled;
   }
@@ -126,7 +126,7 @@ export class Producer {
     this.#client.close();
   }
 
-  /** Call, and again while the relay or its Redis is away: every call names its timer, so it may be repeated. */
+  /** Call, and repeat the call while the relay or its Redis is away: it names its timer, so it may be repeated. */
   async #call(method, request) {
     const deadline = Date.now() + this.#timeoutMs;
     for (const pause of pauses(50, 2000)) {

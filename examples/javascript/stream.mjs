@@ -4,13 +4,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import grpc from "@grpc/grpc-js";
 import { CHANNEL, TARGET, api, outcomeOf, pauses, toDelivery } from "./relay.mjs";
 
-/** Without gRPC's buffer for retries, a write is called back once it is on its way, and not before. */
+/** Without gRPC's buffer for retries, a write calls back once it is on its way, and not before. */
 const UNBUFFERED = { ...CHANNEL, "grpc.per_rpc_retry_buffer_size": 0 };
 
 /** The most receipts, and the most outcomes, that go into one message. */
 const FRAME = 500;
 
-/** To try these again is of no use: the relay says that the Open is wrong, or it is no relay. */
+/** A retry does not help after these: the relay says that the Open is wrong, or it is not a relay. */
 const FATAL = new Set([grpc.status.INVALID_ARGUMENT, grpc.status.UNIMPLEMENTED]);
 
 /** Problems after which an outcome is void. */
@@ -19,7 +19,7 @@ const VOID = new Set(["PROBLEM_REASON_STALE", "PROBLEM_REASON_GONE", "PROBLEM_RE
 /**
  * Handle the timers of some topics until `signal` aborts, at most `maxOutstanding` at a time.
  *
- * Opens the stream again whenever the relay has gone. In the end it drains: what has begun has `graceMs`.
+ * It opens the stream again whenever the relay has gone. In the end it drains: running handlers have `graceMs`.
  */
 export async function serveStream({ topics, maxOutstanding = 100, target = TARGET, signal, graceMs = 20_000 }, handler) {
   const client = new api.DeliveryService(target, grpc.credentials.createInsecure(), UNBUFFERED);
@@ -84,7 +84,7 @@ class Session {
         console.error("the stream is open");
         break;
       case "deliveries":
-        // What crosses a Drain on its way is left alone: without a receipt it loses no attempt.
+        // A delivery that crosses a Drain on its way is left alone: without a receipt it costs no attempt.
         if (!this.#draining) response.deliveries.deliveries.forEach((message) => this.#take(message));
         break;
       case "problems":
@@ -105,7 +105,7 @@ class Session {
     this.#writeSoon();
   }
 
-  /** The relay has its receipt by now, or will. */
+  /** The relay has the receipt by now, or will have it. */
   async #handle({ key, delivery }) {
     const outcome = await outcomeOf(this.#handler, delivery);
     this.#running.delete(key);
@@ -123,7 +123,7 @@ class Session {
     if (VOID.has(reason)) entry?.lost.abort();
   }
 
-  /** Begin nothing new; when all that runs is settled, end our side. */
+  /** Begin nothing new. When all running deliveries are settled, end our side. */
   #drain({ tell }) {
     if (this.#draining) return;
     this.#draining = true;
@@ -131,7 +131,7 @@ class Session {
     this.#writeSoon();
   }
 
-  /** All that is to be said in this turn of the event loop, or during the last write, is one message. */
+  /** All messages of this turn of the event loop, or of the time of the last write, become one. */
   #writeSoon() {
     if (this.#scheduled) return;
     this.#scheduled = true;

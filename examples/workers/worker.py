@@ -1,12 +1,12 @@
-"""A worker for a topic with `dispatch: list`, with redis-py and nothing of Relay.
+"""A worker for a topic with `dispatch: list`. It uses redis-py and nothing of Relay.
 
     relay dev -c relay.yaml          # topics: {thumbnails: {dispatch: list, list: {processing_timeout: 60}}}
     python examples/workers/worker.py thumbnails redis://127.0.0.1:6379/0
     relay schedule thumbnails --in 2s --payload hello
 
 It moves each job to the processing list and removes it when the work is done: if it dies in between, a relay
-gives the job to another worker after `processing_timeout`. So the work may be done twice; `occurrence_id` is
-what to tell that by.
+gives the job to another worker after `processing_timeout`. So the work may be done twice; `occurrence_id`
+shows that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import redis
 
 
 def work(head: dict[str, object], payload: bytes) -> None:
-    """Yours."""
+    """Do the work: this function is yours."""
     late = time.time() - float(cast("float", head["due_time"]))
     print(f"{head['timer_id']}: {payload.decode(errors='replace')} ({late * 1000:.0f} ms late)", flush=True)
 

@@ -1,11 +1,11 @@
-"""The sample application: at its start it sets a reminder, and it prints those that fall due."""
+"""The sample application: it sets a reminder when it starts, and prints reminders that fall due."""
 
 import asyncio
 import os
 
 from relay.client import Delivery, RelayClient
 
-client = RelayClient()  # where RELAY_TARGET says
+client = RelayClient()  # it dials RELAY_TARGET
 
 
 @client.on("reminders")

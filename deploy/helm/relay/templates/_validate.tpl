@@ -60,7 +60,7 @@
 {{- fail "redis.sentinel.master: is not asked for, since redis.existingSecret.urlKey has the whole URL; give one of the two" -}}
 {{- end -}}
 {{- if and $redis.tls.sentinel (not $redis.sentinel.master) -}}
-{{- fail "redis.tls.sentinel: goes with redis.sentinel.master; without it nothing is encrypted but by a URL with rediss:// or rediss+sentinel://" -}}
+{{- fail "redis.tls.sentinel: goes with redis.sentinel.master; without it only a URL with rediss:// or rediss+sentinel:// encrypts" -}}
 {{- end -}}
 {{- $url := include "relay.redisUrl" . -}}
 {{- if and $secret.sentinelPasswordKey (not $secret.urlKey) (not (contains "+sentinel://" $url)) -}}
