@@ -51,7 +51,10 @@ class Cover:
 
     def _run(self) -> None:
         once = Retry(NoBackoff(), 0)  # a repeated WAIT would speak for another connection's writes
-        with suppress(redis.RedisError, OSError), self._master.client(retry=once) as client:
+        with (
+            suppress(redis.RedisError, OSError),
+            self._master.client(retry=once, socket_timeout=20.0) as client,
+        ):
             while not self._stopping.is_set():
                 accepted = len(self._load.accepted)
                 if self._group.covered(client):
