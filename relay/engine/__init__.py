@@ -1,5 +1,5 @@
-"""The loops: poll, dispatch, keep leases, settle, drain.
+"""The loops of a relay: poll, dispatch, keep leases, settle, drain.
 
-One timer's way: `Poller.run → store.claim → Dispatcher.deliver → application → Settler.settle`,
+A timer's way is `Poller.run → store.claim → Dispatcher.deliver → application → Settler.settle`,
 with `LeaseKeeper.run → store.extend` beside it.
 """

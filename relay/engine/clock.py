@@ -1,4 +1,4 @@
-"""Waiting, behind a small port, so that tests can own the time."""
+"""A small port for waiting, so that tests can control the time."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ import anyio
 from relay.core.wakeup import Wakeup
 
 TOGETHER = 0.5
-"""Seconds between the instants at which a relay does what can be done a little earlier."""
+"""Seconds between the instants to which a relay moves work that can be done a little earlier."""
 
 COMPANY = 10
-"""So many share such an instant at most: a crowd would keep what is urgent waiting for a connection."""
+"""The most tasks that share such an instant: more would keep urgent calls waiting for a connection."""
 
 MANY = 1_000
-"""Instants that are remembered before those that are past are forgotten."""
+"""The number of instants at which those that are past are forgotten."""
 
 
 class Clock(Protocol):
     """Monotonic time in seconds. It decides when to ask, never whether a timer is due."""
 
     def now(self) -> float:
-        """The time."""
+        """Return the time."""
         ...
 
     def together(self, instant: float) -> float:
-        """The last instant until then, and less than `TOGETHER` before, for which others wait as well; then
-        itself, if these are `COMPANY` already."""
+        """Return the last shared instant before `instant`, less than `TOGETHER` earlier; `instant` itself if
+        `COMPANY` tasks wait for the shared one already."""
         ...
 
     async def wait(self, wakeup: Wakeup, seconds: float = math.inf) -> None:
-        """Until `wakeup` is set or so many seconds have passed."""
+        """Wait until `wakeup` is set or `seconds` have passed."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """For so many seconds."""
+        """Sleep for this number of seconds."""
         ...
 
 
@@ -47,10 +47,11 @@ class SystemClock:
     """The machine's monotonic clock."""
 
     def __init__(self) -> None:
-        # Its own, so that the relays of one machine do not all wake at the same instants.
+        # Each relay has a phase of its own, so that the relays of one machine do not all wake at the same
+        # instants.
         self._phase = random() * TOGETHER
         self._company: Counter[int] = Counter()
-        """How many were moved to an instant, by its number."""
+        """The number of tasks that were moved to an instant, by the instant's number."""
 
     def now(self) -> float:
         """See `Clock.now`."""
@@ -65,7 +66,7 @@ class SystemClock:
         if len(self._company) > MANY:
             past = (self.now() - self._phase) / TOGETHER
             self._company = Counter({each: n for each, n in self._company.items() if each > past})
-        return min(self._phase + number * TOGETHER, instant)  # which rounding could put behind
+        return min(self._phase + number * TOGETHER, instant)  # rounding could make it later than `instant`
 
     async def wait(self, wakeup: Wakeup, seconds: float = math.inf) -> None:
         """See `Clock.wait`."""

@@ -1,4 +1,4 @@
-"""Many concurrent calls, few store calls: what waits together is written together."""
+"""Turns many concurrent calls into few store calls: items that wait together are written together."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 
 MAX_BYTES = 4 << 20
-"""At most about so many bytes go into one store call, so that none holds the server up for long."""
+"""The approximate limit of bytes in one store call, so that none holds the server up for long."""
 
 LINGER = 0.003
-"""Seconds that a store call waits at most for company, after one that had some. Of a hundred producers
-a dozen then share a call, and not one or two, for two thirds of the CPU; one that is alone never waits."""
+"""The most seconds that a store call waits for company, after a call that had company. Then a dozen of a
+hundred producers share a call, instead of one or two, which takes two thirds of the CPU. A lone producer
+never waits."""
 
 LINGER_EACH = 0.0003
-"""Seconds for each caller that is waited for: for a few it would not be worth much more."""
+"""Seconds for each caller that is awaited: for a few callers a longer wait would not pay."""
 
 CROWD = 100
-"""So many items are company enough, however few callers brought them; and while they are written, the next
-ones set out."""
+"""This many items are company enough, however few callers brought them. While they are written, the next ones
+may go out."""
 
 AT_ONCE = 2
-"""Store calls that are under way together: one is packed and sent while the server is at the other."""
+"""The store calls that are under way at once: one is packed and sent while the server works on the other."""
 
 log = logging.getLogger(__name__)
 
 
 class Sliced(Protocol):
-    """Many items, as a list or otherwise, of which some can be taken."""
+    """Many items, in a list or another form, some of which can be taken."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, part: slice, /) -> Self: ...
@@ -51,8 +52,8 @@ Result = TypeVar("Result")
 
 
 class _Waiter(Generic[Result]):
-    """Who waits for the results of some items, in their order. One future serves them all: one for each
-    would cost as much as the script call that stores them."""
+    """A caller that waits for the results of some items, in their order. One future serves them all: one for
+    each would cost as much as the script call that stores them."""
 
     __slots__ = ("_left", "_results", "told")
 
@@ -62,43 +63,43 @@ class _Waiter(Generic[Result]):
         self._left = items
 
     def tell(self, first: int, results: Sequence[Result | ServiceError]) -> None:
-        """What became of its items from this one on."""
+        """Set the results of its items from this one on."""
         self._results[first : first + len(results)] = results
         self._left -= len(results)
-        if not self._left and not self.told.done():  # else it has gone
+        if not self._left and not self.told.done():  # a future that is done belongs to a caller that has gone
             self.told.set_result(self._results)
 
 
 @dataclass(slots=True)
 class _Share(Generic[Items, Result]):
-    """Items of one caller and topic; `first` is the place of the first one among all that it brought."""
+    """Items of one caller and topic; `first` is the place of the first one among all items of the caller."""
 
     caller: _Waiter[Result]
     first: int
     items: Items
 
     def cut(self, count: int) -> tuple[_Share[Items, Result], _Share[Items, Result]]:
-        """The first so many, and the others."""
+        """Split into the first `count` items and the others."""
         rest = _Share(self.caller, self.first + count, self.items[count:])
         return _Share(self.caller, self.first, self.items[:count]), rest
 
 
 _Batch: TypeAlias = list[_Share[Items, Result]]
-"""What goes into one store call."""
+"""The items of one store call."""
 
 _Call: TypeAlias = tuple[str, set[str]]
-"""A store call under way: its topic, and the names of its timers."""
+"""A store call under way, with its topic and the names of its timers."""
 
 
 class Coalescer(Generic[Items, Result]):  # see 0040
     """Gathers single calls per topic while a store call is under way, in the order in which they came.
 
-    `write(topic, items)` answers one result per item, `names` tells which timers items are about, `sizes`
-    how many bytes each has, and `join` puts several sequences of them into one. If a call fails, all of its
-    callers get the error, except that a call of many items that is refused for one of them is repeated in
-    halves, so that bad input of one caller harms no other.
+    `write(topic, items)` returns one result per item, `names` the timers that items are about, `sizes` the
+    bytes of each, and `join` puts several sequences of items into one. If a call fails, all of its callers
+    get the error. But a call of many items that is refused for one of them is repeated in halves, so that bad
+    input of one caller does not affect others.
 
-    A call of a crowd of items doesn't hold up the next one. The race: a request names a timer twice, in two
+    A call of many items doesn't hold up the next one. This has a race: a request names a timer twice, in two
     store calls; on two connections the later one may come first, and the earlier intent would stand. So a
     call waits for those under way that name one of its timers.
     """
@@ -117,19 +118,19 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         self._join = join
         self._clock = clock
         self._items = self._callers = 0
-        """How many items wait, and how many callers brought them."""
+        """The number of items that wait, and the number of callers that brought them."""
         self._wanted = 1
-        """So many callers waken the loop."""
+        """The number of callers that wakes the loop."""
         self._company = 1
-        """For so many callers a store call waits."""
+        """The number of callers for which a store call waits."""
         self._waiting: dict[str, deque[_Share[Items, Result]]] = {}
         self._wakeup = Wakeup()
         self._under_way: list[_Call] = []
         self._ended = Wakeup()
-        """A call has, or a caller has gone."""
+        """Set when a call has ended, or a caller has gone."""
 
     async def submit(self, topic: str, items: Items) -> Result:
-        """Write a single item; raises what the store raised."""
+        """Write a single item. Raises the store's error."""
         caller: _Waiter[Result] = _Waiter(1)
         self._queue(topic).append(_Share(caller, 0, items))
         (result,) = await self._results_of(caller, 1)
@@ -138,7 +139,7 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         return result
 
     async def submit_many(self, items: Mapping[str, Items]) -> dict[str, list[Result | ServiceError]]:
-        """Write many items of any topics; each has a result or an error of its own."""
+        """Write many items of any topics. Each gets a result or an error of its own."""
         ends = list(accumulate(map(len, items.values()), initial=0))
         if not ends[-1]:
             return {topic: [] for topic in items}
@@ -150,11 +151,11 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         return {topic: results[start:end] for topic, (start, end) in zip(items, pairwise(ends), strict=True)}
 
     def _queue(self, topic: str) -> deque[_Share[Items, Result]]:
-        """What waits of the topic, which something is about to."""
+        """Return the queue of the topic, to which something is about to be added."""
         return self._waiting.setdefault(topic, deque())
 
     async def _results_of(self, caller: _Waiter[Result], items: int) -> list[Result | ServiceError]:
-        """What became of the items that a caller has just brought."""
+        """Wait for the results of items that a caller has just brought."""
         self._items += items
         self._callers += 1
         if self._is_company:
@@ -162,17 +163,18 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         try:
             return await caller.told
         except asyncio.CancelledError:
-            self._ended.set()  # what it brought may be all that waits for a call under way, before others
+            self._ended.set()  # a call may wait only because of these items
             raise
 
     @property
     def _is_company(self) -> bool:
-        """Whether as many wait as are wanted. One always is: the rest of a batch has no caller any more."""
+        """Whether as many callers wait as are wanted. One is enough if the rest of a batch has no caller any
+        more."""
         enough = self._callers >= self._wanted or self._items >= CROWD
         return enough or self._wanted == 1
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write until cancelled."""
         async with anyio.create_task_group() as tasks:
             while True:
                 while not self._waiting:
@@ -181,7 +183,7 @@ class Coalescer(Generic[Items, Result]):  # see 0040
                 await self._step(tasks)
 
     async def _company_comes(self) -> None:
-        """Until as many wait as are wanted, or it takes them too long."""
+        """Wait until as many callers wait as are wanted, or until it takes too long."""
         end = self._clock.now() + min(LINGER, LINGER_EACH * self._company)
         self._wanted = self._company
         while not self._is_company and (left := end - self._clock.now()) > 0:
@@ -189,7 +191,7 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         self._wanted = 1
 
     async def _step(self, tasks: TaskGroup) -> None:
-        """One store call for each topic that has something to write."""
+        """Make one store call for each topic that has something to write."""
         for topic in list(self._waiting):
             queue = self._waiting[topic]
             batch: _Batch[Items, Result] = []
@@ -210,8 +212,8 @@ class Coalescer(Generic[Items, Result]):  # see 0040
     def _next_share(
         self, queue: deque[_Share[Items, Result]], most: int, room: int
     ) -> tuple[_Share[Items, Result], int]:
-        """The first one, or what of it goes into so many items and bytes, the last one perhaps not wholly;
-        and how many bytes it has."""
+        """Take shares up to a number of items and bytes, the last one perhaps in part; return them with their
+        bytes."""
         share = queue.popleft()
         some = share.items if len(share.items) <= most else share.items[:most]
         fitting, weight = len(some), sum(self._sizes(some))
@@ -227,7 +229,7 @@ class Coalescer(Generic[Items, Result]):  # see 0040
     async def _begin(self, tasks: TaskGroup, topic: str, batch: _Batch[Items, Result]) -> None:
         """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
         while True:
-            # Who has given up has to expect either, and keeps nobody waiting.
+            # A caller that has given up must expect either outcome, and holds up nobody.
             batch = [share for share in batch if not share.caller.told.cancelled()]
             if not batch:
                 return
@@ -274,7 +276,7 @@ class Coalescer(Generic[Items, Result]):  # see 0040
 
 
 def _halves(batch: _Batch[Items, Result]) -> tuple[_Batch[Items, Result], _Batch[Items, Result]]:
-    """Two parts, neither of them empty, of a batch of several items."""
+    """Split a batch of several items into two parts that are not empty."""
     if len(batch) > 1:
         middle = len(batch) // 2
         return batch[:middle], batch[middle:]
@@ -283,16 +285,16 @@ def _halves(batch: _Batch[Items, Result]) -> tuple[_Batch[Items, Result], _Batch
 
 
 def _next_company(wanted: int, came: int) -> int:
-    """How many callers to wait for next: one more than came, as long as so many come in time; else fewer, so
-    that of a few producers who all wait already not every call waits for one more. Who came alone is
-    alone."""
+    """Return for how many callers to wait next: one more than came, while that many come in time; otherwise
+    fewer, so that a few producers who all wait already don't wait for one more each time. A caller that came
+    alone stays alone."""
     if came < wanted:
         return max(came * 3 // 4, 1)
     return 1 if came <= 1 else min(came + 1, CROWD)
 
 
 def _meet(call: _Call, other: _Call) -> bool:
-    """Whether both are about the same timer."""
+    """Whether both name the same timer."""
     return call[0] == other[0] and not call[1].isdisjoint(other[1])
 
 

@@ -55,16 +55,17 @@ from relay.telemetry.traces.tracing import Tracing
 log = logging.getLogger(__name__)
 
 FLUSH_TIMEOUT = 5.0
-"""Seconds for the last settlements and releases to be written after a drain."""
+"""Seconds that the last settlements and releases have to be written after a drain."""
 
-FULL = Change.FULL  # looking it up for every timer of a batch is dear: Python 3.11's enums do it in Python
+FULL = Change.FULL  # a lookup for every timer of a batch is expensive: Python 3.11's enums do it in Python
 
 STALLED = 60.0
 """Seconds without a tick of the lease keeper after which the process counts as stuck."""
 
 
 MOST_DEATHS = 25
-"""So many of the timers that one call redrives are looked at for what they died of: whole, each by a call."""
+"""The number of dead letters of a redrive that are read for the spans of their deaths: each whole, by a
+call."""
 
 
 class Engine:
@@ -142,18 +143,18 @@ class Engine:
         finally:
             self._tasks = None
 
-    # What producers ask for
+    # Calls of producers
 
     def admit(self, field: str, topic: str) -> str:
-        """The topic's name, if there may be such a topic; raises `InvalidField`."""
+        """Return the topic's name if the topic is admitted. Raises `InvalidField`."""
         return self._policies.admit(field, topic)
 
     def max_payload_bytes(self, topic: str) -> int:
-        """The topic's limit."""
+        """Return the topic's limit."""
         return self._policies.largest(topic)
 
     def lifetime(self, topic: str) -> float:
-        """Seconds after which a silent delivery of the topic is given up."""
+        """Return the seconds after which a silent delivery of the topic is given up."""
         return self._policies(topic).lifetime
 
     async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
@@ -170,7 +171,7 @@ class Engine:
     async def schedule_many(
         self, timers: Mapping[str, NewTimers]
     ) -> dict[str, list[Scheduled | ServiceError]]:
-        """Store many, which are given by topic; each has a result or an error of its own."""
+        """Store many timers, which are given by topic. Each has a result or an error of its own."""
         began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
         with spans:
@@ -194,7 +195,8 @@ class Engine:
         return results
 
     def _scheduled(self, topic: str, results: list[Scheduled]) -> None:
-        """Not where a caller is answered: he may have gone meanwhile, and what he stored is there."""
+        """Note stored timers. This is not part of answering the caller, who may have gone while the timers
+        are there."""
         dues = [result.due for result in results if result.stored and result.due is not None]
         if dues:
             self._instruments.scheduled(topic, len(dues))
@@ -224,7 +226,7 @@ class Engine:
         topic: str,
         items: Items,
     ) -> list[Result]:
-        """Write for a producer, and note whether Redis answered, as after any other call."""
+        """Write for a producer, and note whether Redis answered."""
         try:
             results = await write(topic, items)
         except StoreUnavailable as failure:
@@ -238,16 +240,16 @@ class Engine:
         return await self._store.get(topic, timer_id)
 
     def dispatch(self, topic: str) -> Dispatch:
-        """Where the topic's due timers go."""
+        """Return where the topic's due timers go."""
         return self._policies(topic).dispatch
 
     @property
     def configured(self) -> Collection[str]:
-        """The topics that have settings of their own."""
+        """Return the topics that have settings of their own."""
         return self._policies.own
 
     async def stats(self, topic: str) -> TopicStats:
-        """How the topic stands, behind its timeline too."""
+        """Return the state of the topic, with that of its list or stream."""
         return await self._with_dispatch(await self._topics.stats(topic))
 
     async def _with_dispatch(self, stats: TopicStats) -> TopicStats:
@@ -259,7 +261,7 @@ class Engine:
 
     @property
     def topics(self) -> TopicStore:
-        """What people do to topics."""
+        """The calls of operators."""
         return self._topics
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
@@ -279,14 +281,15 @@ class Engine:
         """Read a page of a topic."""
         return await self._store.list(topic, state=state, limit=limit, cursor=cursor)
 
-    # What applications that take deliveries ask for
+    # Calls of applications that take deliveries
 
     def open(self, topics: Sequence[str], max_outstanding: int, slow_outstanding: int = 0) -> Session:
-        """A session for one stream; deliveries begin with `attach`."""
+        """Make a session for one stream. Deliveries begin with `attach`."""
         return Session(topics, max_outstanding, self._clock, slow_outstanding)
 
     def attach(self, session: Session) -> None:
-        """Deliver to the session from now on; while the relay drains, only say so."""
+        """Deliver to the session from now on; while the relay drains, only tell it so. Raises `RuntimeError`
+        if the engine does not run."""
         if self._draining:
             session.drain(say=True)
             return
@@ -300,7 +303,7 @@ class Engine:
         self._tasks.start_soon(self._watch, fresh)
 
     def detach(self, session: Session, *, broken: bool) -> None:
-        """Release at once what the session holds. See `Dispatcher.detach`."""
+        """Release at once what the session holds; see `Dispatcher.detach`."""
         idle = self._dispatcher.detach(session, broken=broken)
         for topic in idle:
             _, scope = self._pollers.pop(topic)
@@ -309,15 +312,15 @@ class Engine:
             self._tasks.start_soon(self._watch, idle)
 
     def pushed(self) -> dict[str, TopicPolicy]:
-        """The topics that the relay pushes to their application, instead of waiting for its stream."""
+        """Return the topics that the relay pushes to their application, instead of waiting for its stream."""
         return self._policies.pushed()
 
     def resize(self, session: Session, capacity: int) -> None:
-        """Let the session hold so many deliveries from now on; release at once what can't be sent."""
+        """Let the session hold `size` deliveries from now on; release at once what can't be sent."""
         self._dispatcher.resize(session, capacity)
 
     def time_left(self, lease: Lease) -> float:
-        """Seconds until a delivery without a sign of life is given up."""
+        """Return the seconds until a delivery without a sign of life is given up."""
         return lease.silent_until - self._clock.now()
 
     def give_back(
@@ -325,38 +328,39 @@ class Engine:
     ) -> None:
         """Release a delivery that the application did not settle.
 
-        `received`: it had come to the application, so that the attempt counts. `suspect`: it may be
-        what broke the connection, so that it goes alone the next time. `began` is false where the
-        application could not be called at all.
+        `received` means that it had reached the application, so the attempt counts. `suspect` means that it
+        may have broken the connection, so it goes alone the next time. `began` is false if the application
+        could not be called at all.
         """
         for lease in session.end((token,)):
             lease.received |= received
             self._dispatcher.release(lease, suspect=suspect, began=began)
 
     def quiesce(self, session: Session) -> None:
-        """The application wants nothing new: release at once what has not been sent to it."""
+        """Send nothing new to an application that drains, and release at once what has not been sent to
+        it."""
         self._dispatcher.drain(session, say=False)
 
     def received(self, session: Session, tokens: Iterable[bytes]) -> None:
-        """Handlers have started."""
+        """Note that handlers have started."""
         self._settler.receipts(session.received(tokens), session)
 
     def extend(self, session: Session, token: bytes) -> None:
-        """A handler is still at work."""
+        """Note that a handler is still at work."""
         for lease in session.received((token,)):
             self._keeper.extend(lease)
 
     def payload_limit(self, session: Session, token: bytes) -> int:
-        """The limit of the topic of a delivery; 0 where there is no such delivery."""
+        """Return the payload limit of a delivery's topic; 0 if there is no such delivery."""
         lease = session.leases.get(token)
         return 0 if lease is None else self.max_payload_bytes(lease.topic)
 
     def acknowledged(self, session: Session, tokens: Sequence[bytes]) -> None:
-        """Handlers are done, and nothing is to be said of it."""
+        """Note that handlers are done, with an ACK."""
         self._settler.acknowledge(session.end(tokens), session)
 
     def end(self, session: Session, token: bytes, ending: Ending) -> None:
-        """A handler is done."""
+        """Note that a handler is done, with this outcome."""
         if ending.verb is Verb.ACK:
             self.acknowledged(session, (token,))
             return
@@ -368,7 +372,7 @@ class Engine:
 
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:
-        """Say that a delivery has failed."""
+        """Log that a delivery has failed."""
         where: dict[str, str | int] = {
             "topic": lease.topic,
             "timer_id": lease.timer.timer_id,
@@ -386,13 +390,13 @@ class Engine:
         )
 
     async def flush(self, session: Session) -> None:
-        """Until all that the session has settled is in Redis."""
+        """Wait until all that the session has settled is in Redis."""
         await self._settler.flush(session)
 
     # Life and death
 
     def ready(self, *, needs_redis: bool = True) -> list[str]:
-        """Why the relay is not ready to serve; empty if it is."""
+        """Say why the relay is not ready to serve; empty if it is."""
         reasons = ["draining"] if self._draining else []
         if needs_redis and self._redis_health.trouble is not None:
             reasons.append(f"Redis is away: {self._redis_health.trouble}")
@@ -404,13 +408,14 @@ class Engine:
         return self._draining
 
     def live(self) -> list[str]:
-        """Why the process had better be restarted; empty if it had not."""
+        """Say why the process should be restarted; empty if there is no reason."""
         age = self._clock.now() - self._keeper.last_tick
         stuck = age > STALLED and not self._keeper.calling
         return [f"the lease keeper has not run for {age:.0f} s"] if stuck else []
 
     async def look(self, gauges: Gauges) -> None:
-        """Show how the relay and its topics stand; within `topic_watch.PATIENCE`, whatever Redis does."""
+        """Update the gauges of the relay and its topics, within `topic_watch.PATIENCE` seconds whatever Redis
+        does."""
         topics = () if self._redis_health.trouble is not None else await self._topic_watch.look()
         gauges.show(
             relay_state(self._dispatcher, self._settler, self._keeper, self._redis_health, self._clock),
@@ -418,14 +423,14 @@ class Engine:
         )
 
     async def outlast(self, timeout: float) -> None:
-        """Go on as ever until no application takes deliveries any more, for at most `timeout` seconds."""
+        """Go on until no application takes deliveries any more, for at most `timeout` seconds."""
         end = self._clock.now() + timeout
         while any(session.attended for session in self._dispatcher.sessions()) and self._clock.now() < end:
             await self._clock.sleep(0.02)
 
     async def drain(self, timeout: float) -> None:
-        """Claim nothing more, say drain to all sessions, wait for them up to `timeout` seconds,
-        release what is left and write it."""
+        """Claim nothing more, tell all sessions to drain, wait up to `timeout` seconds for them, then release
+        the rest and write it."""
         self._draining = True
         for session in self._dispatcher.sessions():
             self._dispatcher.drain(session, say=True)
@@ -435,7 +440,7 @@ class Engine:
         for session in self._dispatcher.sessions():
             self.detach(session, broken=False)
         with anyio.move_on_after(FLUSH_TIMEOUT) as scope:
-            while self._dispatcher.claiming:  # it may still bring timers to be released
+            while self._dispatcher.claiming:  # a claim may still bring timers that must be released
                 await self._clock.sleep(0.02)
             await self._settler.flush()
         if scope.cancelled_caught:
@@ -462,7 +467,7 @@ class Engine:
         tasks.start_soon(run)
 
     def _start_promoting(self, tasks: TaskGroup) -> None:
-        """Move due timers out of the timelines of topics with a list or a stream, from now on."""
+        """Start to move due timers out of the timelines of topics with a list or a stream."""
         names = self._policies.promoted()
         if self._promotions is None or not names:
             return
@@ -482,10 +487,10 @@ class Engine:
         tasks.start_soon(self._watch, tuple(names))
 
     async def _watch(self, topics: Sequence[str]) -> None:
-        """Listen for hints on these topics, or no more, as their pollers come and go.
+        """Start or stop to listen for hints on these topics, as their pollers come and go.
 
-        One at a time, and by what holds when its turn has come: so the last call sees the last state,
-        and a stream that ends while its call is under way leaves no other stream's topic deaf.
+        Calls come one at a time, each by the state at its turn. So the last call sees the last state,
+        and a stream that ends while its call is under way does not end the hints of another stream's topic.
         """
         for topic in topics:
             async with self._hints_lock:
@@ -518,5 +523,5 @@ def _chained(parts: Iterable[list[str]]) -> list[str]:
 
 
 def _failed(results: Sequence[Scheduled | ServiceError]) -> dict[int, ServiceError]:
-    """What failed, by its place."""
+    """Return the errors by their places."""
     return {place: each for place, each in enumerate(results) if isinstance(each, ServiceError)}

@@ -1,4 +1,4 @@
-"""The event loop of a daemon: asyncio's own, but that it wakes when it was asked to."""
+"""The event loop of a daemon: asyncio's own, but it wakes at the requested time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import selectors
 from collections.abc import Callable
 
 FD_SETSIZE = 1024
-"""The number from which on `select` takes no file, see select(2)."""
+"""The file number from which on `select` takes no file; see select(2)."""
 
 loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-"""Makes such a loop; None where asyncio's own is as punctual, since its system takes nanoseconds (kqueue)."""
+"""Makes such a loop. It is None on systems where asyncio's own is as punctual, since kqueue takes
+nanoseconds."""
 
 if hasattr(selectors, "EpollSelector"):
 
     class PunctualSelector(selectors.EpollSelector):
         """An `EpollSelector` whose waits are not rounded to milliseconds.
 
-        asyncio asks it for the time until its next callback, and `epoll_wait` takes whole milliseconds, up to
-        which Python rounds, and at times twice: what should wake in 3.1 ms wakes after 4 to 5. `select` takes
-        microseconds, for 1.4 µs more. It can wait for an epoll instance as for any file, if its number is
-        below 1,024: of a process that has more open as it begins, waits are rounded.
+        asyncio waits for the time until its next callback, and `epoll_wait` takes whole milliseconds. Python
+        rounds up, at times twice: a wait of 3.1 ms ends after 4 to 5 ms. `select` takes microseconds, for 1.4
+        µs more. It can wait for an epoll instance as for any file, if its number is below 1,024. In a process
+        that has more files open when it begins, waits are rounded.
         """
 
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether Redis answers: one view for all loops, one log line per change."""
+"""Tracks whether Redis answers: one view for all loops, one log line per change."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from relay.engine.clock import Clock
 from relay.telemetry.metrics.instruments import Instruments
 
 PING_AFTER = 5.0
-"""Seconds without a word from Redis after which to ask for one."""
+"""Seconds without an answer from Redis after which it is pinged."""
 
 log = logging.getLogger(__name__)
 
 
 class RedisHealth:
-    """Told by every loop how its calls went; pings Redis while nobody else talks to it.
+    """Learns from every loop how its calls went, and pings Redis while nobody else talks to it.
 
-    While Redis is away only pings are sent, less and less often. One that is answered lets the
-    loops try again. Redis is back once a loop's call works, or a second ping with no call failing
-    in between: a replica answers pings and refuses all else.
+    While Redis is away only pings are sent, less and less often. A ping that is answered lets the
+    loops try again. Redis is back once a loop's call works, or once a second ping works with no failed call
+    in between: a replica answers pings and refuses everything else.
     """
 
     def __init__(self, ping: Probe, clock: Clock, instruments: Instruments, jitter: Jitter = random) -> None:
@@ -42,7 +42,7 @@ class RedisHealth:
         self.trouble: str | None = None
 
     def worked(self) -> None:
-        """A call was answered."""
+        """Note that a call was answered."""
         self.last_word = self._clock.now()
         if self.trouble is not None:
             log.warning("Redis is back")
@@ -51,7 +51,7 @@ class RedisHealth:
             self._let_retry()
 
     def failed(self, failure: StoreError) -> None:
-        """A call was not answered."""
+        """Note that a call was not answered."""
         self._refuted = True
         self._away(failure)
         self._alarm.set()
@@ -64,7 +64,7 @@ class RedisHealth:
         self.trouble = str(failure)
 
     async def pause(self) -> None:
-        """After `failed`: wait until it is worth another try."""
+        """Wait until a further try makes sense; to be called after `failed`."""
         if self.trouble is not None:
             await self._retry.wait()
 
@@ -73,12 +73,12 @@ class RedisHealth:
         self._retry = anyio.Event()
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         while True:
             await self.step()
 
     async def step(self) -> None:
-        """Ping if it is time to, else wait until it may be."""
+        """Ping if it is time, otherwise wait until it may be."""
         if self.trouble is None:
             quiet = self._clock.now() - self.last_word
             if quiet < PING_AFTER:
@@ -92,7 +92,7 @@ class RedisHealth:
             self._away(failure)
             self._wait = self._backoff.failed()
         except StoreError:
-            self._answered()  # a refusal, such as for want of permission, is a sign of life
+            self._answered()  # a refusal, for instance for a missing permission, is a sign of life
         else:
             self._answered()
 

@@ -1,4 +1,4 @@
-"""How a relay stands, as its loops know it: read from memory."""
+"""The state of a relay as its loops know it, read from memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.telemetry.metrics.gauges import RelayState
 def relay_state(
     dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, redis_health: RedisHealth, clock: Clock
 ) -> RelayState:
-    """All of it as of now."""
+    """Return the current state."""
     leased: Counter[str] = Counter()
     in_flight: Counter[str] = Counter()
     consumers: Counter[str] = Counter()
@@ -25,7 +25,7 @@ def relay_state(
             consumers[topic] += 1
             leased[topic] += 0
             in_flight[topic] += 0
-        if len(session.topics) == 1:  # no need to look at each lease
+        if len(session.topics) == 1:  # then the leases need not be read
             leased[session.topics[0]] += len(session.leases)
             in_flight[session.topics[0]] += session.in_flight
         else:

@@ -1,4 +1,4 @@
-"""How topics stand in Redis, for whoever looks at the metrics."""
+"""The state of topics in Redis, for the metrics."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 
 FRESH = 1.0
-"""Seconds for which a look holds for everybody."""
+"""Seconds for which one read serves everybody."""
 
 PATIENCE = 0.5
-"""Seconds that one who looks waits; then he goes without, as while Redis is away."""
+"""Seconds that a reader waits; after that it gets nothing, as while Redis is away."""
 
 NAMES_FRESH = 60.0
-"""Seconds after which the names of all topics are read anew. This relay's own are known at once."""
+"""Seconds after which the names of all topics are read again. This relay's own are known at once."""
 
 MOST = MAX_PER_CALL
-"""So many topics are looked at, this relay's own first: that takes Redis some milliseconds."""
+"""The most topics that are read, this relay's own first: that takes Redis some milliseconds."""
 
 log = logging.getLogger(__name__)
 
 
 class TopicWatch:  # see 0034
-    """Reads when it is asked: one pipelined read for all who ask meanwhile and for a second after.
+    """Reads on demand: one pipelined read serves all who ask meanwhile and for 1 s after.
 
-    Apart from those who ask, so that one of them who loses his patience leaves no call half done.
+    The read is a task of its own, so that a reader who gives up leaves no call half done.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TopicWatch:  # see 0034
         self._too_many = False
 
     async def look(self) -> Sequence[TopicStats]:
-        """How topics stand; nothing if Redis does not say so soon."""
+        """Return the state of topics; empty if Redis does not answer soon."""
         if self._clock.now() - self._seen_at >= FRESH:
             answered = Wakeup()
             self._waiting.append(answered)
@@ -64,13 +64,13 @@ class TopicWatch:  # see 0034
         return self._seen
 
     async def run(self) -> None:
-        """Look whenever asked, for ever."""
+        """Read on demand until cancelled."""
         while True:
             await self._asked.wait()
             await self.step()
 
     async def step(self) -> None:
-        """Look once."""
+        """Read once."""
         try:
             seen: Sequence[TopicStats] = await self._topics.overview(await self._which())
             self._seen = [await self._completed(stats) for stats in seen]
@@ -86,7 +86,8 @@ class TopicWatch:  # see 0034
             answered.set()
 
     async def _completed(self, stats: TopicStats) -> TopicStats:
-        """With what stands behind the timeline, unless Redis refuses to tell: the rest holds without it."""
+        """Add the state of the topic's list or stream, unless Redis refuses that: the rest is valid without
+        it."""
         try:
             return stats if self._more is None else await self._more(stats)
         except StoreUnavailable:

@@ -63,6 +63,7 @@ class JournalSource(DataSource):
         return JournalBatchReader(JournalOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:
+        """Return a reader for a stream. Raises `InvalidField` if files are named."""
         options = JournalOptions.of(self.options)
         if options.files:
             raise InvalidField("files", "can't be read as a stream; read them as a batch")

@@ -1,4 +1,4 @@
-"""One topic's poll loop: sleep until something is due and somebody can take it, then claim."""
+"""One topic's poll loop: it sleeps until a timer is due and an application has room, then claims."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.instruments import Instruments
 
 CLAIM_BYTES = 2 << 20
-"""Payload bytes that one claim call returns at most, roughly."""
+"""The most payload bytes that one claim call returns, roughly."""
 
 GATHER = 0.002
-"""Seconds between two claims at least, while there is more due than there is room for; unless there is room
-for a whole batch, or a quarter of all places are free. What becomes free meanwhile is claimed together."""
+"""The shortest time in seconds between two claims while more is due than there is room for, unless there is
+room for a whole batch, or a quarter of all places are free. Places that become free meanwhile share one
+claim."""
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +59,19 @@ class Poller:
         self._nonce = nonce
         self._timetable = Timetable(policy, clock, jitter)
         self._gather_until = 0.0
-        """Until then a claim waits for more room."""
+        """The time until which a claim waits for more room."""
         self._refused = False
 
     def wake(self) -> None:
-        """Capacity has changed."""
+        """Note that the capacity has changed."""
         self._timetable.wakeup.set()
 
     def due_at(self, instant: int) -> None:
-        """Poll at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        """Poll at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
         self._timetable.due_at(instant)
 
     async def run(self) -> None:
-        """Poll for ever."""
+        """Poll until cancelled."""
         while True:
             await self.step()
 
@@ -84,7 +85,7 @@ class Poller:
             if free and ready <= now:
                 break
             await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
-        # Not to be cut short: the reply names timers that nobody else would know to be leased.
+        # This must not be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
             failure = await self._claim()
         if isinstance(failure, StoreUnavailable):
@@ -152,7 +153,8 @@ class Poller:
 
 
 def report_lost(topic: str, parked: int, orphans: Sequence[str], instruments: Instruments) -> None:
-    """Say of timers that their payload is missing: some put aside, others removed after the grace period."""
+    """Report timers whose payload is missing: some are put aside, others are removed after the grace
+    period."""
     if parked:
         log.warning("timers without payload are put aside", extra={"topic": topic, "count": parked})
     if orphans:

@@ -1,4 +1,5 @@
-"""One topic's promotions: sleep until something is due, then move it to the topic's list or stream."""
+"""One topic's promotions: the loop sleeps until a timer is due, then moves it to the topic's list or
+stream."""
 
 from __future__ import annotations
 
@@ -48,16 +49,16 @@ class Promoter:
         self._refused = False
 
     def due_at(self, instant: int) -> None:
-        """Promote at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        """Promote at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
         self._timetable.due_at(instant)
 
     async def run(self) -> None:
-        """Promote for ever."""
+        """Promote until cancelled."""
         while True:
             await self.step()
 
     async def step(self) -> None:
-        """Wait until it is time, and move what is due."""
+        """Wait until it is time, and move the timers that are due."""
         while (wait := self._timetable.next - self._clock.now()) > 0:
             await self._clock.wait(self._timetable.wakeup, wait)
         self._timetable.begin()
@@ -74,7 +75,7 @@ class Promoter:
         else:
             self._redis_health.worked()
             self._refused = False
-            # More is due where a batch was full: at once then.
+            # If a batch was full, more is due: go on at once.
             self._timetable.plan(
                 now=promotion.now,
                 next_due=promotion.next,

@@ -1,4 +1,4 @@
-"""When a topic's timeline is to be asked next: the timing that pollers and promoters share."""
+"""When a topic's timeline is read next: the timing that pollers and promoters share."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REFUSED_WAIT = 5.0
 """Seconds to wait after Redis refused a call, such as for a key of the wrong type."""
 
 ALONE = 2.0
-"""Seconds. Who would wait for longer until a look at a topic may look a little earlier, together with others:
-waking up costs an idle relay more than to ask for one topic more."""
+"""Seconds. A topic whose next look is further away than this may look a little earlier, together with others:
+a wake-up costs an idle relay more than one more topic in the same wake-up."""
 
 
 class Timetable:
-    """The next call's time: that of the next timer, less where a hint says so, and with a growing floor where
-    other relays are quicker.
+    """The time of the next call: that of the next timer, or an earlier one after a hint, with a floor that
+    grows while other relays are quicker.
 
-    Around each call: `begin`, and then `plan`, or `again` where it failed.
+    Each call is preceded by `begin` and followed by `plan`, or by `again` if it failed.
     """
 
     def __init__(self, policy: TopicPolicy, clock: Clock, jitter: Jitter = random) -> None:
@@ -35,34 +35,34 @@ class Timetable:
         self.wakeup = Wakeup()
         """Set when the next call has become an earlier one."""
         self.next = clock.now()
-        """When the next call is to be made, by our clock."""
+        """When the next call is made, by our clock."""
         self._awaited: int | None = None
-        """The instant for which the next call is made, if it is made for one."""
+        """The instant for which the next call is made, if there is one."""
         self._sent = self.next
         self._sent_for: int | None = None
         self._server_time = (LATEST, clock.now())
         """The server's time (microseconds) and ours (seconds) at the last call. Before the first
-        one, any instant counts as past: better a call too many than a timer overlooked."""
+        one, any instant counts as past: one call too many is better than an overlooked timer."""
 
     def due_at(self, instant: int) -> None:
-        """Call at `instant` (microseconds by the server's clock; 0: now) if not before."""
+        """Call at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
         server, here = self._server_time
         due = here + (instant - server) / 1e6
         if due < self.next:
             self.next = due
-            # What was due at the last call already may have been taken by that one.
+            # Timers that were due at the last call may have been taken by it.
             self._awaited = instant if instant > server else None
             self.wakeup.set()
 
     def begin(self) -> float:
-        """A call is made now; answers when."""
+        """Note that a call is made now; return the time."""
         self._sent, self._sent_for = self._clock.now(), self._awaited
-        # What is scheduled while the call is under way may move these two to an earlier time.
+        # Timers that are scheduled while the call is under way may move these two to an earlier time.
         self.next, self._awaited = math.inf, None
         return self._sent
 
     def again(self) -> None:
-        """The call failed: the next one is due at once."""
+        """Note that the call failed: the next one is due at once."""
         self.next = self._sent
 
     def plan(
@@ -75,21 +75,22 @@ class Timetable:
         look_at: int | None = None,
         ours_from: int | None = None,
     ) -> None:
-        """The call was answered: something was taken or not, the server's time is `now`, its next timer's
-        instant `next_due`. `look_at`: an instant to ask at in any case. `ours_from`: from there on, the
-        next timer may be one of our own leases, renewed by then. All in microseconds."""
-        # The server read its clock somewhere between; the middle halves the error.
+        """Plan the next call after an answer. `taken` says whether it brought timers, `now` is the server's
+        time and `next_due` the instant of its next timer. `look_at` is an instant at which to ask in any
+        case. From `ours_from` on the next timer may be one of our own leases, renewed by then. All instants
+        are in microseconds."""
+        # The server read its clock at some time between; the middle halves the error.
         here = (self._sent + self._clock.now()) / 2
         self._server_time = (now, here)
         until_next = seconds_until(next_due, now)
         awaited = self._sent_for is not None and self._sent_for <= now
         lost = not taken and paused_until is None and awaited
         wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next)
-        if ALONE < wait < until_next:  # a look at what may have come without a hint
+        if ALONE < wait < until_next:  # this is a look for timers that came without a hint
             wait = self._clock.together(here + wait) - here
         if look_at is not None:
             wait = min(wait, seconds_until(look_at, now))
-        if paused_until is not None:  # by whoever paused it, it may be resumed without a hint to us
+        if paused_until is not None:  # a resume comes without a hint
             wait = min(PAUSED_POLL, seconds_until(paused_until, now))
         if here + wait < self.next:
             self.next = here + wait

@@ -1,4 +1,4 @@
-"""Which application gets which timer: sessions by topic, capacity, and one poller a topic."""
+"""Decides which application gets which timer: sessions by topic, capacity, and one poller for each topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Hands claimed timers to sessions, and takes back what a session leaves behind."""
+    """Hands claimed timers to sessions, and takes back the deliveries that a session leaves behind."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Dispatcher:
         self._sessions: dict[str, list[Session]] = {}
         self._turn = 0
         self.claiming = 0
-        """How many claims are under way."""
+        """The number of claims that are under way."""
         self.capacity_changed: Callable[[str], None] = lambda _: None
 
     def attach(self, session: Session) -> list[str]:
-        """Deliver to it from now on; answers the topics that had no session before."""
+        """Deliver to the session from now on; return the topics that had no session before."""
         fresh = [topic for topic in session.topics if topic not in self._sessions]
         for topic in session.topics:
             self._sessions.setdefault(topic, []).append(session)
@@ -55,9 +55,9 @@ class Dispatcher:
         return fresh
 
     def detach(self, session: Session, *, broken: bool) -> list[str]:
-        """Release what it holds, at once; answers the topics that have no session any more.
+        """Release at once what the session holds; return the topics that have no session any more.
 
-        `broken`: the stream ended without a word, so what was in flight may be what ended it.
+        `broken` means that the stream ended without a word, so a timer that was in flight may have ended it.
         """
         idle = []
         for topic in session.topics:
@@ -72,28 +72,29 @@ class Dispatcher:
         return idle
 
     def drain(self, session: Session, *, say: bool) -> None:
-        """Send it nothing more, and release at once what has not been sent."""
+        """Send nothing more to the session, and release at once what has not been sent."""
         for lease in session.drain(say=say):
             self.release(lease, suspect=lease.timer.suspect)
 
     def resize(self, session: Session, capacity: int) -> None:
-        """Let it hold so many deliveries; with none, release at once what has not been sent."""
+        """Let the session hold `size` deliveries; with 0, release at once what has not been sent."""
         for lease in session.resize(capacity):
             self.release(lease, suspect=lease.timer.suspect)
         self._changed(session)
 
     def sessions(self) -> set[Session]:
-        """All of them."""
+        """Return all sessions."""
         return {session for sessions in self._sessions.values() for session in sessions}
 
     def leases(self) -> Iterable[tuple[Session, Lease]]:
-        """All deliveries in flight."""
+        """Return all deliveries in flight."""
         for session in self.sessions():
             for lease in list(session.leases.values()):
                 yield session, lease
 
     def room(self, topic: str) -> tuple[int, int]:
-        """How many deliveries of the topic its sessions can take, and how many places they have in all."""
+        """Return how many deliveries of the topic its sessions can take, and how many places they have in
+        all."""
         free = places = 0
         for session in self._sessions.get(topic, ()):
             free += max(session.free, 0)
@@ -102,9 +103,9 @@ class Dispatcher:
 
     @contextmanager
     def reserved(self, topic: str, limit: int) -> Iterator[int]:
-        """Keep places for a claim while it is under way; gives how many, at most `limit`.
+        """Keep places for a claim while it is under way; yields their number, at most `limit`.
 
-        A session may take several topics, whose pollers would else claim for the same places.
+        A session may take several topics, whose pollers would otherwise claim for the same places.
         """
         kept: list[tuple[Session, int]] = []
         for session in self._sessions.get(topic, ()):
@@ -128,17 +129,17 @@ class Dispatcher:
     def deliver(
         self, topic: str, claim: Claim, nonce: bytes, *, sent: float, began: int, policy: TopicPolicy
     ) -> None:
-        """Hand out what was claimed under `nonce`; the claim was sent at `sent` (engine's clock),
+        """Hand out timers that were claimed under `nonce`. The claim was sent at `sent` (engine's clock),
         which is `began` (`time.time_ns`).
 
         Leases are counted from then, so that the relay never believes in one for longer than the
         server does.
 
-        Sessions may have gone or filled up while the claim was under way: what finds no place is
+        Sessions may have gone or filled up while the claim was under way: timers that find no place are
         released without an attempt.
         """
         here = self._clock.now()
-        # The server read its clock somewhere between; the middle halves the error.
+        # The server read its clock at some time between; the middle halves the error.
         epoch = (sent + here) / 2 - claim.now / 1e6
         leases = Leases.of(
             topic,
@@ -160,7 +161,7 @@ class Dispatcher:
         self._instruments.claimed(topic, len(claim.timers))
 
     def _sending(self, leases: Leases) -> None:
-        """These deliveries go out."""
+        """Note that these deliveries go out."""
         topic, attempts, sent_at = leases.topic, leases.timers.attempts, leases.sent_at
         self._instruments.delivered(topic, len(leases))
         self._instruments.retried(topic, len(leases) - attempts.count(1))
@@ -176,18 +177,18 @@ class Dispatcher:
         )
 
     def _place(self, topic: str, leases: Leases) -> int:
-        """Spread leases over the sessions with room, in even shares; answers how many found one."""
+        """Spread leases over the sessions with room, in even shares; return how many found a place."""
         open_sessions: list[Session] = []
         placed = 0
         while placed < len(leases):
-            # A second round, if the first one came to a session with little room too late.
+            # A second round is for shares that a session with little room could not take.
             open_sessions = open_sessions or [s for s in self._sessions.get(topic, ()) if s.free > 0]
             if not open_sessions:
                 break
             self._turn += 1
             share = -(-(len(leases) - placed) // len(open_sessions))
             session = open_sessions.pop(self._turn % len(open_sessions))
-            count = min(share, session.free)  # which may have gone since: places are lost by time, too
+            count = min(share, session.free)  # it may have fallen since: places are lost by time, too
             if count > 0:
                 session.offer(leases[placed : placed + count])
                 placed += count
@@ -196,7 +197,7 @@ class Dispatcher:
     def release(self, lease: Lease, *, suspect: bool, began: bool = True) -> None:
         """Give a lease back: its timer is due again at once, or after a wait if that was an attempt.
 
-        `began` is false where the application could not even be called.
+        `began` is false if the application could not even be called.
         """
         self._settler.settle(
             lease,
@@ -212,11 +213,11 @@ class Dispatcher:
         )
 
     def wait(self, lease: Lease) -> int:
-        """Microseconds until a timer whose delivery has failed is delivered again."""
+        """Return the microseconds until a timer whose delivery has failed is delivered again."""
         return self._policy(lease.topic).retry.delay(lease.timer.attempt, self._jitter())
 
     def _bury(self, lease: Lease) -> None:
-        """A timer whose id is not UTF-8 can't be named to an application: it is dead."""
+        """Reject a timer whose id is not UTF-8, since no application can be given its name: it is dead."""
         log.error(
             "timer can't be delivered: its id is not UTF-8; schedule it under another id",
             extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},

@@ -1,4 +1,4 @@
-"""Keeps leases alive while their deliveries are, and gives up those that fell silent."""
+"""Renews leases while their deliveries are alive, and gives up deliveries that fell silent."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LONGEST_TICK = 1.0
 
 
 class LeaseKeeper:
-    """Renews each lease when a third of it is over, as long as its delivery is not silent.
+    """Renews each lease when a third of it is over, while its delivery is not silent.
 
-    A delivery is silent when neither settlement nor EXTEND came within `delivery_timeout`. Its
-    lease then runs out in Redis, and with it its place in the session.
+    A delivery is silent if neither a settlement nor an EXTEND came within `delivery_timeout`. Its
+    lease then runs out in Redis, and its place in the session becomes free.
     """
 
     def __init__(
@@ -48,36 +48,36 @@ class LeaseKeeper:
         self._clock = clock
         self._instruments = instruments
         self._urgent: set[bytes] = set()
-        """Tokens."""
+        """The tokens of leases to be renewed now."""
         self._wakeup = Wakeup()
         self.last_tick = clock.now()
         self.calling = False
         """Whether a call to the store is under way, which may take as long as its timeout."""
 
     def wake(self) -> None:
-        """The topics served have changed: their leases may be shorter than the current tick."""
+        """Note that other topics are served, whose leases may be shorter than the current tick."""
         self._wakeup.set()
 
     def extend(self, lease: Lease) -> None:
-        """The application is still at work: renew now, and let `delivery_timeout` begin anew."""
+        """Note that the application is still at work: renew now, and let `delivery_timeout` start over."""
         lease.received = True
         lease.silent_until = self._clock.now() + self._policy(lease.topic).lifetime
         self._urgent.add(lease.token)
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Renew for ever."""
+        """Renew until cancelled."""
         while True:
             await self._clock.wait(self._wakeup, self._tick())
             await self.step()
 
     def _tick(self) -> float:
-        """A sixth of the shortest lease, so that each is renewed in time twice over."""
+        """Return a sixth of the shortest lease, so that each lease has two chances to be renewed in time."""
         ttls = [self._policy(topic).lease_ttl for s in self._dispatcher.sessions() for topic in s.topics]
         return min([LONGEST_TICK, *(ttl / 6 for ttl in ttls)])
 
     async def step(self) -> None:
-        """Look at every lease once."""
+        """Check every lease once."""
         self.last_tick = self._clock.now()
         due: dict[str, dict[str | bytes, tuple[Session, Lease]]] = {}
         over: dict[Session, list[Lease]] = {}
@@ -88,8 +88,8 @@ class LeaseKeeper:
                     over.setdefault(session, []).append(lease)
             elif lease.token in self._urgent or self._aged(lease):
                 wanted.add(lease.token)
-                # One operation per timer and call; a second lease on it waits for the next step. A stream may
-                # hold an id more than once, and each entry has a proof of its own.
+                # A call takes one operation per timer; a second lease on it waits for the next step. A stream
+                # may hold an id more than once, and each entry has a proof of its own.
                 due.setdefault(lease.topic, {}).setdefault(lease.proof or lease.timer_id, (session, lease))
         self._urgent &= wanted
         for session, leases in over.items():
@@ -144,7 +144,9 @@ class LeaseKeeper:
             for (session, lease), verdict in zip(part, verdicts, strict=True):
                 if verdict is not Verdict.OK:
                     session.lose(lease.token, PROBLEMS[verdict])
-                elif (now := session.leases.get(lease.token)) is not None:  # else it ended during the call
+                elif (
+                    now := session.leases.get(lease.token)
+                ) is not None:  # otherwise it ended during the call
                     now.deadline = max(now.deadline, sent + ttl)
 
     def _complain(self, topic: str, failure: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Leases as objects: the deliveries of one claim, by columns, and one of them."""
+"""Leases as objects: the deliveries of one claim as columns, and one of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from relay.core.timers import ClaimedTimer, ClaimedTimers, at, content_size
 
-if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry with them
+if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry by that
     from relay.telemetry.traces.spans import DeliveryTrace
 
 T = TypeVar("T")
@@ -22,17 +22,17 @@ class Leases(Sequence["Lease"]):
     """The exclusive right to deliver some timers of a topic, all from one claim; each is a `Lease`.
 
     Most of what happens to them happens to all of them at once: they are claimed together, go to one session,
-    and out in one message. So what is known of each is a list with a place for each, and `sent` and `sent_at`
-    are one for all.
+    and go out in one message. So each field is a list with a place for each lease, and `sent` and `sent_at`
+    are shared.
 
     `deadlines` and `silent_until` are instants of the engine's clock (seconds): the end of a lease as far as
     the relay knows, and when a delivery without a sign of life is given up. `deadline_time` is the first
-    deadline as the server told it (microseconds). `dues` are the timers' due times by the engine's clock, as
-    well as the claim's round trip tells. `lost` says that the store called the token stale or the timer gone
-    while the delivery was under way. `traces` are the spans of those that have one, by their places.
-    `sent_at` is the instant of the engine's clock at which they went out, 0.0 until then. `sizes` say about
-    how many bytes the content of each has; the payloads themselves go once they are written to a stream, or
-    with their lease.
+    deadline as the server gave it (microseconds). `dues` are the timers' due times by the engine's clock, as
+    exact as the claim's round trip allows. `lost` says that the store called the token stale or the timer
+    gone while the delivery was under way. `traces` are the spans of traced deliveries, by their places.
+    `sent_at` is the instant of the engine's clock at which they went out, 0.0 until then. `sizes` are the
+    approximate bytes of each content. The payloads are dropped once they are written to a stream, or with
+    their lease.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class Leases(Sequence["Lease"]):
         silent_until: float,
         epoch: float,
     ) -> Leases:
-        """What a claim under `nonce` brought. `epoch` is the engine's clock at 1970."""
+        """Make leases of the timers of a claim under `nonce`. `epoch` is the engine's clock at 1970."""
         count = len(timers)
         return cls(
             topic,
@@ -80,7 +80,7 @@ class Leases(Sequence["Lease"]):
         )
 
     def __iter__(self) -> Iterator[Lease]:
-        # In C: as `Lease(self, place)` each would take twice as long.
+        # This runs in C: `Lease(self, place)` for each would take twice as long.
         return map(partial(tuple.__new__, Lease), zip(repeat(self), range(len(self.tokens))))
 
     @overload
@@ -89,14 +89,14 @@ class Leases(Sequence["Lease"]):
     def __getitem__(self, place: slice) -> Leases: ...
 
     def __getitem__(self, place: int | slice) -> Lease | Leases:
-        """One of them; or some, as leases of their own. A slice of all answers this very object."""
+        """Return one lease, or some as leases of their own. A slice of all returns this very object."""
         if isinstance(place, slice):
             whole = place.indices(len(self)) == (0, len(self), 1)
             return self if whole else self._picked(itemgetter(place))
         return Lease(self, range(len(self))[place])
 
     def only(self, places: Sequence[int]) -> Leases:
-        """Those at these places, as leases of their own."""
+        """Return the leases at these places, as leases of their own."""
         return self._picked(at(places))
 
     def _picked(self, pick: Callable[[Sequence[Any]], list[Any]]) -> Leases:
@@ -125,24 +125,24 @@ class Leases(Sequence["Lease"]):
         return len(self.tokens)
 
     def without(self, places: Sequence[int]) -> list[Leases]:
-        """Those between these places, which come in order, as leases of their own."""
+        """Return the leases between these places, which come in order, as leases of their own."""
         ends = [-1, *places, len(self)]
         return [self[before + 1 : after] for before, after in pairwise(ends) if after > before + 1]
 
     def send(self, now: float) -> None:
-        """They go out: their spans begin, and their timers' headers name them."""
+        """Note that they go out: their spans begin, and their timers' headers name these."""
         self.sent, self.sent_at = True, now
         headers = self.timers.headers
         for place, trace in self.traces.items():
             headers[place] = trace.start(headers[place], now - self.dues[place])
 
     def drop_payloads(self) -> None:
-        """The application has them: two copies of many would be much."""
+        """Drop the payloads, which the application has by now: two copies of many would take much memory."""
         self.timers.payloads = [b""] * len(self)
 
 
 def by_claim(leases: Iterable[Lease]) -> Iterable[tuple[Leases, list[Lease]]]:
-    """Those that are together, together."""
+    """Group leases of one claim."""
     groups: dict[Leases, list[Lease]] = {}
     for lease in leases:
         groups.setdefault(lease[0], []).append(lease)
@@ -155,7 +155,7 @@ class _Place(NamedTuple):
 
 
 class _Column(Generic[T]):
-    """What a list of `Leases` says of one lease."""
+    """A field of one lease, which a list of its `Leases` holds."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -169,10 +169,11 @@ class _Column(Generic[T]):
 
 
 class Lease(_Place):
-    """The exclusive right to deliver one timer: a place among `Leases`, which say all that is known of it.
+    """The exclusive right to deliver one timer: a place among `Leases`, which hold its fields.
 
-    Two are equal that are the same place. Its session may move it (`Session.give_up`, `Session.tidy`): who
-    has waited since, and is to note something of it, asks the session for it again, by its token.
+    Two leases are equal if they are the same place. The session may move a lease (`Session.give_up`,
+    `Session.tidy`): code that has waited since, and is to note something, asks the session for it again by
+    its token.
     """
 
     __slots__ = ()
@@ -191,27 +192,27 @@ class Lease(_Place):
 
     @property
     def topic(self) -> str:
-        """Of its timer."""
+        """The field of its timer."""
         return self.leases.topic
 
     @property
     def timer(self) -> ClaimedTimer:
-        """As it stands: without its payload once that was written to a stream."""
+        """The timer as it stands, without its payload once that was written to a stream."""
         return self.leases.timers[self.place]
 
     @property
     def timer_id(self) -> str:
-        """Of its timer; quicker than to ask that."""
+        """The field of its timer. This is quicker than asking the timer."""
         return self.leases.timers.timer_ids[self.place]
 
     @property
     def trace(self) -> DeliveryTrace | None:
-        """Its span, if it has one."""
+        """The span of the delivery, if it has one."""
         return self.leases.traces.get(self.place)
 
     @property
     def proof(self) -> bytes:
-        """Of its timer; see `ClaimedTimer`."""
+        """The field of its timer; see `ClaimedTimer`."""
         return self.leases.timers.proofs[self.place]
 
     @property
@@ -221,10 +222,10 @@ class Lease(_Place):
 
     @property
     def sent(self) -> bool:
-        """Whether it has gone out."""
+        """Whether the delivery has gone out."""
         return self.leases.sent
 
     @property
     def sent_at(self) -> float:
-        """When; 0.0 until then."""
+        """When the delivery went out; 0.0 until then."""
         return self.leases.sent_at

@@ -1,4 +1,5 @@
-"""One application's stream, as the engine sees it: capacity, what is in flight, what is to be said."""
+"""One application's stream as the engine sees it: its capacity, the deliveries in flight, the messages to
+send."""
 
 from __future__ import annotations
 
@@ -14,29 +15,29 @@ from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease, Leases, by_claim
 
 FRAME_BYTES = 2 << 20
-"""Bytes of payloads and headers that go into one frame, unless a single delivery has more."""
+"""The most bytes of payloads and headers in one frame, unless a single delivery has more."""
 
 FRAME_TIMERS = 500
-"""Deliveries after which a frame is closed."""
+"""The most deliveries of a frame."""
 
 FRAME_PROBLEMS = 1_000
-"""Problems that go into one message."""
+"""The most problems of one message."""
 
 MAX_PROBLEMS = 10_000
-"""Unsaid problems from which on the application is not listened to."""
+"""The number of unsent problems from which on the application's messages are not read."""
 
 FEW = 4
-"""Of so many that were claimed together less than one is left: a few."""
+"""If less than one in this many deliveries of a claim is left, only a few are."""
 
 HOLD = 0.5
-"""Seconds for which a suspect timer has the stream to itself: long enough for a crash to show."""
+"""Seconds for which a suspect timer has the stream to itself, which is long enough for a crash to show."""
 
 
 QUICK = 0.2
-"""Seconds from being sent to its outcome within which a delivery is quick; see `Session.slow_outstanding`."""
+"""Seconds between sending and outcome within which a delivery is quick; see `Session.slow_outstanding`."""
 
 LIGHT = 16 << 20
-"""Bytes of payloads and headers, up to which what a session holds is light."""
+"""Bytes of payloads and headers up to which the deliveries of a session are light."""
 
 
 class Problem(Enum):
@@ -54,38 +55,38 @@ class Problem(Enum):
     )
 
 
-DUPLICATE = Problem.DUPLICATE  # looking it up for every outcome is dear: Python 3.11's enums do it in Python
+DUPLICATE = Problem.DUPLICATE  # a lookup for every outcome is expensive: Python 3.11's enums do it in Python
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """What to say to the application next."""
+    """The next message to the application."""
 
     parts: list[Leases] = field(default_factory=list)
-    """Deliveries, in this order; each claim's are together."""
+    """Deliveries in order; those of one claim are together."""
     problems: list[tuple[bytes, Problem]] = field(default_factory=list)
     drain: bool = False
 
     @property
     def leases(self) -> list[Lease]:
-        """The deliveries one by one."""
+        """Return the deliveries one by one."""
         return list(chain.from_iterable(self.parts))
 
 
 class RecentEnds:
-    """Of the deliveries that ended last, what a second outcome is. In two generations: to forget each by
-    itself would take as long as all else that ends one."""
+    """Remembers for the deliveries that ended last what a second outcome is. They are kept in two
+    generations, since forgetting each by itself would take as long as everything else at the end of one."""
 
     def __init__(self) -> None:
         self._young: dict[bytes, Problem] = {}
         self._old: dict[bytes, Problem] = {}
 
     def add(self, token: bytes, problem: Problem) -> None:
-        """One more."""
+        """Add a delivery."""
         self._young[token] = problem
 
     def trim(self, enough: int) -> None:
-        """Keep at least the last so many, and at most about twice as many."""
+        """Keep at least the last `count`, and at most about twice as many."""
         if len(self._young) > enough:
             self._old, self._young = self._young, {}
 
@@ -93,20 +94,20 @@ class RecentEnds:
         return len(self._young) + len(self._old)
 
     def get(self, token: bytes) -> Problem | None:
-        """What it is, if it is known."""
+        """Return what a second outcome is, if the token is known."""
         return self._young.get(token) or self._old.get(token)
 
 
 class Session:
-    """What one stream asked for, and what it holds.
+    """The wishes of one stream, and the deliveries that it holds.
 
     A timer that was in flight when its application's stream broke comes back as a suspect. It is
     sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
     so a timer that kills its application counts against itself only.
 
     It holds `slow_outstanding` deliveries, and up to `max_outstanding` while they are quick, and light
-    together: each quick end earns a place more, and a slow one, or a rest of `QUICK`, loses what was
-    earned. So a burst that follows a rest is spread over all sessions, whatever was quick before it.
+    together. Each quick end earns one more place; a slow one, or a rest of `QUICK`, loses the earned places.
+    So a burst after a rest is spread over all sessions, however quick each was before it.
     """
 
     def __init__(
@@ -115,30 +116,30 @@ class Session:
         self.topics = tuple(dict.fromkeys(topics))
         self.max_outstanding = max_outstanding
         self.slow_outstanding = slow_outstanding
-        """0: as many as ever."""
+        """0 means the same as `max_outstanding`."""
         self.leases: dict[bytes, Lease] = {}
         self.reserved = 0
-        """Places kept for claims that are under way; kept by the dispatcher."""
+        """The places that are kept for claims under way; the dispatcher maintains it."""
         self.unwritten = 0
-        """Settlements of this session that are not in Redis yet; kept by the settler."""
+        """The settlements of this session that are not in Redis yet; the settler maintains it."""
         self.draining = False
         self.changed: Callable[[Session], None] = lambda _: None
         self.sending: Callable[[Leases], None] = lambda _: None
-        """Told of what goes out next; both are the dispatcher's."""
+        """Called with the deliveries that go out next; both callbacks are the dispatcher's."""
         self.turns = list(self.topics)
-        """The topics, the one that was served longest ago first; kept by the dispatcher."""
+        """The topics, with the one that was served longest ago first; the dispatcher maintains it."""
         self._clock = clock
         self._outbox: deque[Leases] = deque()
         self._unsent = 0
-        """How many deliveries are in there."""
+        """The number of deliveries in the outbox."""
         self._problems: list[tuple[bytes, Problem]] = []
         self._ended = RecentEnds()
         self._held = 0
-        """Bytes of what it holds."""
+        """The bytes of the deliveries that it holds."""
         self._earned = 0
-        """Places beyond `slow_outstanding`."""
+        """The places beyond `slow_outstanding`."""
         self._ended_at = 0.0
-        """When a delivery ended last."""
+        """When the last delivery ended."""
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
@@ -148,12 +149,12 @@ class Session:
 
     @property
     def free(self) -> int:
-        """How many more deliveries it can take."""
+        """The number of further deliveries that it can take."""
         return 0 if self.draining else self.places - len(self.leases) - self.reserved
 
     @property
     def places(self) -> int:  # see 0041
-        """How many deliveries it can hold now."""
+        """The number of deliveries that it can hold now."""
         slow = self.slow_outstanding
         if not slow or not self._earned:
             return slow or self.max_outstanding
@@ -162,23 +163,23 @@ class Session:
         return min(slow + self._earned, self.max_outstanding)
 
     def _lingers(self) -> bool:
-        """Whether the oldest in flight has waited for long; or it rests, and has for long."""
+        """Whether the oldest delivery in flight has waited for long, or the session has rested for long."""
         oldest = next(iter(self.leases.values()), None)
         since = self._ended_at if oldest is None else oldest.sent_at if oldest.sent else math.inf
         return self._clock.now() - since > QUICK
 
     @property
     def attended(self) -> bool:
-        """Whether an application is there. A pushed one that can't be called leaves a session of size 0."""
+        """Whether there is an application. A pushed one that can't be called has a session of size 0."""
         return self.max_outstanding > 0 or bool(self.leases)
 
     @property
     def in_flight(self) -> int:
-        """How many deliveries were sent and are not settled."""
+        """The number of deliveries that were sent and are not settled."""
         return len(self.leases) - self._unsent
 
     def offer(self, leases: Leases) -> None:
-        """Deliver these, in this order."""
+        """Deliver these leases, in order."""
         if not self.leases and self._lingers():
             self._earned = 0
         for part in _parts(leases):
@@ -189,31 +190,33 @@ class Session:
         self._wakeup.set()
 
     def received(self, tokens: Iterable[bytes]) -> list[Lease]:
-        """Note receipts, and answer of which deliveries; of a token that is of no use a problem is said."""
+        """Note receipts, and return their deliveries. A token that is not valid becomes a problem."""
         received = []
         for token in tokens:
             lease = self.leases.get(token)
             if lease is None or not lease.leases.sent:
                 self._unusable(token)
             else:
-                leases, place = lease  # quicker than by the lease's properties, and there are many
+                leases, place = lease  # this is quicker than the lease's properties, and there are many
                 leases.received[place] = True
                 received.append(lease)
         return received
 
     def end(self, tokens: Sequence[bytes]) -> list[Lease]:
-        """Take deliveries out, and answer them; of a token that is of no use a problem is said."""
+        """Take deliveries out, and return them. A token that is not valid becomes a problem."""
         ended = []
         was_free = self.free
         for token in tokens:
             lease = self.leases.get(token)
-            if lease is None or not lease.leases.sent:  # unheard of; but tokens of one claim count up
+            if (
+                lease is None or not lease.leases.sent
+            ):  # an unsent one can be guessed: tokens of one claim count up
                 self._unusable(token)
             else:
                 del self.leases[token]
                 leases, place = lease
                 self._held -= leases.sizes[place]
-                leases.timers.payloads[place] = b""  # those beside it may stay for long
+                leases.timers.payloads[place] = b""  # its neighbours may stay for long
                 self._ended.add(token, DUPLICATE)
                 ended.append(lease)
         if ended:
@@ -221,14 +224,14 @@ class Session:
             quick = self._ended_at - ended[-1].sent_at <= QUICK
             self._earned = min(self._earned + len(ended), self.max_outstanding) if quick else 0
         self._ended.trim(2 * self.max_outstanding)
-        if was_free <= 0 < self.free:  # else there was room before, and nobody waits for some
+        if was_free <= 0 < self.free:  # otherwise there was room before, and nobody waits for it
             self.changed(self)
         if self._alone is not None or self._outbox:
             self._wakeup.set()
         return ended
 
     def give_up(self, tokens: Iterable[bytes]) -> None:
-        """Forget deliveries whose leases have run out; what is said about them later is stale."""
+        """Forget deliveries whose leases have run out. Later outcomes of them are stale."""
         given_up = [lease for token in tokens if (lease := self.leases.pop(token, None)) is not None]
         if not given_up:
             return
@@ -245,7 +248,7 @@ class Session:
         self._wakeup.set()
 
     def _strike(self, leases: Leases, places: Sequence[int]) -> None:
-        """Take these out of what waits to be sent; those beside them become leases of their own."""
+        """Take these out of the outbox. Their neighbours become leases of their own."""
         at = self._outbox.index(leases)
         if self._alone is None and at == 0:
             self._hold_until = 0.0
@@ -256,45 +259,45 @@ class Session:
         self._unsent -= len(places)
 
     def tidy(self) -> None:
-        """Let go of what was claimed together when only a few of it are left: one slow handler must not keep
-        all that is known of its neighbours."""
+        """Split off deliveries of a claim when only a few of them are left: one slow handler must not keep
+        the memory of its neighbours."""
         left: dict[Leases, list[int]] = {}
         for leases, place in self.leases.values():
             left.setdefault(leases, []).append(place)
         for leases, places in left.items():
-            if FEW * len(places) < len(leases):  # what waits to be sent is whole
+            if FEW * len(places) < len(leases):  # those in the outbox are whole
                 few = leases.only(places)
                 self.leases.update(zip(few.tokens, few, strict=True))
 
     def lose(self, token: bytes, problem: Problem) -> None:
-        """The lease of a delivery in flight, if it still is, is lost; it keeps its place until its end."""
+        """Note that the lease of a delivery in flight is lost. It keeps its place until its end."""
         lease = self.leases.get(token)
         if lease is not None and not lease.lost:
             lease.lost = True
             self.complain(token, problem)
 
     def complain(self, token: bytes, problem: Problem) -> None:
-        """Say that a settlement changed nothing."""
+        """Tell the application that a settlement changed nothing."""
         self._problems.append((token, problem))
         self._wakeup.set()
 
     def resize(self, capacity: int) -> list[Lease]:
-        """Hold at most so many from now on, or nothing: then it answers what has not been sent, and is
-        the session's no longer."""
+        """Hold at most `size` deliveries from now on. With 0, return those that have not been sent, which
+        leave the session."""
         self.max_outstanding = capacity
         return [] if capacity else self._unsend()
 
     def drain(self, *, say: bool) -> list[Lease]:
-        """Send nothing more; `say` so to the application if it was not its own wish.
+        """Send nothing more. With `say` the application is told, because it was not its own wish.
 
-        Answers what has not been sent, and is the session's no longer.
+        Returns the deliveries that have not been sent, which leave the session.
         """
         self.draining = True
         self._say_drain |= say
         return self._unsend()
 
     def close(self) -> list[Lease]:
-        """End it; answers what was unsettled."""
+        """End the session; return its unsettled deliveries."""
         self.draining = True
         unsettled = list(self.leases.values())
         self.leases.clear()
@@ -303,17 +306,17 @@ class Session:
         return unsettled
 
     def finish(self) -> None:
-        """Let `next` end once there is nothing more to say."""
+        """Let `next` end once there is nothing more to send."""
         self._finished = True
         self._wakeup.set()
 
     async def listening(self) -> None:
-        """Until the application has been told enough of its problems to be listened to again."""
+        """Wait until enough problems were sent that the application's messages are read again."""
         while len(self._problems) > MAX_PROBLEMS:
             await self._said.wait()
 
     async def next(self) -> Outgoing | None:
-        """What to say next; waits until there is something, and answers None at the end."""
+        """Wait for the next message and return it; None at the end."""
         while True:
             outgoing = self.take()
             if outgoing.parts or outgoing.problems or outgoing.drain:
@@ -327,7 +330,7 @@ class Session:
                 await self._wakeup.wait()
 
     def take(self) -> Outgoing:
-        """What can be said now."""
+        """Return what can be sent now."""
         outgoing = Outgoing(self._frame(), self._problems[:FRAME_PROBLEMS], self._say_drain)
         del self._problems[:FRAME_PROBLEMS]
         self._say_drain = False
@@ -351,7 +354,7 @@ class Session:
         return frame
 
     def _together(self) -> list[Leases]:
-        """The first that wait, as many as go into one frame."""
+        """Take the first deliveries of the outbox, as many as fit into one frame."""
         frame: list[Leases] = []
         count = size = 0
         while self._outbox and not any(self._outbox[0].timers.suspect):
@@ -364,7 +367,7 @@ class Session:
         return frame
 
     def _may_send(self) -> bool:
-        """Whether the stream is clear: of the suspect before, and for a suspect, of everything."""
+        """Whether the stream is clear of the previous suspect, and for a suspect, of everything."""
         now = self._clock.now()
         if self._alone is not None:
             still_there = self._alone.token in self.leases
@@ -373,7 +376,7 @@ class Session:
             self._alone = None
             self._hold_until = 0.0
             if still_there:
-                return True  # it has had its time; the next one need not wait for it again
+                return True  # it has had its time, and the next one need not wait for it again
         if any(self._outbox[0].timers.suspect) and self.in_flight:
             if not self._hold_until:
                 self._hold_until = now + HOLD
@@ -395,7 +398,7 @@ class Session:
 
 
 def _parts(leases: Leases) -> Iterator[Leases]:
-    """The same, cut into what can go out at once: so much as one frame takes, and each suspect alone."""
+    """Split leases into what can go out at once: as much as one frame takes, and each suspect alone."""
     start = size = 0
     alone = False
     for place, (more, suspect) in enumerate(zip(leases.sizes, leases.timers.suspect, strict=True)):

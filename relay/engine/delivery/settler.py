@@ -1,4 +1,4 @@
-"""Writes outcomes and receipts back, many in one call."""
+"""Writes outcomes and receipts to the store, many in one call."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from relay.telemetry.traces.spans import DeliveryTrace
 from relay.telemetry.traces.tracing import Tracing
 
 MAX_BYTES = 4 << 20
-"""At most about so many bytes of content go through one call: new content, and that of timers which die."""
+"""The approximate limit of content bytes in one call: new content, and the content of timers that die."""
 
 RECEIPT_DELAY = 0.005  # see 0030
-"""Seconds that a receipt waits for its outcome. Most handlers are done by then, so it need not be written."""
+"""Seconds that a receipt waits for its outcome. Most handlers are done by then, so the receipt need not be
+written."""
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +39,27 @@ PROBLEMS = {Verdict.STALE: Problem.STALE, Verdict.GONE: Problem.GONE}
 
 
 class _End(NamedTuple):
-    """How a lease ends: by a settlement, or without one by an ACK. `session` hears if it changes nothing."""
+    """The end of a lease: a settlement, or an ACK if there is none. `session` learns if it changes
+    nothing."""
 
     settlement: Settlement | None
     session: Session | None
 
     @property
     def verb(self) -> Verb:
-        """As which it counts."""
+        """The verb under which it counts."""
         return Verb.ACK if self.settlement is None else self.settlement.verb
 
 
 class Settler:  # see 0014
     """Gathers settlements and receipts per topic while a call is under way, and writes them.
 
-    One operation per timer and call: an end of a lease drops the receipt that still waits, and a
+    A call has one operation per timer: the end of a lease drops the receipt that still waits, and a
     second lease on the same timer waits for the next call. While Redis is away everything stays
-    here and is tried again: a token does not age, it holds until somebody else takes the timer.
+    here and is tried again: a token does not age, and holds until somebody else takes the timer.
 
-    Settlements are written at once, receipts after `RECEIPT_DELAY`: the relay itself knows of them, and
-    only one that dies within that time takes the knowledge along.
+    Settlements are written at once, receipts after `RECEIPT_DELAY`: the relay itself knows them, and
+    only a relay that dies within that time loses that knowledge.
     """
 
     def __init__(
@@ -77,20 +79,20 @@ class Settler:  # see 0014
         self._tracing = tracing
         self._ends: dict[str, dict[Lease, _End]] = {}
         self._tried: set[Lease] = set()
-        """Of these an earlier try may have been written already."""
+        """The ends that an earlier try may have written already."""
         self._receipts: dict[str, dict[Lease, Session]] = {}
         self._receipts_at = math.inf
-        """When the receipts are to be written, while there are any."""
+        """When the receipts must be written, while there are any."""
         self._wakeup = Wakeup()
         self._written = Wakeup()
         self._writing = 0
 
     def settle(self, lease: Lease, settlement: Settlement, session: Session | None = None) -> None:
-        """End a lease; `session` hears of it if that changes nothing."""
+        """End a lease; `session` learns if that changes nothing."""
         self._gather([lease], _End(settlement, session))
 
     def acknowledge(self, leases: Sequence[Lease], session: Session) -> None:
-        """End leases by an ACK; `session` hears of those for which that changes nothing."""
+        """End leases by an ACK; `session` learns for which leases that changes nothing."""
         self._gather(leases, _End(None, session))
 
     def _gather(self, ended: Sequence[Lease], end: _End) -> None:
@@ -115,7 +117,7 @@ class Settler:  # see 0014
         self._instruments.handled(leases.topic, took, len(ended), spans)
 
     def receipts(self, received: Iterable[Lease], session: Session) -> None:  # see 0002
-        """Write down that the application received deliveries; `session` hears if a lease is lost."""
+        """Record that the application received deliveries; `session` learns if a lease is lost."""
         for leases, some in by_claim(received):
             if not self._receipts:
                 self._receipts_at = self._clock.now() + RECEIPT_DELAY
@@ -129,16 +131,16 @@ class Settler:  # see 0014
 
     @property
     def unwritten(self) -> int:
-        """How many ends of leases are not in Redis yet."""
+        """The number of ends of leases that are not in Redis yet."""
         return sum(map(len, self._ends.values())) + self._writing
 
     async def flush(self, session: Session | None = None) -> None:
-        """Until all of the session's settlements, or simply all, are written."""
+        """Wait until all settlements, or all of the session's, are written."""
         while session.unwritten if session is not None else not self.idle:
             await self._written.wait()
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write until cancelled."""
         while True:
             until_receipts = self._receipts_at - self._clock.now() if self._receipts else math.inf
             if not self._ends and until_receipts > 0:
@@ -146,14 +148,14 @@ class Settler:  # see 0014
             await self.step()
 
     async def step(self) -> None:
-        """One call of each kind for each topic that has something to write by now."""
+        """Make one call of each kind for each topic that has something to write now."""
         try:
             for topic in list(self._ends):
                 await self._write_ends(topic)
             if self._clock.now() < self._receipts_at:
                 return
             for topic in list(self._receipts):
-                if topic in self._receipts:  # else they were overtaken meanwhile
+                if topic in self._receipts:  # otherwise their ends overtook them
                     await self._write_receipts(topic)
         except StoreUnavailable as failure:
             self._redis_health.failed(failure)
@@ -189,7 +191,8 @@ class Settler:  # see 0014
         self._written.set()
 
     def _take(self, topic: str) -> dict[Lease, _End]:
-        """Up to a call's worth, each timer once; in the order of the answer: the acknowledged come last."""
+        """Take as many ends as fit into a call, each timer once, in the order of the answer: ACKs come
+        last."""
         ends = self._ends[topic]
         batch: dict[str, tuple[Lease, _End]] = {}
         size = 0
@@ -215,10 +218,10 @@ class Settler:  # see 0014
         deaths: list[tuple[str, str]] = []
         ok = Verdict.OK
         for (lease, end), result in zip(batch.items(), results, strict=True):
-            if result is ok and end.settlement is None:  # by far the most
+            if result is ok and end.settlement is None:  # these are by far the most
                 acknowledged += 1
                 continue
-            # After a try whose reply was lost, "gone" or "stale" may be its own doing.
+            # After a try whose reply was lost, "gone" or "stale" may be the effect of that try.
             if result is ok or lease in self._tried or isinstance(result, Reason):
                 counts[end.verb] += 1
             elif end.session is not None:
@@ -241,7 +244,8 @@ class Settler:  # see 0014
                 Verdict.OK if lease in self._tried else result,
             )
             for (lease, end), result in zip(batch.items(), results, strict=True)
-            if (trace := lease.leases.traces.get(lease.place)) is not None  # in place: hardly any has one
+            if (trace := lease.leases.traces.get(lease.place))
+            is not None  # inlined, since hardly any has one
         ]
         if ends:
             self._tracing.settled(topic, began, ends, count=len(batch), error=error)
@@ -257,21 +261,20 @@ class Settler:  # see 0014
             del self._receipts[topic]
         policy = self._policy(topic)
         extensions = [Extension(name, lease.nonce, received=True) for name, (lease, _) in batch.items()]
-        # A receipt is written as a renewal, which must not give a lease more time than it has
-        # where renewing is off.
+        # A receipt is written as a renewal, which must not prolong a lease if renewing is off.
         lease_time = micros(policy.lease_ttl) if policy.renew else 0
         self._writing = len(batch)
         try:
             verdicts = await self._store.extend(topic, extensions, lease=lease_time)
         except StoreUnavailable:
             kept = self._receipts.setdefault(topic, {})
-            # A settlement that came meanwhile makes a receipt needless.
+            # A settlement that came meanwhile makes the receipt unnecessary.
             kept.update(
                 (lease, session) for lease, session in batch.values() if lease.token in session.leases
             )
             if not kept:
                 del self._receipts[topic]
-                self._written.set()  # that may have been all, and who waits for it looks once `_writing` is 0
+                self._written.set()  # that may have been all: those who wait look once `_writing` is 0
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._drop(topic, len(batch), failure)
@@ -285,7 +288,8 @@ class Settler:  # see 0014
         self._written.set()
 
     def _drop(self, topic: str, count: int, failure: Exception) -> None:
-        """Redis refuses, and would again: leave these leases to run out, and the timers to come again."""
+        """Drop ends that Redis refuses, and would refuse again: the leases run out, and the timers come
+        again."""
         self._instruments.store_error(type(failure).__name__)
         log.error(
             "Redis refuses to settle; the timers will be delivered again",
@@ -306,8 +310,8 @@ def _acknowledged(batch: Mapping[Lease, _End]) -> list[Acknowledged]:
 
 
 def _moved_bytes(lease: Lease, settlement: Settlement) -> int:
-    """Content that may have to move for it, as it is no ACK: whether a NACK or a RELEASE is a death, Redis
-    alone knows."""
+    """Return the bytes of content that may have to move for an end that is not an ACK: only Redis knows
+    whether a NACK or a RELEASE is a death."""
     if settlement.verb is Verb.RESCHEDULE:
         return len(settlement.again.payload) if settlement.again and settlement.new_content else 0
     return lease.size

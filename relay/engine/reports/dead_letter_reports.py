@@ -1,4 +1,4 @@
-"""Says of timers that are dead that they are."""
+"""Counts and logs timers that died."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from relay.telemetry.metrics.instruments import Instruments
 
 MAX_NAMED = 10
-"""So many timers are named in a log line; all are counted."""
+"""The most timers that a log line names; all are counted."""
 
 log = logging.getLogger(__name__)
 
 
 def report_deaths(topic: str, deaths: Sequence[tuple[str, str]], instruments: Instruments) -> None:
-    """Count and log timers that died, each with the reason: one line a reason, not one a timer."""
+    """Count and log timers that died, given with their reasons: one line for each reason, not for each
+    timer."""
     by_reason: dict[str, list[str]] = {}
     for timer_id, reason in deaths:
         by_reason.setdefault(reason, []).append(timer_id)

@@ -1,4 +1,4 @@
-"""Says that Redis refuses wake hints."""
+"""Counts and logs wake hints that Redis refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class HintRefusals:
-    """Counts every refusal of a command, and logs the first, and then now and then."""
+    """Counts every refusal of a command, and logs the first one, and then one each interval."""
 
     def __init__(self, instruments: Instruments, clock: Clock, command: Command) -> None:
         self._instruments = instruments
@@ -26,7 +26,7 @@ class HintRefusals:
         self._command = command
 
     def __call__(self, reason: str) -> None:
-        """Redis refused it once more."""
+        """Note a refusal."""
         self._instruments.unheard(self._command)
         if refused := self._throttled.add(self._command):
             log.warning(

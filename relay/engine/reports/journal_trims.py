@@ -1,4 +1,4 @@
-"""Says of journals that they have lost their oldest records."""
+"""Counts and logs that journals have dropped their oldest records."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = logging.getLogger(__name__)
 
 
 class JournalTrims:
-    """Counts every trim, and logs them for each topic now and then."""
+    """Counts every trim, and logs trims for each topic at an interval."""
 
     def __init__(self, instruments: Instruments, clock: Clock) -> None:
         self._instruments = instruments
         self._throttled = ThrottledLog(clock, INTERVAL)
 
     def __call__(self, topic: str, count: int) -> None:
-        """`count` records were dropped."""
+        """Note that `count` records were dropped."""
         self._instruments.journal_trimmed(topic, count)
         if dropped := self._throttled.add(topic, count):
             log.warning(

@@ -16,16 +16,17 @@ from relay.engine.clock import Clock
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 300.0
-"""Seconds between two rounds, give or take a tenth; of all relays one makes a round."""
+"""Seconds between two rounds, plus or minus a tenth; one of all relays makes each round."""
 
 GRACE = 60.0
-"""Seconds for which an orphan must stay one: longer than a publisher needs between its two writes."""
+"""Seconds for which an orphan must stay one, which is longer than a publisher needs between its two
+writes."""
 
 PART = 100
-"""Entries that one script call looks at: their payloads pass through the script."""
+"""The entries that one script call reads; their payloads pass through the script."""
 
 MAX_PARTS = 100
-"""Script calls for each topic in a round; the next round goes on from there."""
+"""The most script calls for each topic in a round; the next round goes on from there."""
 
 LOCK = "janitor"
 
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Janitor:
-    """One round: look at a part of each topic, wait for the grace period, look again and repair."""
+    """Makes rounds: look at a part of each topic, wait for the grace period, look again and repair."""
 
     def __init__(
         self,
@@ -50,15 +51,15 @@ class Janitor:
         self._jitter = jitter
 
     async def run(self) -> None:
-        """Clean up for ever."""
+        """Clean up until cancelled."""
         while True:
             await self._clock.sleep(INTERVAL * (0.9 + 0.2 * self._jitter()))
             await self.step()
 
     async def step(self) -> None:
-        """One round, if no other relay has made one."""
+        """Make one round, if no other relay has made one."""
         try:
-            # Not given back: whoever comes within the interval comes too early.
+            # The lock is not given back, so that a relay that comes within the interval does nothing.
             if not await self._topics.lock(LOCK, ttl=micros(INTERVAL * 0.8)):
                 return
             found: dict[str, list[str]] = {}
@@ -113,7 +114,8 @@ class Janitor:
 
 @contextmanager
 def _one_topic(topic: str) -> Iterator[None]:
-    """What Redis refuses of one topic, such as for a key of the wrong type, keeps no other from its turn."""
+    """Let a refusal for one topic, such as for a key of the wrong type, not keep the others from their
+    turn."""
     try:
         yield
     except StoreUnavailable:

@@ -1,4 +1,4 @@
-"""Tidies lists and streams: gives back what the dead have left, and removes what nobody needs."""
+"""Tidies lists and streams: it gives back what dead workers left, and removes what nobody needs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 2.0
-"""Seconds between two rounds, give or take a tenth; of all relays one tidies a topic."""
+"""Seconds between two rounds, plus or minus a tenth; one of all relays tidies a topic."""
 
 log = logging.getLogger(__name__)
 
 
 class Tidier:
-    """One round: each topic with a list or a stream once, unless another relay has just done it."""
+    """Makes rounds: each topic with a list or a stream is tidied once, unless another relay has just done
+    it."""
 
     def __init__(
         self,
@@ -41,20 +42,20 @@ class Tidier:
         self._jitter = jitter
 
     async def run(self) -> None:
-        """Tidy for ever."""
+        """Tidy until cancelled."""
         while True:
             await self._clock.sleep(INTERVAL * (0.9 + 0.2 * self._jitter()))
             await self.step()
 
     async def step(self) -> None:
-        """One round."""
+        """Make one round."""
         for topic in self._names:
             try:
-                # Not given back: whoever comes within the interval comes too early.
+                # The lock is not given back, so that a relay that comes within the interval does nothing.
                 if await self._topics.lock(f"tidy:{topic}", ttl=micros(INTERVAL * 0.8)):
                     self._report(topic, await self._promotions.tidy(topic))
             except StoreUnavailable:
-                return  # the next round comes soon, and the loops that deliver tell of it
+                return  # the next round comes soon, and the loops that deliver report it
             except StoreError as failure:
                 log.warning("a topic could not be tidied", extra={"topic": topic, "reason": str(failure)})
             except Exception:  # whatever it is, it must not end the loop

@@ -1,4 +1,4 @@
-"""Writes down which topics there are, so that nobody has to search Redis for them."""
+"""Registers the topics that exist, so that nobody has to search Redis for them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 
 RETRY = 5.0
-"""Seconds until a failed try is made again."""
+"""Seconds after which a failed try is repeated."""
 
 log = logging.getLogger(__name__)
 
 
 class TopicRegistry:
-    """Registers each topic once in the life of a relay, beside the calls and not before them."""
+    """Registers each topic once in the life of a relay, beside the calls and without delaying them."""
 
     def __init__(self, topics: TopicStore, clock: Clock) -> None:
         self._topics = topics
@@ -26,25 +26,25 @@ class TopicRegistry:
         self._wakeup = Wakeup()
 
     def note(self, topic: str) -> None:
-        """There is such a topic."""
+        """Note a topic."""
         if topic not in self._known:
             self._known.add(topic)
             self._fresh.append(topic)
             self._wakeup.set()
 
     def known(self) -> set[str]:
-        """The topics that this relay has had to do with."""
+        """The topics that this relay has worked with."""
         return self._known
 
     async def run(self) -> None:
-        """Register for ever."""
+        """Register until cancelled."""
         while True:
             await self._wakeup.wait()
             while self._fresh:
                 await self.step()
 
     async def step(self) -> None:
-        """Register one topic; what fails is tried again later."""
+        """Register one topic. A failure is tried again later."""
         try:
             await self._topics.register(self._fresh[0])
         except StoreError as failure:
