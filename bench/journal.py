@@ -13,7 +13,7 @@ import os
 from examples.demo.processes import valkey
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
-from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Extension, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
@@ -45,7 +45,9 @@ async def scripts(server: Server, size: int) -> tuple[dict[str, float], float]:
     async def claim() -> None:
         for n in range(0, timers, size):
             nonce = n.to_bytes(16, "big")
-            claim = await store.claim(TOPIC, limit=size, lease=LEASE, nonce=nonce, max_bytes=1 << 24)
+            claim = await store.claim(
+                TOPIC, ClaimRequest(limit=size, lease=LEASE, nonce=nonce, max_bytes=1 << 24)
+            )
             claims.append((nonce, [timer.timer_id for timer in claim.timers]))
 
     async def extend() -> None:

@@ -20,6 +20,7 @@ import anyio
 from opentelemetry.metrics import NoOpMeterProvider
 
 from relay.core.policy import Policies, TopicPolicy
+from relay.core.ports import Stores
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
 from relay.store.server.hints import RedisHints
@@ -62,7 +63,7 @@ async def idle_relay(url: str, tasks: anyio.abc.TaskGroup) -> None:
     server = Server(url, timeout=5.0)
     hints, store, topics = RedisHints(server), RedisStore(server), RedisTopics(server)
     count = Instruments(NoOpMeterProvider())
-    engine = Engine(store, topics, hints, store.ping, Policies(TopicPolicy(), {}, False), count)
+    engine = Engine(Stores(store, topics, hints, store.ping), Policies(TopicPolicy(), {}, False), count)
     tasks.start_soon(hints.run)
     await tasks.start(engine.run)
     engine.attach(engine.open(TOPICS, 100))

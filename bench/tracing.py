@@ -21,7 +21,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from bench.harness.processes import application, running
 from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import TopicStore
+from relay.core.ports import Stores, TopicStore
 from relay.core.timers import NewTimer
 from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
@@ -74,10 +74,7 @@ async def drain(
     store = MemoryStore(lambda: time.time_ns() // 1000)
     policy = TopicPolicy()
     engine = Engine(
-        store,
-        cast("TopicStore", NoTopics()),
-        NoHints(),
-        store.ping,
+        Stores(store, cast("TopicStore", NoTopics()), NoHints(), store.ping),
         Policies(policy),
         instruments or Instruments(MeterProvider()),
         tracing=tracing,

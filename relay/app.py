@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from relay import __version__
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
+from relay.core.ports import Stores
 from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
@@ -180,17 +181,15 @@ def put_together(
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
-    return Engine(
+    stores = Stores(
         RedisStore(server, largest=policies.largest),
         RedisTopics(server, largest=policies.largest),
         hints,
         server.ping,
-        policies,
-        count,
-        tracing=tracing,
-        promotions=RedisPromotions(server, policies, known_groups=known_groups),
-        groups=RedisGroups(server, policies, known_groups=known_groups),
+        RedisPromotions(server, policies, known_groups=known_groups),
+        RedisGroups(server, policies, known_groups=known_groups),
     )
+    return Engine(stores, policies, count, tracing=tracing)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.applications.tally import say
 from relay.core.nonce import nonces
+from relay.core.outcomes import ClaimRequest
 from relay.core.policy import TopicPolicy
 from relay.store.codec import envelope
 from relay.store.server.scripts import Argument
@@ -45,12 +46,8 @@ class Loop:
         reply = await self._server.call(
             timeline.claim(
                 self._topic,
-                limit=self._batch,
-                lease=LEASE,
-                nonce=nonce,
-                max_bytes=CLAIM_BYTES,
+                ClaimRequest(self._batch, LEASE, nonce, CLAIM_BYTES, LIMITS),
                 park_grace=PARK_GRACE,
-                limits=LIMITS,
                 at_once=MOST,
             )
         )

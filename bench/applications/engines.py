@@ -19,6 +19,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from bench.applications.tally import say
 from relay.core.outcomes import ACKED
 from relay.core.policy import Policies, TopicPolicy
+from relay.core.ports import Stores
 from relay.engine.engine import Engine
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
@@ -39,7 +40,7 @@ async def main(url: str, topic: str, engines: int) -> None:
             hints = RedisHints(server)
             store, topics = RedisStore(server), RedisTopics(server)
             policies, instruments = Policies(TopicPolicy()), Instruments(MeterProvider())
-            engine = Engine(store, topics, hints, store.ping, policies, instruments)
+            engine = Engine(Stores(store, topics, hints, store.ping), policies, instruments)
             tasks.start_soon(hints.run)
             await start(engine, topic, tasks)
         await anyio.sleep(SETTLED)

@@ -64,6 +64,21 @@ class Limits:
 NO_LIMITS = Limits()
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Which timers to lease, and how: up to `limit`, for `lease` microseconds.
+
+    `nonce` has never been used before, not even by a try of this call that failed. Payloads sum up to about
+    `max_bytes`; the first timer is taken whatever its size. Timers that are beyond the `limits` die instead.
+    """
+
+    limit: int
+    lease: int
+    nonce: bytes
+    max_bytes: int
+    limits: Limits = NO_LIMITS
+
+
 @dataclass(slots=True)
 class Settlement:
     """The end of one lease, to be written by `TimerStore.settle`.

@@ -6,18 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from relay.core.dispatch import DispatchState, Promotion, Tidied
+from relay.core.dispatch import Dispatch, DispatchState, Promotion, Tidied
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
+    ClaimRequest,
     Extension,
     Limits,
     Settled,
     Settlement,
     Verdict,
 )
+from relay.core.policy import TopicPolicy
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -52,23 +55,11 @@ class LeaseSource(Protocol):
     `StoreFull`, `WrongKeyType` and `StoreRefused` say that it did not.
     """
 
-    async def claim(
-        self,
-        topic: str,
-        *,
-        limit: int,
-        lease: int,
-        nonce: bytes,
-        max_bytes: int,
-        limits: Limits = NO_LIMITS,
-    ) -> Claim:
-        """Lease up to `limit` timers that can be claimed now, the earliest first.
+    async def claim(self, topic: str, request: ClaimRequest) -> Claim:
+        """Lease timers that can be claimed now, the earliest first.
 
-        A timer whose score is not after now can be claimed: a pending one that is due, and one
-        whose lease (`lease`: microseconds) has run out. `nonce` has never been used before, not
-        even by a try of this call that failed. Payloads sum up to about `max_bytes`; the first
-        timer is taken whatever its size. Timers that have expired, or that are beyond the `limits`,
-        die instead. Of a paused topic nothing is taken.
+        A timer whose score is not after now can be claimed: a pending one that is due, and one whose lease
+        has run out. Timers that have expired die instead. Of a paused topic nothing is taken.
         """
         ...
 
@@ -238,3 +229,28 @@ class WakeHints(Protocol):
 
 Probe = Callable[[], Awaitable[None]]
 """Asks the store for a sign of life; raises `StoreError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """All by which an engine keeps timers.
+
+    Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
+    them.
+    """
+
+    timers: TimerStore
+    topics: TopicStore
+    hints: WakeHints
+    ping: Probe
+    promotions: Promotions | None = None
+    groups: LeaseSource | None = None
+
+    def source(self, policy: TopicPolicy) -> LeaseSource:
+        """Where the deliveries of a topic of this policy come from."""
+        streams = policy.dispatch is Dispatch.STREAM
+        return self.groups if streams and self.groups is not None else self.timers
+
+
+SourceOf = Callable[[str], LeaseSource]
+"""Where a topic's deliveries come from."""

@@ -17,7 +17,7 @@ from relay.core.errors import ServiceError, StoreUnavailable, TopicFull
 from relay.core.nonce import nonces
 from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import LeaseSource, Probe, Promotions, TimerStore, TopicStore, WakeHints
+from relay.core.ports import SourceOf, Stores, TopicStore
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -32,9 +32,9 @@ from relay.core.timers import (
     TopicStats,
     content_size,
 )
-from relay.engine.claiming.lease_sources import Sources
 from relay.engine.claiming.poller import Poller
 from relay.engine.claiming.promoter import Promoter
+from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Items, Result
 from relay.engine.delivery.dispatcher import Dispatcher
@@ -73,35 +73,30 @@ class Engine:
 
     def __init__(
         self,
-        store: TimerStore,
-        topics: TopicStore,
-        hints: WakeHints,
-        ping: Probe,
+        stores: Stores,
         policies: Policies,
         instruments: Instruments,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
-        promotions: Promotions | None = None,
-        groups: LeaseSource | None = None,
     ) -> None:
-        self._store = store
-        self._sources = Sources(store, groups or store, policies)
-        self._promotions = promotions
-        self._topics = topics
-        self._hints = hints
+        self._store = stores.timers
+        self._source_of: SourceOf = lambda topic: stores.source(policies(topic))
+        self._promotions = stores.promotions
+        self._topics = stores.topics
+        self._hints = stores.hints
         self._policies = policies
         self._instruments = instruments
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
-        self._redis_health = RedisHealth(ping, self._clock, instruments)
+        self._redis_health = RedisHealth(stores.ping, self._clock, instruments)
         self._settler = Settler(
-            self._sources, policies, self._redis_health, self._clock, instruments, self._tracing
+            self._source_of, policies, self._redis_health, self._clock, instruments, self._tracing
         )
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(
-            self._sources, self._dispatcher, policies, self._redis_health, self._clock, instruments
+            self._source_of, self._dispatcher, policies, self._redis_health, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
             partial(self._written, self._write),
@@ -110,11 +105,11 @@ class Engine:
             NewTimers.joined,
             self._clock,
         )
-        self._registry = TopicRegistry(topics, self._clock)
-        self._topic_watch = TopicWatch(topics, self._registry.known, self._clock, self._with_dispatch)
-        self._janitor = Janitor(topics, policies, self._clock, instruments)
+        self._registry = TopicRegistry(stores.topics, self._clock)
+        self._topic_watch = TopicWatch(stores.topics, self._registry.known, self._clock, self._with_dispatch)
+        self._janitor = Janitor(stores.topics, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Change] = Coalescer(
-            partial(self._written, store.cancel), partial(map, len), list, _chained, self._clock
+            partial(self._written, self._store.cancel), partial(map, len), list, _chained, self._clock
         )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._promoters: dict[str, Promoter] = {}
@@ -447,13 +442,14 @@ class Engine:
             log.error("Redis did not take the last releases; these timers come again when their leases end")
 
     def _start_poller(self, topic: str, tasks: TaskGroup) -> None:
+        policy = self._policies(topic)
         poller = Poller(
             topic,
-            self._policies(topic),
-            self._sources,
+            policy,
+            Timetable(policy, self._clock),
+            self._source_of(topic),
             self._dispatcher,
             self._redis_health,
-            self._clock,
             self._instruments,
             self._nonce,
         )
@@ -474,10 +470,9 @@ class Engine:
         for topic, policy in names.items():
             self._promoters[topic] = Promoter(
                 topic,
-                policy,
+                Timetable(policy, self._clock),
                 self._promotions,
                 self._redis_health,
-                self._clock,
                 self._instruments,
                 self._nonce,
             )

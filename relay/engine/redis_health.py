@@ -56,6 +56,16 @@ class RedisHealth:
         self._away(failure)
         self._alarm.set()
 
+    def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
+        """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""
+        self._instruments.store_error(type(failure).__name__)
+        if not said:
+            log.error(
+                sentence,
+                extra={**about, "reason": str(failure)},
+                exc_info=None if isinstance(failure, StoreError) else failure,
+            )
+
     def _away(self, failure: StoreError) -> None:
         self._instruments.store_error(type(failure).__name__)
         if self.trouble is None:

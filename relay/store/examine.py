@@ -13,7 +13,7 @@ from relay.core.dispatch import Dispatch, ListPolicy
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
-from relay.core.outcomes import Extension, Limits, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -140,7 +140,9 @@ async def refusals(
         )
         await attempt(
             "claim",
-            lambda: store.claim(topic, limit=3, lease=30 * SECOND, nonce=nonce, max_bytes=1 << 20),
+            lambda: store.claim(
+                topic, ClaimRequest(limit=3, lease=30 * SECOND, nonce=nonce, max_bytes=1 << 20)
+            ),
         )
         await attempt("extend", lambda: store.extend(topic, [Extension("a", nonce)], lease=30 * SECOND))
         ends = [Settlement("a", nonce, Verb.ACK), Settlement("b", nonce, Verb.NACK, retry_after=0)]
@@ -184,7 +186,9 @@ async def refusals_behind(
         await store.schedule(topic, [NewTimer(name, b"", delay=0) for name in "abc"])
         await promotions.promote(topic, limit=2, nonce=nonce)
         if policy.dispatch is Dispatch.STREAM:
-            claim = await groups.claim(topic, limit=9, lease=SECOND, nonce=nonce, max_bytes=1 << 20)
+            claim = await groups.claim(
+                topic, ClaimRequest(limit=9, lease=SECOND, nonce=nonce, max_bytes=1 << 20)
+            )
             proofs = [timer.proof for timer in claim.timers]
             await groups.extend(
                 topic, [Extension("", proof, received=True) for proof in proofs], lease=SECOND

@@ -15,6 +15,7 @@ from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
+    ClaimRequest,
     Extension,
     Limits,
     Reason,
@@ -120,26 +121,17 @@ class MemoryStore:
         entry = self._entries(topic).get(timer_id)
         return _stored(entry, content=True) if entry else None
 
-    async def claim(
-        self,
-        topic: str,
-        *,
-        limit: int,
-        lease: int,
-        nonce: bytes,
-        max_bytes: int,
-        limits: Limits = NO_LIMITS,
-    ) -> Claim:
+    async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `TimerStore.claim`."""
         now = self._clock()
-        given = Given(now=now, lease=lease, nonce=nonce, limits=limits)
+        given = Given(now=now, lease=request.lease, nonce=request.nonce, limits=request.limits)
         claimed: list[ClaimedTimer] = []
         deaths: list[tuple[str, str]] = []
         size = 0
-        for entry in self._order(topic)[:limit]:
+        for entry in self._order(topic)[: request.limit]:
             timer_id = entry.content.timer_id
             size += len(entry.content.payload)
-            if entry.life.next_claim > now or (claimed and size > max_bytes):
+            if entry.life.next_claim > now or (claimed and size > request.max_bytes):
                 break
             effect = self._step(topic, timer_id, LifeEvent.CLAIM, given)
             if isinstance(effect.answer, Reason):
@@ -151,7 +143,7 @@ class MemoryStore:
             ClaimedTimers.of(claimed),
             now=now,
             next=self._head(topic),
-            deadline=now + lease,
+            deadline=now + request.lease,
             deaths=tuple(deaths),
         )
 

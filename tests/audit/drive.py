@@ -8,7 +8,7 @@ from typing import Protocol
 
 from relay.core.instants import SECOND
 from relay.core.nonce import nonces
-from relay.core.outcomes import Extension, Limits, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
 from relay.core.ports import TimerStore, TopicStore
 from relay.core.timers import NewTimer
 from tests.lua.bench import LEASE
@@ -77,7 +77,7 @@ class Driver:
     async def _take(self, relay: int, limit: int, lease: int) -> list[tuple[str, bytes]]:
         nonce = self._relays[relay]()
         claim = await self._store.claim(
-            self._topic, limit=limit, lease=lease, nonce=nonce, max_bytes=1 << 20, limits=LIMITS
+            self._topic, ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=1 << 20, limits=LIMITS)
         )
         taken = [(timer.timer_id, nonce) for timer in claim.timers]
         self._tokens += taken

@@ -24,8 +24,9 @@ from bench.harness.server import Server as Measured
 from bench.harness.server import server
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
 from relay.client import Delivery, PushHandlers
-from relay.core.outcomes import ACKED, Extension, Settlement, Verb
+from relay.core.outcomes import ACKED, ClaimRequest, Extension, Settlement, Verb
 from relay.core.policy import Policies, TopicPolicy
+from relay.core.ports import Stores
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
 from relay.rpc.application import Application
@@ -68,7 +69,7 @@ async def engine_on(redis: Measured, tracing: Tracing, policies: Policies) -> As
         hints = RedisHints(own)  # not run: nobody else schedules here
         instruments = Instruments(MeterProvider())
         topics = RedisTopics(own)
-        engine = Engine(store, topics, hints, store.ping, policies, instruments, tracing=tracing)
+        engine = Engine(Stores(store, topics, hints, store.ping), policies, instruments, tracing=tracing)
         async with anyio.create_task_group() as tasks:
             await tasks.start(engine.run)
             yield engine
@@ -200,4 +201,4 @@ async def test_how_claims_are_counted(redis: Measured) -> None:
 
 
 async def claim(store: RedisStore, nonce: bytes) -> None:
-    await store.claim(TOPIC, limit=10, lease=30_000_000, nonce=nonce, max_bytes=1_000_000)
+    await store.claim(TOPIC, ClaimRequest(limit=10, lease=30_000_000, nonce=nonce, max_bytes=1_000_000))

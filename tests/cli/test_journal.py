@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from relay.cli.commands import app
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
-from relay.core.outcomes import Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
@@ -49,10 +49,10 @@ class Written:
     def life(self) -> None:
         """A timer is scheduled, claimed and acknowledged; another one only scheduled."""
         timers = [NewTimer("a", b"", DUE), NewTimer("later\n", b"", 2 * DUE)]
-        claim = {"limit": 5, "lease": 30 * SECOND, "nonce": N1, "max_bytes": 1}
+        claim = ClaimRequest(limit=5, lease=30 * SECOND, nonce=N1, max_bytes=1)
         self.do(
             ("schedule", (timers,), {}),
-            ("claim", (), claim),
+            ("claim", (claim,), {}),
             ("settle", ([Settlement("a", N1, Verb.ACK)],), {}),
         )
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.ports import TimerStore
 from relay.core.timers import Claim, NewTimer, StoredTimer, TimerState
 
@@ -60,7 +60,8 @@ class Subject:
         limits: Limits = NO_LIMITS,
     ) -> Claim:
         return await self.store.claim(
-            self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits
+            self.topic,
+            ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits),
         )
 
     async def claimed(self, nonce: bytes = N1, **options: Any) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from relay.core.journal import JournalRecord, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
-from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.ports import MAX_PER_CALL, TimerStore
 from relay.core.timers import Change, NewTimer
 from relay.store.codec import lease_record
@@ -100,11 +100,9 @@ async def claimed(store: TimerStore, topic: str, given: Given) -> dict[str, Answ
     """What a claim takes, and who dies of it."""
     claim = await store.claim(
         topic,
-        limit=MAX_PER_CALL,
-        lease=given.lease,
-        nonce=given.nonce,
-        max_bytes=1 << 30,
-        limits=given.limits,
+        ClaimRequest(
+            limit=MAX_PER_CALL, lease=given.lease, nonce=given.nonce, max_bytes=1 << 30, limits=given.limits
+        ),
     )
     leased: dict[str, Answer] = dict.fromkeys(claim.timers.timer_ids, Verdict.OK)
     return leased | {timer_id: Reason(reason) for timer_id, reason in claim.deaths}

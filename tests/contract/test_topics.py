@@ -12,7 +12,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.nonce import nonces
-from relay.core.outcomes import Limits, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server
@@ -50,7 +50,9 @@ class Operated:
         await self.store.schedule(self.topic, timers)
 
     async def claimed(self, nonce: bytes) -> list[str]:
-        claim = await self.store.claim(self.topic, limit=500, lease=LEASE, nonce=nonce, max_bytes=1 << 24)
+        claim = await self.store.claim(
+            self.topic, ClaimRequest(limit=500, lease=LEASE, nonce=nonce, max_bytes=1 << 24)
+        )
         return [timer.timer_id for timer in claim.timers]
 
     async def kill(self, *timer_ids: str, payload: bytes = b"x", error: str = "no") -> None:
@@ -267,7 +269,7 @@ async def test_redrive(operated: Operated) -> None:
     with anyio.fail_after(60):
         while not (
             claim := await operated.store.claim(
-                operated.topic, limit=5, lease=LEASE, nonce=nonce, max_bytes=1 << 20
+                operated.topic, ClaimRequest(limit=5, lease=LEASE, nonce=nonce, max_bytes=1 << 20)
             )
         ).timers:
             pass

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from relay.core.nonce import nonces
-from relay.core.outcomes import Extension, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Settlement, Verb, Verdict
 from relay.core.timers import Claim, NewTimer
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
@@ -37,7 +37,7 @@ def topic(keyspace: Keyspace) -> str:
 
 
 async def claim(store: RedisStore, topic: str, nonce: bytes, *, lease: int = 30_000 * MILLISECOND) -> Claim:
-    return await store.claim(topic, limit=10, lease=lease, nonce=nonce, max_bytes=1 << 20)
+    return await store.claim(topic, ClaimRequest(limit=10, lease=lease, nonce=nonce, max_bytes=1 << 20))
 
 
 async def first_claim(store: RedisStore, topic: str, nonce: bytes, *, lease: int, earliest: int) -> Claim:

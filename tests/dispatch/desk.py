@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord, Journals
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -171,7 +171,8 @@ class Reader:
         self._nonces += 1
         nonce = self._nonces.to_bytes(16, "big")
         return await self.source.claim(
-            self.desk.topic, limit=limit, lease=LEASE, nonce=nonce, max_bytes=max_bytes, limits=limits
+            self.desk.topic,
+            ClaimRequest(limit=limit, lease=LEASE, nonce=nonce, max_bytes=max_bytes, limits=limits),
         )
 
     async def take(self, **options: Any) -> list[ClaimedTimer]:

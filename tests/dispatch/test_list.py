@@ -14,7 +14,7 @@ import pytest
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
-from relay.core.outcomes import Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import LOOK, LOOKS, RedisPromotions
 from tests.dispatch.desk import N1, N2, Desk, read
@@ -41,7 +41,7 @@ async def test_a_due_timer_moves_whole(desk: Desk) -> None:
 async def test_how_late_it_is(desk: Desk) -> None:
     """Of each that goes to the list for the first time; not of one that a relay had leased before."""
     await desk.put("leased", NOW - 9 * SECOND)
-    await desk.store.claim(desk.topic, limit=1, lease=1, nonce=N2, max_bytes=1000)
+    await desk.store.claim(desk.topic, ClaimRequest(limit=1, lease=1, nonce=N2, max_bytes=1000))
     await desk.put("a", NOW - SECOND)
     await desk.put("b")
     desk.later(0.5)
@@ -147,7 +147,7 @@ async def test_the_lease_of_another_dispatch_lapses(desk: Desk) -> None:
     """A topic that was delivered from the timeline before: what is leased stays until the lease is over, and
     its late outcome changes nothing."""
     await desk.put("a")
-    await desk.store.claim(desk.topic, limit=1, lease=SECOND, nonce=N2, max_bytes=1000)
+    await desk.store.claim(desk.topic, ClaimRequest(limit=1, lease=SECOND, nonce=N2, max_bytes=1000))
     assert (await desk.promote()).promoted == 0
     desk.later(1.001)
     assert (await desk.promote()).promoted == 1

@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanContext
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
+    ClaimRequest,
     Extension,
     Limits,
     Settled,
@@ -180,25 +181,9 @@ class GatedStore(Doors):
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         return await self.through("get", topic, lambda: self.inner.get(topic, timer_id))
 
-    async def claim(
-        self,
-        topic: str,
-        *,
-        limit: int,
-        lease: int,
-        nonce: bytes,
-        max_bytes: int,
-        limits: Limits = NO_LIMITS,
-    ) -> Claim:
-        assert limit > 0, "a claim without room"
-        return await self.through(
-            "claim",
-            topic,
-            lambda: self.inner.claim(
-                topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits
-            ),
-            (limit,),
-        )
+    async def claim(self, topic: str, request: ClaimRequest) -> Claim:
+        assert request.limit > 0, "a claim without room"
+        return await self.through("claim", topic, lambda: self.inner.claim(topic, request), (request.limit,))
 
     async def settle(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.core.outcomes import Reason, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Reason, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.engine.delivery.session import Session
 from tests.engine.fake_clock import settle
@@ -21,8 +21,8 @@ def alter_claims(
     """Let all claims from now on bring other timers than were stored."""
     original = world.store.inner.claim
 
-    async def claim(topic: str, **options: Any) -> Claim:
-        answer = await original(topic, **options)
+    async def claim(topic: str, request: ClaimRequest) -> Claim:
+        answer = await original(topic, request)
         alter(answer.timers)
         return answer
 

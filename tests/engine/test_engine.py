@@ -13,7 +13,7 @@ import pytest
 from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.outcomes import Verb
 from relay.core.policy import Policies
-from relay.core.ports import TopicStore
+from relay.core.ports import Stores, TopicStore
 from relay.core.timers import Change, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
@@ -220,10 +220,7 @@ async def test_an_engine_that_does_not_run_takes_no_application(world: World) ->
     """And has nothing to clean up afterwards."""
     engine = world.engine
     stopped = type(engine)(
-        world.store,
-        cast("TopicStore", world.topics),
-        world.hints,
-        world.store.ping,
+        Stores(world.store, cast("TopicStore", world.topics), world.hints, world.store.ping),
         Policies(world.policy),
         world.counts,
         world.clock,

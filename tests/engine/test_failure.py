@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from relay.core.errors import StoreUnavailable, TopicFull
-from relay.core.outcomes import Again, Extension, Reason, Settlement, Verb
+from relay.core.outcomes import Again, ClaimRequest, Extension, Reason, Settlement, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
 from relay.core.timers import Change, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
@@ -143,7 +143,7 @@ async def test_deaths_at_the_claim_do_not_hold_up_the_living(world: World) -> No
     await world.put(*(f"n{n:02}" for n in range(10)))
     for attempt in range(1, 5):
         claim = await world.store.inner.claim(
-            TOPIC, limit=10, lease=1_000_000, nonce=bytes([attempt]) * 16, max_bytes=1 << 20
+            TOPIC, ClaimRequest(limit=10, lease=1_000_000, nonce=bytes([attempt]) * 16, max_bytes=1 << 20)
         )
         assert len(claim.timers) == 10
         receipts = [Extension(timer.timer_id, bytes([attempt]) * 16, received=True) for timer in claim.timers]
@@ -243,9 +243,9 @@ async def test_a_paused_topic_is_looked_at_every_second(
     until: int | None = world.clock.server() + 3_600_000_000
     original = world.store.inner.claim
 
-    async def claim(topic: str, **options: int | bytes) -> Claim:
+    async def claim(topic: str, request: ClaimRequest) -> Claim:
         if until is None:
-            return await original(topic, **options)  # type: ignore[arg-type]
+            return await original(topic, request)
         now = world.clock.server()
         return Claim(ClaimedTimers.of([]), now, now - 5, now + 1, paused_until=until)
 

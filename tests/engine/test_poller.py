@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from relay.core.errors import StoreUnavailable, WrongKeyType
-from relay.core.outcomes import Verb
+from relay.core.outcomes import ClaimRequest, Verb
 from relay.engine.claiming.poller import GATHER
 from relay.engine.clock import COMPANY, MANY, TOGETHER, SystemClock
 from tests.engine.fake_clock import settle
@@ -288,7 +288,9 @@ async def test_backs_off_when_others_win(world: World) -> None:
     await world.app()
     waits = []
     for n in range(6):
-        taken = await world.store.inner.claim(TOPIC, limit=9, lease=10**9, nonce=bytes(16), max_bytes=999)
+        taken = await world.store.inner.claim(
+            TOPIC, ClaimRequest(limit=9, lease=10**9, nonce=bytes(16), max_bytes=999)
+        )
         await world.store.inner.cancel(TOPIC, [timer.timer_id for timer in taken.timers])
         await world.put(f"{n + 1}", delay=0.001)
         following = world.store.hold("claim")

@@ -13,13 +13,12 @@ import pytest
 
 from relay.core.dispatch import Dispatch, DispatchState, Promotion, StreamPolicy, Tidied
 from relay.core.errors import StoreError, StoreUnavailable, WrongKeyType
-from relay.core.outcomes import Verdict
+from relay.core.outcomes import ClaimRequest, Verdict
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import TopicStore
+from relay.core.ports import Stores, TopicStore
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
-from relay.engine.claiming.lease_sources import Sources
 from relay.engine.claiming.promoter import Promoter
-from relay.engine.claiming.timetable import PAUSED_POLL, REFUSED_WAIT
+from relay.engine.claiming.timetable import PAUSED_POLL, REFUSED_WAIT, Timetable
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease, Leases
@@ -99,9 +98,8 @@ async def stage() -> Any:
             raise timeline.failure
 
     link = RedisHealth(ping, clock, counts, lambda: 0.5)
-    promoter = Promoter(
-        TOPIC, LIST, timeline, link, clock, counts, lambda: next(numbers).to_bytes(16, "big"), lambda: 0.5
-    )
+    timetable = Timetable(LIST, clock, lambda: 0.5)
+    promoter = Promoter(TOPIC, timetable, timeline, link, counts, lambda: next(numbers).to_bytes(16, "big"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
         tasks.start_soon(promoter.run)
@@ -199,7 +197,7 @@ class Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def claim(self, topic: str, **_: Any) -> Claim:
+    async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         return Claim(ClaimedTimers.of([]), 0, None, 0, orphans=(self.name,))
 
     async def settle(self, topic: str, settlements: Any, **_: Any) -> Any:
@@ -212,15 +210,11 @@ class Named:
 async def test_a_source_for_each_topic() -> None:
     """Streams are delivered from their group, all else from the timeline."""
     own = {"fan": TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g")), "list": LIST}
-    sources = Sources(Named("timeline"), Named("group"), Policies(own=own))
+    nothing: Any = None
+    stores = Stores(cast("Any", Named("timeline")), nothing, nothing, nothing, groups=Named("group"))
+    policies = Policies(own=own)
     for topic, name in (("fan", "group"), ("list", "timeline"), ("other", "timeline")):
-        claim = await sources.claim(topic, limit=1, lease=1, nonce=b"", max_bytes=1)
-        answers = (
-            claim.orphans[0],
-            await sources.settle(topic, []),
-            await sources.extend(topic, [], lease=1),
-        )
-        assert cast("Any", answers) == (name, name, name)
+        assert cast("Named", stores.source(policies(topic))).name == name
 
 
 class Extended(Named):
@@ -270,7 +264,9 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
 
     held = cast("Dispatcher", Held([(session, lease) for lease in leases]))
     policy = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g"))
-    keeper = LeaseKeeper(source, held, lambda _: policy, RedisHealth(ping, clock, counts), clock, counts)
+    keeper = LeaseKeeper(
+        lambda _: source, held, lambda _: policy, RedisHealth(ping, clock, counts), clock, counts
+    )
     await keeper.step()
     assert source.proofs == leases.nonces == [timer.proof for timer in timers]
 

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
-from relay.core.ports import TopicStore
+from relay.core.ports import Stores, TopicStore
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Problem, Session
@@ -99,10 +99,7 @@ class World:
     async def relay(self, hints: Hints | None = None, tracing: Tracing | None = None) -> Engine:
         """Start one more relay on the same store."""
         engine = Engine(
-            self.store,
-            cast("TopicStore", self.topics),
-            hints or Hints(),
-            self.store.ping,
+            Stores(self.store, cast("TopicStore", self.topics), hints or Hints(), self.store.ping),
             Policies(self.policy, self.policies),
             self.counts,
             self.clock,

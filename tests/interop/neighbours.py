@@ -15,7 +15,7 @@ from faststream_redis_timers import TimersBroker
 from redis.asyncio import Redis
 
 from relay.core.nonce import nonces
-from relay.core.outcomes import Settled, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Settled, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
 from relay.store.keys import KeyNames
 from relay.store.server.connect import open_client
@@ -55,7 +55,9 @@ class Neighbours:
         await self.broker.publish(body, self.topic, timer_id=timer_id, activate_at=moment(due), **rest)
 
     async def claim(self, nonce: bytes, *, lease: int = 30 * SECOND, limit: int = 100) -> Claim:
-        return await self.store.claim(self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=1 << 20)
+        return await self.store.claim(
+            self.topic, ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=1 << 20)
+        )
 
     async def one(self, nonce: bytes, *, lease: int = 30 * SECOND) -> ClaimedTimer:
         """The only timer that can be claimed now."""

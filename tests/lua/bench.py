@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, Journals
-from relay.core.outcomes import NO_LIMITS, Extension, Limits, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserted, Inserting
 from relay.store.bulk.store import BulkStore
@@ -285,7 +285,8 @@ class Bench:
         limits: Limits = NO_LIMITS,
     ) -> Claim:
         return await self.store.claim(
-            self.topic, limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits
+            self.topic,
+            ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits),
         )
 
     async def claimed(self, nonce: bytes = N1, **options: Any) -> list[str]:

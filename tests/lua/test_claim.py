@@ -6,6 +6,7 @@ import math
 from itertools import takewhile
 
 from relay.core.instants import SECOND
+from relay.core.outcomes import ClaimRequest
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.timeline.redis_store import RedisStore
@@ -94,7 +95,7 @@ async def test_few_are_read_in_vain_behind_a_small_one(bench: Bench) -> None:
     for n in range(1, 40):
         bench.put(f"t{n:02}", score(NOW - 40 + n), stored=b"x" * 1000)
     with bench.raw.monitor() as monitor:
-        claim = await store.claim(bench.topic, limit=100, lease=LEASE, nonce=N1, max_bytes=2000)
+        claim = await store.claim(bench.topic, ClaimRequest(limit=100, lease=LEASE, nonce=N1, max_bytes=2000))
         bench.raw.echo("that was it")
         commands = takewhile(lambda told: "that was it" not in told["command"], monitor.listen())
         reads = [told["command"].split() for told in commands if bench.payloads in told["command"]]

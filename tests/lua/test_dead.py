@@ -6,7 +6,7 @@ import pytest
 
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
-from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Reason, Settlement, Verb, Verdict
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
 from relay.store.timeline.redis_store import RedisStore
@@ -215,7 +215,9 @@ async def test_who_may_not_write_dead_letters(bench: Bench) -> None:
         with pytest.raises(StoreError, match=FORBIDDEN):
             await store.settle(bench.topic, [Settlement("a", N1, Verb.REJECT)], limits=limits)
         with pytest.raises(StoreError, match=FORBIDDEN):
-            await store.claim(bench.topic, limit=5, lease=LEASE, nonce=N1, max_bytes=1 << 20, limits=limits)
+            await store.claim(
+                bench.topic, ClaimRequest(limit=5, lease=LEASE, nonce=N1, max_bytes=1 << 20, limits=limits)
+            )
     finally:
         await redis.aclose()
         bench.raw.execute_command("ACL", "DELUSER", "half")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from relay.cli.commands import app
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND, to_score
+from relay.core.outcomes import ClaimRequest
 from relay.core.timers import NewTimer
 from relay.pipeline.jobs import job
 from relay.pipeline.jobs import snapshot as snapshot_job
@@ -39,7 +40,7 @@ async def fill(server: RunningServer, topic: str) -> None:
     try:
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("leased", b"x", due=1)])
-        await store.claim(topic, limit=1, lease=3600 * SECOND, nonce=b"n" * 16, max_bytes=100)
+        await store.claim(topic, ClaimRequest(limit=1, lease=3600 * SECOND, nonce=b"n" * 16, max_bytes=100))
         timers = [
             NewTimer("expires", b"\xff", due=DUE, expires=DUE + SECOND),
             NewTimer("headers", b"", due=DUE + 1, headers={"k": "é"}, content_type="text/plain"),

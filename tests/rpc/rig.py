@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
-from relay.core.ports import TimerStore, TopicStore, WakeHints
+from relay.core.ports import Stores, TimerStore, TopicStore, WakeHints
 from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
@@ -207,10 +207,7 @@ async def served(
     policies: dict[str, TopicPolicy] = {}
     counts = Counts()
     engine = Engine(
-        store or gated,
-        topics or cast("TopicStore", Registered()),
-        hints or gated.inner,
-        gated.ping,
+        Stores(store or gated, topics or cast("TopicStore", Registered()), hints or gated.inner, gated.ping),
         Policies(own=policies, closed=closed),
         counts,
     )

@@ -12,7 +12,7 @@ import redis as sync_redis
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import ServiceError, StoreRefused
 from relay.core.journal import Journals
-from relay.core.outcomes import Extension, Limits, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
@@ -101,7 +101,7 @@ async def verbs(store: RedisStore) -> None:
         await store.ping()
         now = [NewTimer(name, b"x", delay=0) for name in "abc"]
         await store.schedule("t", [*now, NewTimer("d", b"x", due=LATER), NewTimer("e", b"x", due=LATER)])
-        await store.claim("t", limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20)
+        await store.claim("t", ClaimRequest(limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20))
         await store.extend("t", [Extension("a", N1, received=True)], lease=30 * SECOND)
         ends = [Settlement("a", N1, Verb.ACK), Settlement("b", N1, Verb.NACK, retry_after=0)]
         await store.settle("t", [*ends, Settlement("c", N1, Verb.RELEASE)])
@@ -124,7 +124,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
         for n in range(3):
             nonce = bytes([n + 1]) * 16
             await store.schedule("t", [NewTimer("a", b"x", due=n)], max_waiting=1)
-            await store.claim("t", limit=1, lease=SECOND, nonce=nonce, max_bytes=1)
+            await store.claim("t", ClaimRequest(limit=1, lease=SECOND, nonce=nonce, max_bytes=1))
             await store.settle("t", [Settlement("a", nonce, Verb.REJECT)], limits=keep)
         first, second, _ = (await topics.dead_page("t", limit=5, cursor="")).letters
         assert await topics.dead_letter("t", first.dead_id)
@@ -210,7 +210,9 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
                     await promotions.tidy("t")
                     continue
                 limits = Limits(max_attempts=2, keep=True)
-                claim = await groups.claim("t", limit=9, lease=1000, nonce=N1, max_bytes=100, limits=limits)
+                claim = await groups.claim(
+                    "t", ClaimRequest(limit=9, lease=1000, nonce=N1, max_bytes=100, limits=limits)
+                )
                 a, b, c, d, e = claim.timers[:5]
                 await groups.extend("t", [Extension("a", a.proof, received=True)], lease=1000)
                 ends = [(a, Verb.ACK), (b, Verb.NACK), (c, Verb.REJECT), (d, Verb.RELEASE)]
@@ -219,7 +221,7 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
                 await groups.settle("t", [*settled, again], limits=limits)
                 groups._rounds.clear()
                 await anyio.sleep(0.002)  # the lease
-                left = await groups.claim("t", limit=9, lease=1000, nonce=N2, max_bytes=100)
+                left = await groups.claim("t", ClaimRequest(limit=9, lease=1000, nonce=N2, max_bytes=100))
                 once = {x.timer_id: x for x in left.timers}  # with such a lease one may come twice in a claim
                 await groups.settle("t", [Settlement(x.timer_id, x.proof, Verb.ACK) for x in once.values()])
                 letters = (await topics.dead_page("t", limit=9, cursor="")).letters

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from relay.core.errors import StoreFull, StoreUnavailable, WrongKeyType
 from relay.core.instants import EXACT, SECOND, to_score
 from relay.core.journal import Journals, RecordKind
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BATCH, BATCH_BYTES, BulkStore, TimerBatch, _end, _scores
@@ -80,7 +80,7 @@ async def test_the_same_as_by_the_script(
         for topic in (one, other):
             store = RedisStore(redis)
             await store.schedule(topic, [NewTimer(name, b"old", due=1) for name in ("a", "b", "z")])
-            await store.claim(topic, limit=2, lease=SECOND * 3600, nonce=N1, max_bytes=100)
+            await store.claim(topic, ClaimRequest(limit=2, lease=SECOND * 3600, nonce=N1, max_bytes=100))
         await RedisStore(redis).schedule(
             one, [NewTimer(name, body, due=due, expires=expires) for name, due, body, expires in rows]
         )
@@ -102,7 +102,7 @@ async def test_a_token_of_before_is_worth_nothing(
     store = RedisStore(redis)
     try:
         await store.schedule(topic, [NewTimer("a", b"old", due=1)])
-        await store.claim(topic, limit=1, lease=60 * SECOND, nonce=N1, max_bytes=100)
+        await store.claim(topic, ClaimRequest(limit=1, lease=60 * SECOND, nonce=N1, max_bytes=100))
         write(bulk, batch(topic, ["a"], LATER))
         assert await store.settle(topic, [Settlement("a", N1, Verb.ACK)]) == [Verdict.STALE]
         timer = await store.get(topic, "a")

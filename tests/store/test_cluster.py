@@ -10,7 +10,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import StoreRefused, UnfitServer
-from relay.core.outcomes import Extension, Limits, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -67,7 +67,9 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
             while not heard:  # noqa: ASYNC110  (the condition is another task's doing)
                 await anyio.sleep(0.001)
         await store.schedule("orders", [NewTimer("a", b"x", delay=0), NewTimer("b", b"y", due=LATER)])
-        claim = await store.claim("orders", limit=5, lease=30 * SECOND, nonce=NONCE, max_bytes=1 << 20)
+        claim = await store.claim(
+            "orders", ClaimRequest(limit=5, lease=30 * SECOND, nonce=NONCE, max_bytes=1 << 20)
+        )
         assert [timer.timer_id for timer in claim.timers] == ["a"]
         extended = await store.extend("orders", [Extension("a", NONCE, received=True)], lease=SECOND)
         assert extended == [Verdict.OK]
@@ -101,7 +103,9 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
         await store.schedule("jobs", [NewTimer(name, b"x", delay=0) for name in "abc"])
         assert (await promotions.promote("jobs", limit=9, nonce=NONCE)).promoted == 3
         if dispatch is Dispatch.STREAM:
-            claim = await groups.claim("jobs", limit=9, lease=SECOND, nonce=NONCE, max_bytes=1 << 20)
+            claim = await groups.claim(
+                "jobs", ClaimRequest(limit=9, lease=SECOND, nonce=NONCE, max_bytes=1 << 20)
+            )
             a, b, c = claim.timers
             await groups.extend("jobs", [Extension("a", a.proof, received=True)], lease=SECOND)
             again = Settlement("c", c.proof, Verb.RESCHEDULE, again=NewTimer("c", b"", delay=0))
@@ -126,7 +130,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
     for n in range(3):
         nonce = bytes([n]) * 16
         await store.schedule("orders", [NewTimer("a", b"x", due=n)])
-        await store.claim("orders", limit=1, lease=SECOND, nonce=nonce, max_bytes=1)
+        await store.claim("orders", ClaimRequest(limit=1, lease=SECOND, nonce=nonce, max_bytes=1))
         await store.settle("orders", [Settlement("a", nonce, Verb.REJECT)], limits=limits)
     names = [letter.dead_id for letter in (await topics.dead_page("orders", limit=5, cursor="")).letters]
     assert await topics.redrive("orders", names[:1]) == [Change.RUN]

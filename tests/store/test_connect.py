@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreUnavailable, UnfitServer
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
@@ -85,10 +85,12 @@ async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspa
         redis = Server(url, connections=2, timeout=60.0)
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("a", b"x", delay=0)])
-        await store.claim(f"{topic}-warm:{topic}", limit=1, lease=1, nonce=bytes(16), max_bytes=1)
+        await store.claim(
+            f"{topic}-warm:{topic}", ClaimRequest(limit=1, lease=1, nonce=bytes(16), max_bytes=1)
+        )
         line.losing = True
         with pytest.raises(StoreUnavailable):
-            await store.claim(topic, limit=1, lease=50_000, nonce=N1, max_bytes=1)
+            await store.claim(topic, ClaimRequest(limit=1, lease=50_000, nonce=N1, max_bytes=1))
         line.losing = False
         assert line.sent.count(N1) == 1
         timer = await store.get(topic, "a")
@@ -96,7 +98,7 @@ async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspa
         assert timer.state.value == "leased", "it did happen"
         with anyio.fail_after(60):
             while not (
-                claim := await store.claim(topic, limit=1, lease=SECOND, nonce=N2, max_bytes=1)
+                claim := await store.claim(topic, ClaimRequest(limit=1, lease=SECOND, nonce=N2, max_bytes=1))
             ).timers:
                 pass
         assert claim.timers[0].attempt == 1
@@ -115,7 +117,7 @@ async def test_calls_wait_for_a_connection(valkey: RunningServer, keyspace: Keys
     async with anyio.create_task_group() as group:
         for n in range(50):
             group.start_soon(store.schedule, topic, [NewTimer(f"t{n}", b"", delay=0)])
-    claim = await store.claim(topic, limit=100, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+    claim = await store.claim(topic, ClaimRequest(limit=100, lease=SECOND, nonce=N1, max_bytes=1 << 20))
     assert len(claim.timers) == 50
     with valkey.client() as client:
         opened = {each["id"] for each in client.client_list()} - before

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.server.errors import translated_errors
 from relay.store.server.server import Server
@@ -123,7 +123,9 @@ async def test_a_master_that_became_a_replica(kind: Kind) -> None:
         redis = Server(server.url, connections=2, timeout=60.0)
         store = RedisStore(redis)
         await store.schedule("topic", [NewTimer("a", b"", due=0)])
-        claim = await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
+        claim = await store.claim(
+            "topic", ClaimRequest(limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
+        )
         with server.client() as operator:
             operator.replicaof("127.0.0.1", 1)
         done = Settlement("a", b"n" * 16, Verb.ACK)
@@ -151,7 +153,7 @@ async def test_hints_that_are_forbidden(kind: Kind) -> None:
         store = RedisStore(redis)
         (scheduled,) = await store.schedule("topic", [NewTimer("a", b"", due=0)])
         assert scheduled.change is Change.CREATED
-        await store.claim("topic", limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1)
+        await store.claim("topic", ClaimRequest(limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1))
         released = Settlement("a", b"n" * 16, Verb.RELEASE)
         assert await store.settle("topic", [released]) == [Verdict.OK]
         await redis.aclose()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.instants import SECOND
+from relay.core.outcomes import ClaimRequest
 from relay.core.timers import NewTimer
 from relay.store.bulk.scanning import LEAST, TopicSlice, cut, read
 from relay.store.bulk.store import BulkStore, TimerBatch
@@ -97,7 +98,7 @@ async def test_by_due_time(valkey: RunningServer, store: BulkStore, keyspace: Ke
                 for name, at in due.items()
             ],
         )
-        await relay.claim(topic, limit=2, lease=3600 * SECOND, nonce=b"n" * 16, max_bytes=100)
+        await relay.claim(topic, ClaimRequest(limit=2, lease=3600 * SECOND, nonce=b"n" * 16, max_bytes=100))
     finally:
         await redis.aclose()
 

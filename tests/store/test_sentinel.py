@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreUnavailable
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
@@ -68,7 +68,7 @@ async def test_a_claim_that_the_failover_lost(group: Group, store: RedisStore) -
         replica.freeze()
     with master.client() as client:  # or what is sent now waits for them in their sockets
         client.execute_command("CLIENT", "KILL", "TYPE", "replica")
-    claim = await store.claim("topic", limit=2, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20)
+    claim = await store.claim("topic", ClaimRequest(limit=2, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20))
     assert len(claim.timers) == 2
     master.kill()
     for replica in replicas:
@@ -76,7 +76,7 @@ async def test_a_claim_that_the_failover_lost(group: Group, store: RedisStore) -
     await in_thread(group.new_master, master)
     await again(store)
     assert await store.settle("topic", [Settlement("a", N1, Verb.ACK)]) == [Verdict.STALE]
-    second = await store.claim("topic", limit=2, lease=60 * SECOND, nonce=N2, max_bytes=1 << 20)
+    second = await store.claim("topic", ClaimRequest(limit=2, lease=60 * SECOND, nonce=N2, max_bytes=1 << 20))
     assert [(timer.timer_id, timer.attempt) for timer in second.timers] == [("a", 1), ("b", 1)]
     stale = [Settlement("a", N1, Verb.ACK), Settlement("b", N1, Verb.NACK, retry_after=0)]
     assert await store.settle("topic", stale) == [Verdict.STALE] * 2
@@ -89,7 +89,7 @@ async def test_a_lease_and_a_newer_intent_that_were_covered(group: Group, store:
     """On the new master a lease holds as on the old one, and a reschedule still voids one."""
     timers = [NewTimer(name, b"x", delay=0) for name in ("held", "moved")]
     await store.schedule("topic", timers)
-    await store.claim("topic", limit=2, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20)
+    await store.claim("topic", ClaimRequest(limit=2, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20))
     await store.schedule("topic", [NewTimer("moved", b"new", due=LATER)])
     with group.servers[0].client() as client:
         assert await in_thread(group.covered, client)
@@ -98,7 +98,7 @@ async def test_a_lease_and_a_newer_intent_that_were_covered(group: Group, store:
     redis = Server(group.url, connections=1, timeout=60.0)  # the old master may still answer the other one
     moved = RedisStore(redis)
     await again(moved)
-    assert not (await moved.claim("topic", limit=2, lease=SECOND, nonce=N2, max_bytes=1)).timers
+    assert not (await moved.claim("topic", ClaimRequest(limit=2, lease=SECOND, nonce=N2, max_bytes=1))).timers
     acks = [Settlement("held", N1, Verb.ACK), Settlement("moved", N1, Verb.ACK)]
     assert await moved.settle("topic", acks) == [Verdict.OK, Verdict.STALE]
     timer = await moved.get("topic", "moved")

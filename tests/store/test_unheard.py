@@ -13,7 +13,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch, StreamPolicy
 from relay.core.journal import Journals
-from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
@@ -66,11 +66,15 @@ class Limited:
         self.unheard.clear()
 
     async def claim(self) -> None:
-        await self.store.claim(self.topic, limit=9, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20)
+        await self.store.claim(
+            self.topic, ClaimRequest(limit=9, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20)
+        )
 
     async def take(self) -> list[str]:
         """What the group hands out, all that was under way in it being over."""
-        claim = await self.groups.claim(self.topic, limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+        claim = await self.groups.claim(
+            self.topic, ClaimRequest(limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+        )
         return [timer.timer_id for timer in claim.timers]
 
     async def states(self) -> dict[str, str]:
@@ -147,7 +151,9 @@ async def finish(limited: Limited) -> None:
 
 async def taken(limited: Limited, verb: Verb = Verb.NACK) -> None:
     await limited.put("a", due=1)
-    claim = await limited.groups.claim(limited.topic, limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+    claim = await limited.groups.claim(
+        limited.topic, ClaimRequest(limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
+    )
     (timer,) = claim.timers
     end = Settlement("a", timer.proof, verb, retry_after=0)
     (word,) = await limited.groups.settle(limited.topic, [end], limits=Limits(keep=True))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench.harness.rows import Row
 from bench.pipeline.world import FIRST, TOPIC, World
+from relay.core.outcomes import ClaimRequest
 from relay.core.timers import NewTimer
 from relay.pipeline.timers_source import TimersDataSource
 from relay.store.server.server import Server
@@ -88,7 +89,9 @@ async def _claim(world: World, over: threading.Event, found: list[float]) -> Non
             await store.schedule(OTHER, [NewTimer(name, bytes(100), due=1) for name in ids])
             nonce = number.to_bytes(16, "big")
             began = time.perf_counter()
-            claim = await store.claim(OTHER, limit=CLAIMED, lease=HOUR, nonce=nonce, max_bytes=1 << 20)
+            claim = await store.claim(
+                OTHER, ClaimRequest(limit=CLAIMED, lease=HOUR, nonce=nonce, max_bytes=1 << 20)
+            )
             found.append(1000 * (time.perf_counter() - began))
             if len(claim.timers) != CLAIMED:
                 raise RuntimeError(f"a claim brought {len(claim.timers)} timers")

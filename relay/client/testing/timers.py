@@ -17,7 +17,7 @@ from relay.client.testing.service import MemoryService, MemoryState, at_once
 from relay.core.instants import micros
 from relay.core.life import Effect
 from relay.core.nonce import nonces
-from relay.core.outcomes import Reason
+from relay.core.outcomes import ClaimRequest, Reason
 from relay.core.policy import TopicPolicy
 from relay.engine.delivery.leases import Leases
 from relay.store.memory import MemoryStore
@@ -110,7 +110,9 @@ class MemoryTimers:
         store, policy = self._state.store, self._state.policy
         nonce, lease = self._nonce(), micros(policy.lease_ttl)
         claim = at_once(
-            store.claim(topic, limit=1, lease=lease, nonce=nonce, max_bytes=1, limits=policy.limits)
+            store.claim(
+                topic, ClaimRequest(limit=1, lease=lease, nonce=nonce, max_bytes=1, limits=policy.limits)
+            )
         )
         if not claim.timers:
             return None

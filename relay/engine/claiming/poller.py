@@ -6,18 +6,16 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from random import random
 
 import anyio
 
-from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
-from relay.core.pacing import Jitter
+from relay.core.outcomes import ClaimRequest
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
-from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
@@ -41,23 +39,22 @@ class Poller:
         self,
         topic: str,
         policy: TopicPolicy,
-        store: LeaseSource,
+        timetable: Timetable,
+        source: LeaseSource,
         dispatcher: Dispatcher,
         redis_health: RedisHealth,
-        clock: Clock,
         instruments: Instruments,
         nonce: Callable[[], bytes],
-        jitter: Jitter = random,
     ) -> None:
         self._topic = topic
         self._policy = policy
-        self._store = store
+        self._source = source
         self._dispatcher = dispatcher
         self._redis_health = redis_health
-        self._clock = clock
+        self._clock = timetable.clock
         self._instruments = instruments
         self._nonce = nonce
-        self._timetable = Timetable(policy, clock, jitter)
+        self._timetable = timetable
         self._gather_until = 0.0
         """The time until which a claim waits for more room."""
         self._refused = False
@@ -92,7 +89,10 @@ class Poller:
             self._redis_health.failed(failure)
             await self._redis_health.pause()
         elif failure is not None:
-            self._complain(failure)
+            self._redis_health.refused(
+                "Redis refuses to claim", failure, said=self._refused, topic=self._topic
+            )
+            self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
 
     async def _claim(self) -> Exception | None:
@@ -100,13 +100,15 @@ class Poller:
         sent, began = self._timetable.begin(), time.time_ns()  # see 0015
         try:
             with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
-                claim = await self._store.claim(
+                claim = await self._source.claim(
                     self._topic,
-                    limit=places,
-                    lease=micros(self._policy.lease_ttl),
-                    nonce=nonce,
-                    max_bytes=CLAIM_BYTES,
-                    limits=self._policy.limits,
+                    ClaimRequest(
+                        limit=places,
+                        lease=micros(self._policy.lease_ttl),
+                        nonce=nonce,
+                        max_bytes=CLAIM_BYTES,
+                        limits=self._policy.limits,
+                    ),
                 )
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()
@@ -140,16 +142,6 @@ class Poller:
             )
         if claim.parked or claim.orphans:
             report_lost(self._topic, claim.parked, claim.orphans, self._instruments)
-
-    def _complain(self, failure: Exception) -> None:
-        self._instruments.store_error(type(failure).__name__)
-        if not self._refused:
-            log.error(
-                "Redis refuses to claim",
-                extra={"topic": self._topic, "reason": str(failure)},
-                exc_info=None if isinstance(failure, StoreError) else failure,
-            )
-            self._refused = True
 
 
 def report_lost(topic: str, parked: int, orphans: Sequence[str], instruments: Instruments) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from random import random
 
 from relay.core.dispatch import Promotion
-from relay.core.errors import StoreError, StoreUnavailable
-from relay.core.pacing import Jitter
-from relay.core.policy import TopicPolicy
+from relay.core.errors import StoreUnavailable
 from relay.core.ports import MAX_PER_CALL, Promotions
 from relay.engine.claiming.poller import report_lost
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
-from relay.engine.clock import Clock
 from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.instruments import Instruments
@@ -31,21 +27,19 @@ class Promoter:
     def __init__(
         self,
         topic: str,
-        policy: TopicPolicy,
+        timetable: Timetable,
         promotions: Promotions,
         redis_health: RedisHealth,
-        clock: Clock,
         instruments: Instruments,
         nonce: Callable[[], bytes],
-        jitter: Jitter = random,
     ) -> None:
         self._topic = topic
         self._promotions = promotions
         self._redis_health = redis_health
-        self._clock = clock
+        self._clock = timetable.clock
         self._instruments = instruments
         self._nonce = nonce
-        self._timetable = Timetable(policy, clock, jitter)
+        self._timetable = timetable
         self._refused = False
 
     def due_at(self, instant: int) -> None:
@@ -70,7 +64,10 @@ class Promoter:
             await self._redis_health.pause()
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()
-            self._complain(failure)
+            self._redis_health.refused(
+                "Redis refuses to promote", failure, said=self._refused, topic=self._topic
+            )
+            self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
         else:
             self._redis_health.worked()
@@ -89,13 +86,3 @@ class Promoter:
         self._instruments.lateness(self._topic, promotion.lateness)
         report_deaths(self._topic, promotion.deaths, self._instruments)
         report_lost(self._topic, promotion.parked, promotion.orphans, self._instruments)
-
-    def _complain(self, failure: Exception) -> None:
-        self._instruments.store_error(type(failure).__name__)
-        if not self._refused:
-            log.error(
-                "Redis refuses to promote",
-                extra={"topic": self._topic, "reason": str(failure)},
-                exc_info=None if isinstance(failure, StoreError) else failure,
-            )
-            self._refused = True

@@ -30,7 +30,7 @@ class Timetable:
     """
 
     def __init__(self, policy: TopicPolicy, clock: Clock, jitter: Jitter = random) -> None:
-        self._clock = clock
+        self.clock = clock
         self._pacing = Pacing(policy, jitter)
         self.wakeup = Wakeup()
         """Set when the next call has become an earlier one."""
@@ -56,7 +56,7 @@ class Timetable:
 
     def begin(self) -> float:
         """Note that a call is made now; return the time."""
-        self._sent, self._sent_for = self._clock.now(), self._awaited
+        self._sent, self._sent_for = self.clock.now(), self._awaited
         # Timers that are scheduled while the call is under way may move these two to an earlier time.
         self.next, self._awaited = math.inf, None
         return self._sent
@@ -80,14 +80,14 @@ class Timetable:
         case. From `ours_from` on the next timer may be one of our own leases, renewed by then. All instants
         are in microseconds."""
         # The server read its clock at some time between; the middle halves the error.
-        here = (self._sent + self._clock.now()) / 2
+        here = (self._sent + self.clock.now()) / 2
         self._server_time = (now, here)
         until_next = seconds_until(next_due, now)
         awaited = self._sent_for is not None and self._sent_for <= now
         lost = not taken and paused_until is None and awaited
         wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next)
         if ALONE < wait < until_next:  # this is a look for timers that came without a hint
-            wait = self._clock.together(here + wait) - here
+            wait = self.clock.together(here + wait) - here
         if look_at is not None:
             wait = min(wait, seconds_until(look_at, now))
         if paused_until is not None:  # a resume comes without a hint

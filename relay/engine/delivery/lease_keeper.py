@@ -6,11 +6,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Extension, Verdict
 from relay.core.policy import TopicPolicy
-from relay.core.ports import MAX_PER_CALL, LeaseSource
+from relay.core.ports import MAX_PER_CALL, SourceOf
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
@@ -34,14 +34,14 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        store: LeaseSource,
+        source_of: SourceOf,
         dispatcher: Dispatcher,
         policy: Callable[[str], TopicPolicy],
         redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
     ) -> None:
-        self._store = store
+        self._source_of = source_of
         self._dispatcher = dispatcher
         self._policy = policy
         self._redis_health = redis_health
@@ -131,12 +131,12 @@ class LeaseKeeper:
             sent = self._clock.now()
             self.calling = True
             try:
-                verdicts = await self._store.extend(topic, extensions, lease=micros(ttl))
+                verdicts = await self._source_of(topic).extend(topic, extensions, lease=micros(ttl))
             except StoreUnavailable:
                 self._urgent |= asked
                 raise
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                self._complain(topic, failure)
+                self._redis_health.refused("Redis refuses to renew", failure, topic=topic)
                 return
             finally:
                 self.calling = False
@@ -148,11 +148,3 @@ class LeaseKeeper:
                     now := session.leases.get(lease.token)
                 ) is not None:  # otherwise it ended during the call
                     now.deadline = max(now.deadline, sent + ttl)
-
-    def _complain(self, topic: str, failure: Exception) -> None:
-        self._instruments.store_error(type(failure).__name__)
-        log.error(
-            "Redis refuses to renew",
-            extra={"topic": topic, "reason": str(failure)},
-            exc_info=None if isinstance(failure, StoreError) else failure,
-        )

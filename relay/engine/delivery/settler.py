@@ -11,11 +11,11 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Acknowledged, Extension, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
-from relay.core.ports import MAX_PER_CALL, LeaseSource
+from relay.core.ports import MAX_PER_CALL, SourceOf
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease, Leases, by_claim
@@ -34,6 +34,9 @@ RECEIPT_DELAY = 0.005  # see 0030
 written."""
 
 log = logging.getLogger(__name__)
+
+REFUSED = "Redis refuses to settle; the timers will be delivered again"
+"""And would again: these leases are left to run out."""
 
 PROBLEMS = {Verdict.STALE: Problem.STALE, Verdict.GONE: Problem.GONE}
 
@@ -64,14 +67,14 @@ class Settler:  # see 0014
 
     def __init__(
         self,
-        store: LeaseSource,
+        source_of: SourceOf,
         policy: Callable[[str], TopicPolicy],
         redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         tracing: Tracing,
     ) -> None:
-        self._store = store
+        self._source_of = source_of
         self._policy = policy
         self._redis_health = redis_health
         self._clock = clock
@@ -165,7 +168,7 @@ class Settler:  # see 0014
         batch = self._take(topic)
         began = time.time_ns()
         try:
-            results = await self._store.settle(
+            results = await self._source_of(topic).settle(
                 topic,
                 [end.settlement for end in batch.values() if end.settlement is not None],
                 acknowledged=_acknowledged(batch),
@@ -176,7 +179,7 @@ class Settler:  # see 0014
             self._ends[topic] = batch | self._ends.get(topic, {})
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._drop(topic, len(batch), failure)
+            self._redis_health.refused(REFUSED, failure, topic=topic, count=len(batch))
             self._trace(topic, batch, [Verdict.OK] * len(batch), began, error=type(failure).__name__)
         else:
             self._redis_health.worked()
@@ -265,7 +268,7 @@ class Settler:  # see 0014
         lease_time = micros(policy.lease_ttl) if policy.renew else 0
         self._writing = len(batch)
         try:
-            verdicts = await self._store.extend(topic, extensions, lease=lease_time)
+            verdicts = await self._source_of(topic).extend(topic, extensions, lease=lease_time)
         except StoreUnavailable:
             kept = self._receipts.setdefault(topic, {})
             # A settlement that came meanwhile makes the receipt unnecessary.
@@ -277,7 +280,7 @@ class Settler:  # see 0014
                 self._written.set()  # that may have been all: those who wait look once `_writing` is 0
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._drop(topic, len(batch), failure)
+            self._redis_health.refused(REFUSED, failure, topic=topic, count=len(batch))
         else:
             self._redis_health.worked()
             for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):
@@ -286,16 +289,6 @@ class Settler:  # see 0014
         finally:
             self._writing = 0
         self._written.set()
-
-    def _drop(self, topic: str, count: int, failure: Exception) -> None:
-        """Drop ends that Redis refuses, and would refuse again: the leases run out, and the timers come
-        again."""
-        self._instruments.store_error(type(failure).__name__)
-        log.error(
-            "Redis refuses to settle; the timers will be delivered again",
-            extra={"topic": topic, "count": count, "reason": str(failure)},
-            exc_info=None if isinstance(failure, StoreError) else failure,
-        )
 
 
 def _acknowledged(batch: Mapping[Lease, _End]) -> list[Acknowledged]:

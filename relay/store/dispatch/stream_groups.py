@@ -18,6 +18,7 @@ from relay.core.instants import from_score, micros
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
+    ClaimRequest,
     Extension,
     Limits,
     Settled,
@@ -77,16 +78,7 @@ class RedisGroups:
         self._rounds: dict[str, tuple[str, float]] = {}
         """Of each topic: where the round over what is pending goes on, and when (monotonic seconds)."""
 
-    async def claim(
-        self,
-        topic: str,
-        *,
-        limit: int,
-        lease: int,
-        nonce: bytes,
-        max_bytes: int,
-        limits: Limits = NO_LIMITS,
-    ) -> Claim:
+    async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `LeaseSource.claim`. One script call, which promotes what is due before."""
         policy = self._policy(topic)
         stream = policy.stream
@@ -97,14 +89,10 @@ class RedisGroups:
             verbs.claim(
                 topic,
                 self._consumer(policy),
-                limit=limit,
-                lease=lease,
-                nonce=nonce,
-                max_bytes=max_bytes,
+                request,
                 park_grace=self._park_grace,
                 cursor=cursor if looks else "",
                 reads_new=_reads(stream.reclaim),
-                limits=limits,
                 at_once=at_once(policy.max_payload_bytes),
                 begin=self._known_groups.begin(topic, stream.group),
             )
@@ -114,7 +102,7 @@ class RedisGroups:
         look_in = None
         if looks and not reply.paused:
             cursor = reply.cursor.decode()
-            at = here + (min(ROUND, lease / 4e6) if cursor == START else STEP)
+            at = here + (min(ROUND, request.lease / 4e6) if cursor == START else STEP)
             self._rounds[topic] = (cursor, at)
         if stream.reclaim is not Reclaim.OFF and reply.pending:
             look_in = max(at - here, 0.0)

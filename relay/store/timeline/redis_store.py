@@ -17,6 +17,7 @@ from relay.core.instants import EXACT, SECOND, from_score, from_scores, to_score
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
+    ClaimRequest,
     Extension,
     Limits,
     Reason,
@@ -104,26 +105,13 @@ class RedisStore:
         score, record, stored = reply
         return _stored(timer_id, float(score), record, envelope.decode(stored))
 
-    async def claim(
-        self,
-        topic: str,
-        *,
-        limit: int,
-        lease: int,
-        nonce: bytes,
-        max_bytes: int,
-        limits: Limits = NO_LIMITS,
-    ) -> Claim:
+    async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `TimerStore.claim`. One script call."""
         reply = await self._server.call(
             timeline.claim(
                 topic,
-                limit=limit,
-                lease=lease,
-                nonce=nonce,
-                max_bytes=max_bytes,
+                request,
                 park_grace=self._park_grace,
-                limits=limits,
                 at_once=at_once(self._largest(topic)),
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from relay.core.outcomes import Limits
+from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.ready_list import PromoteReply, promoted
 from relay.store.verbs.terms import Words, as_it_is, flag, limit_words
@@ -38,21 +38,18 @@ class Consumer(NamedTuple):
 def claim(
     topic: str,
     consumer: Consumer,
+    request: ClaimRequest,
     *,
-    limit: int,
-    lease: int,
-    nonce: bytes,
-    max_bytes: int,
     park_grace: int,
     cursor: str,
     reads_new: bool,
-    limits: Limits,
     at_once: int,
     begin: str,
 ) -> Call[StreamClaimReply]:
     """Lease entries of the stream; `cursor` is empty to look for nothing that the dead have left."""
-    head = (limit, lease, nonce, max_bytes, park_grace, *consumer, cursor, flag(reads_new))
-    args = (*head, *limit_words(limits), at_once, begin)
+    head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
+    where = (*consumer, cursor, flag(reads_new))
+    args = (*head, *where, *limit_words(request.limits), at_once, begin)
     return Call("stream/claim", topic, args, _claimed, group=consumer.group)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from relay.core.outcomes import Limits
+from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.terms import Mixed, Words, as_it_is, limit_words
 
@@ -52,19 +52,10 @@ def page(
     return Call("timeline/list", topic, (limit, last_score, last_id, *size), as_it_is)
 
 
-def claim(
-    topic: str,
-    *,
-    limit: int,
-    lease: int,
-    nonce: bytes,
-    max_bytes: int,
-    park_grace: int,
-    limits: Limits,
-    at_once: int,
-) -> Call[ClaimReply]:
+def claim(topic: str, request: ClaimRequest, *, park_grace: int, at_once: int) -> Call[ClaimReply]:
     """Lease timers that are due."""
-    args = (limit, lease, nonce, max_bytes, park_grace, *limit_words(limits), at_once)
+    head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
+    args = (*head, *limit_words(request.limits), at_once)
     return Call("timeline/claim", topic, args, _claimed)
 
 
