@@ -1,1 +1,1 @@
-"""Values and policies. No I/O, and nothing but the standard library."""
+"""Values and policies. This package does no I/O, and uses only the standard library."""

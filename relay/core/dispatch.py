@@ -1,4 +1,4 @@
-"""Where a topic's due timers go, and what comes of moving them there. Times in seconds, instants in
+"""Where a topic's due timers go, and the results of moving them there. Times are in seconds, instants in
 microseconds."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Dispatch(Enum):
 
     @property
     def told(self) -> str:
-        """What to say where there is no such timer: that it may have been promoted. Empty with LEASE."""
+        """What to add if there is no such timer: that it may have been promoted. Empty with LEASE."""
         if self is Dispatch.LEASE:
             return ""
         there = f"due timers of this topic go to its {self.value} at once"
@@ -26,8 +26,8 @@ class Dispatch(Enum):
 
 
 class Reclaim(Enum):
-    """What a relay does with entries that a dead consumer of its group has left. ALL: it takes them, as all
-    relays do. DEDICATED: it takes these, and nothing new. OFF: it leaves them to others."""
+    """What a relay does with entries that a dead consumer of its group has left. ALL: it takes them beside
+    new ones. DEDICATED: it takes only these. OFF: it leaves them to other relays."""
 
     ALL = "all"
     DEDICATED = "dedicated"
@@ -36,8 +36,8 @@ class Reclaim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StreamPolicy:
-    """The application's `group`, what it does for the dead, and the most entries that the stream keeps,
-    whoever has not had them (0: any number)."""
+    """The application's `group`, what it does for dead consumers, and the most entries that the stream keeps,
+    even if a group has not had them (0: any number)."""
 
     group: str = ""
     reclaim: Reclaim = Reclaim.ALL
@@ -46,16 +46,16 @@ class StreamPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ListPolicy:
-    """After how many seconds an entry of the processing list is given to another worker; 0: never."""
+    """The seconds after which an entry of the processing list is given to another worker; 0 means never."""
 
     processing_timeout: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What one call has moved: how many timers. `next` is when the timeline's first one is due. `lateness`:
-    seconds since they were due, of those that nobody had before and that went to a list. The rest is as of a
-    `Claim`."""
+    """The result of one call: the number of timers that it moved. `next` is when the timeline's first timer
+    is due. `lateness` has the seconds since they were due, for timers that nobody had before and that went to
+    a list. The rest is as in a `Claim`."""
 
     promoted: int
     now: int
@@ -69,9 +69,10 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """What one round of tidying came to. `trimmed` entries of a stream that every group had acknowledged, and
-    `dropped` ones that some had not, since it keeps only so many; `consumers` that were gone. `returned`
-    entries of a processing list to the ready list, and `deaths` of those that came back too often."""
+    """The counts of one round of tidying. `trimmed` are entries of a stream that every group had
+    acknowledged, `dropped` are entries that some group had not, because the stream is full, and `consumers`
+    are those that were gone. `returned` are entries of a processing list that went back to the ready list,
+    `deaths` those that came back too often."""
 
     trimmed: int = 0
     dropped: int = 0
@@ -82,9 +83,9 @@ class Tidied:
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """One group of a stream's consumers: entries that it was given and has not acknowledged, entries that it
-    was not given yet (None where the server can't tell), timers that wait for another try, consumers; and for
-    how many seconds the first of those timers has been due: 0 if none is."""
+    """One consumer group of a stream: the entries that it was given and has not acknowledged, the entries
+    that it was not given yet (None if the server can't tell), the timers that wait for another attempt, the
+    consumers, and the seconds for which the first of those timers has been due (0 if none is)."""
 
     group: str
     pending: int
@@ -96,8 +97,8 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """How a topic stands behind its timeline: entries of the ready list and of the processing list; entries
-    of the stream, and its groups."""
+    """The state of a topic's list or stream: the entries of the ready list and of the processing list, or the
+    entries of the stream and its groups."""
 
     dispatch: Dispatch
     ready: int = 0

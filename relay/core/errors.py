@@ -40,7 +40,7 @@ class TimerNotFound(ServiceError):
 
     @classmethod
     def of(cls, topic: str, timer_id: str, more: str = "") -> TimerNotFound:
-        """With the names, and `more` to say behind them."""
+        """Make the error with these names, and with `more` at the end."""
         return cls(f"topic {topic!r} has no timer {timer_id!r}" + (more and f"; {more}"))
 
 
@@ -49,7 +49,7 @@ class TopicFull(ServiceError):
 
     @classmethod
     def of(cls, topic: str, limit: int) -> TopicFull:
-        """With the name, and the topic's `max_waiting`."""
+        """Make the error with the topic's name and its `max_waiting`."""
         return cls(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
 
 

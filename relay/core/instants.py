@@ -13,23 +13,24 @@ SECOND = 1_000_000
 """Microseconds in a second."""
 
 LATEST = 253_402_300_799 * SECOND
-"""9999-12-31T23:59:59Z, the last due time that Relay takes."""
+"""9999-12-31T23:59:59Z, the last due time that Relay accepts."""
 
 _LOSSLESS = 2**33
-"""Seconds. From here on two doubles are further apart than a microsecond."""
+"""A score in seconds. From here on two doubles are further apart than a microsecond."""
 
 EXACT = _LOSSLESS * SECOND
-"""Microseconds. Before this instant the score of a due time is the double that is nearest to it."""
+"""An instant in microseconds. Before it the score of a due time is the nearest double."""
 
 _QUICK = 2**32
-"""Seconds. Below, the errors of a division and a multiplication sum up to less than half a microsecond."""
+"""A score in seconds. Below it the errors of a division and a multiplication sum up to less than half a
+microsecond."""
 
 
 def to_score(instant: int) -> float:
-    """The score of a due time: the least double that is not before `instant` (microseconds).
+    """Return the score of a due time: the smallest double that is not before `instant` (microseconds).
 
-    Where a double holds whole microseconds, its nearest one is taken: Redis' own clock is
-    converted in the same way, so that comparing the two is comparing the microseconds.
+    Where doubles hold whole microseconds, the nearest double is taken: Redis' own clock is
+    converted in the same way, so comparing the two compares the microseconds.
     """
     score = instant / SECOND
     if score >= _LOSSLESS:
@@ -40,16 +41,16 @@ def to_score(instant: int) -> float:
 
 
 def from_score(score: float) -> int:
-    """The last whole microsecond that is not after `score`, within 1970 to 9999.
+    """Return the last whole microsecond that is not after `score`, within 1970 to 9999.
 
-    Foreign writers may have stored anything, infinities too.
+    Foreign writers may have stored anything, even infinities.
     """
     (instant,) = from_scores((score,))
     return instant
 
 
 def from_scores(scores: Iterable[float]) -> list[int]:
-    """The same of many, without a call for each."""
+    """Return the same for many scores, without a call for each."""
     return [
         (instant - 1 if (instant := round(score * SECOND)) / SECOND > score else instant)
         if 0 < score < _QUICK
@@ -65,10 +66,10 @@ def _from_odd_score(score: float) -> int:
         return LATEST
     numerator, denominator = score.as_integer_ratio()
     instant = numerator * SECOND // denominator
-    # Where no microsecond is lost, the nearest double stands for it, even if it lies just before.
+    # Where no microsecond is lost, the nearest double stands for the instant, even if it lies just before it.
     return instant + 1 if score < _LOSSLESS and (instant + 1) / SECOND <= score else instant
 
 
 def micros(seconds: float) -> int:
-    """A length of time in seconds as whole microseconds, rounded up."""
+    """Turn a length of time in seconds into whole microseconds, rounded up."""
     return math.ceil(seconds * SECOND)

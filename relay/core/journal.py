@@ -1,6 +1,6 @@
-"""The journal's values: what has happened to a topic's timers, batch by batch.
+"""The journal's values: what happened to a topic's timers, batch by batch.
 
-`docs/reference/journal.md` tells which kind has which fields. The numbers of the enums are those of
+`docs/reference/journal.md` says which kind has which fields. The numbers of the enums are those of
 `proto/relay/journal/v1/journal.proto`. All instants are microseconds since 1970 by the clock of Redis.
 """
 
@@ -42,7 +42,7 @@ class RecordKind(IntEnum):
 
     @property
     def ends(self) -> bool:
-        """Whether the timer is gone afterwards."""
+        """The kinds after which the timer is gone."""
         return self in _ENDS
 
 
@@ -58,7 +58,7 @@ _ENDS = {
 
 
 class Adoption(IntEnum):
-    """What the step found a foreign writer to have done before: given a new due time, or leased the timer."""
+    """What a foreign writer had done before the step: it gave a new due time, or leased the timer."""
 
     INTENT = 1
     LEASE = 2
@@ -66,11 +66,11 @@ class Adoption(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """One thing that happened to one timer. What its kind has no use for is empty or 0.
+    """One thing that happened to one timer. Fields that its kind does not have are empty or 0.
 
-    `nonce` is that of the lease that this is about, `occurrence` that of the first claim: both are there
-    with CLAIMED. `attempts` and `claims` are what has counted by now. `score` is when the timer is next
-    claimed or its lease ends; `expires` is 0 for never. An id that is not UTF-8 comes with surrogate escapes.
+    `nonce` is that of the lease that this is about, `occurrence` that of the first claim; CLAIMED has both.
+    `attempts` and `claims` are the counts so far. `score` is when the timer is next claimed or its lease
+    ends; `expires` is 0 for never. An id that is not UTF-8 comes with surrogate escapes.
     """
 
     kind: RecordKind
@@ -95,10 +95,10 @@ class JournalRecord:
 
 @dataclass(frozen=True, slots=True)
 class JournalBatch:
-    """What one call of the store changed at one instant, `time`.
+    """The changes of one call of the store at one instant, `time`.
 
-    `first` and `last` number its records within the topic's journal, from 1. `entry` is its place in the
-    stream, from which reading goes on.
+    `first` and `last` are the numbers of its records within the topic's journal, from 1. `entry` is its place
+    in the stream, from which reading goes on.
     """
 
     entry: str
@@ -108,19 +108,19 @@ class JournalBatch:
     records: tuple[JournalRecord, ...]
 
     def lost_since(self, before: int) -> int:
-        """How many records are missing between the one with number `before` (0: none) and this batch.
+        """Return how many records are missing between number `before` (0: none) and this batch.
 
-        Negative if the journal went back: a failover or a restore of Redis, or it was removed.
+        It is negative if the journal went back: after a failover or a restore of Redis, or a removal.
         """
         return self.first - before - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Journals:
-    """Which topics have a journal.
+    """Says which topics have a journal.
 
-    `keep(topic)` answers how many records it keeps at least, 0 where the topic has none.
-    `trimmed(topic, count)` is called with how many were dropped for that.
+    `keep(topic)` returns the number of records that it keeps, or 0 if the topic has none.
+    `trimmed(topic, count)` is called with the number of records that were dropped for that.
     """
 
     keep: Callable[[str], int] = lambda _topic: 0

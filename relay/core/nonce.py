@@ -8,7 +8,7 @@ from itertools import count
 
 
 def nonces(instance: bytes | None = None) -> Callable[[], bytes]:
-    """A source of 16-byte nonces: 8 random bytes of this instance and a sequence.
+    """Return a source of 16-byte nonces: 8 random bytes of this instance and a sequence.
 
     They never repeat within an instance; two instances share one with a chance of 2^-64.
     """

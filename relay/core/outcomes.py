@@ -1,4 +1,4 @@
-"""What is written back about a lease, and what the store says to it."""
+"""What is written about a lease, and the store's answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Verb(Enum):
 
 
 class Verdict(Enum):
-    """What a token was worth: it held; it was stale; the timer is no longer there."""
+    """The verdict on a token: it was valid, it was stale, or the timer is no longer there."""
 
     OK = "OK"
     STALE = "STALE"
@@ -29,8 +29,8 @@ class Verdict(Enum):
 
 
 class Reason(Enum):
-    """Why a timer died: it ran out of attempts, claims or age, or expired; or its application rejected it,
-    or said that another attempt is of no use; or no application can be given it."""
+    """Why a timer died: it ran out of attempts, claims or age, or it expired; its application rejected it, or
+    said that another attempt would not help; or no application can be given it."""
 
     ATTEMPTS = "attempts"
     CLAIMS = "claims"
@@ -42,16 +42,16 @@ class Reason(Enum):
 
 
 Settled = Verdict | Reason
-"""What became of a settlement: the verdict on its token, or the reason of the death that it was."""
+"""The result of a settlement: the verdict on its token, or the reason if it was a death."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a topic's policy says of timers that fail. Ages in microseconds; 0: no limit.
+    """A topic's limits for timers that fail. Ages are in microseconds; 0 means no limit.
 
     A timer dies of its `max_attempts`-th attempt, of a claim after `max_claims`, and of a further
-    attempt `max_age` after its due time. The dead are kept as dead letters if `keep` says so, the
-    expired if `keep_expired` does too.
+    attempt `max_age` after its due time. Dead timers are kept as dead letters if `keep` is set, expired
+    ones if `keep_expired` is set, too.
     """
 
     max_attempts: int = 4_294_967_295
@@ -83,12 +83,12 @@ class ClaimRequest:
 class Settlement:
     """The end of one lease, to be written by `TimerStore.settle`.
 
-    `retry_after` (microseconds) goes with NACK, where None leaves the timer where its lease ends, and
+    `retry_after` (microseconds) goes with NACK, where None makes the timer due when its lease would end, and
     with a RELEASE that was received. `received`, `suspect` and `unsent` go with RELEASE: whether the
-    application had received the call, so that the attempt counts; whether the next delivery is to go
-    alone; whether it was never sent, so that not even the claim counts. `reason` goes with REJECT,
-    `error` says why, for the dead letter. `again` goes with RESCHEDULE: the new due time or delay, and,
-    if `new_content`, the new payload, headers and content type.
+    application had received the call, so that the attempt counts; whether the next delivery goes
+    alone; whether it was never sent, so that not even the claim counts. `reason` goes with REJECT;
+    `error` says why, for the dead letter. `again` goes with RESCHEDULE: the new due time or delay, and
+    with `new_content` the new payload, headers and content type.
     """
 
     timer_id: str
@@ -105,7 +105,7 @@ class Settlement:
 
 
 class Acknowledged(NamedTuple):
-    """Timers whose leases end by an ACK, as most do, and have one nonce."""
+    """Timers with one nonce whose leases end by an ACK, as most do."""
 
     nonce: bytes
     timer_ids: Sequence[str]
@@ -114,7 +114,7 @@ class Acknowledged(NamedTuple):
 def one_by_one(
     settlements: Iterable[Settlement], acknowledged: Iterable[Acknowledged]
 ) -> Iterator[Settlement]:
-    """All as settlements, in the order in which `LeaseSource.settle` answers."""
+    """Return all as settlements, in the order of the answer of `LeaseSource.settle`."""
     yield from settlements
     for nonce, timer_ids in acknowledged:
         for timer_id in timer_ids:
@@ -132,7 +132,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What an application says of a delivery as its handler is done.
+    """The outcome that an application gives when its handler is done.
 
     `retry_after` (microseconds) goes with NACK; None leaves it to the topic's retry policy. `reason`
     goes with REJECT, `error` with NACK and REJECT, `again` with RESCHEDULE.
@@ -145,9 +145,9 @@ class Ending:
     again: Again | None = None
 
     def settlement(self, timer: ClaimedTimer, nonce: bytes, wait: Callable[[], int]) -> Settlement:
-        """The same for the store; of the timer, what is not given anew stays.
+        """Return it for the store. What is not given stays as it was in the timer.
 
-        `wait` answers the pause (microseconds) of a NACK that names none.
+        `wait` returns the pause (microseconds) of a NACK that names none.
         """
         retry_after, again = self.retry_after, None
         if self.verb is Verb.NACK and retry_after is None:

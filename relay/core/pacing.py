@@ -1,4 +1,4 @@
-"""When to try next: pure decisions, with randomness injected. All times in seconds."""
+"""Decides when to try next. This is pure: randomness is passed in. All times are in seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_LOSSES = 3
 
 
 class FailureBackoff:
-    """How long to wait after consecutive failures: doubling, jittered by half, up to a limit."""
+    """The wait after consecutive failures: it doubles up to a limit, jittered by half."""
 
     def __init__(self, jitter: Jitter, *, first: float = 0.1, limit: float = 5.0) -> None:
         self._jitter = jitter
@@ -23,7 +23,7 @@ class FailureBackoff:
         self._failures = 0
 
     def failed(self) -> float:
-        """The wait after one more failure."""
+        """Return the wait after one more failure."""
         delay: float = min(self._first * 2.0**self._failures, self._limit)
         self._failures = min(self._failures + 1, 30)
         return delay * (0.5 + 0.5 * self._jitter())
@@ -34,7 +34,7 @@ class FailureBackoff:
 
 
 class Pacing:
-    """When a topic's poller claims again.
+    """Decides when a topic's poller claims again.
 
     It sleeps until the topic's next due time, at most `max_polling_interval`. A poll that was
     made for a timer that fell due and found nothing lost a race against another relay: then
@@ -48,11 +48,11 @@ class Pacing:
         self._losses = 0
 
     def after_claim(self, *, taken: bool, lost: bool, until_next: float) -> float:
-        """The wait after a claim.
+        """Return the wait after a claim.
 
-        `taken`: it brought timers; `lost`: it was made for a timer that had fallen due, and found
-        nothing; `until_next`: from now to the topic's first remaining timer, infinite if there
-        is none.
+        `taken` means that it brought timers, `lost` that it was made for a timer that had fallen due, and
+        found nothing. `until_next` is the time to the topic's first remaining timer, infinite if there is
+        none.
         """
         longest = self._policy.max_polling_interval * (1.0 - 0.1 * self._jitter())
         wait = min(max(until_next, 0.0), longest)
@@ -66,5 +66,5 @@ class Pacing:
 
 
 def seconds_until(instant: int | None, now: int) -> float:
-    """From `now` to `instant` (microseconds), as seconds; infinite if there is none."""
+    """Return the seconds from `now` to `instant` (both in microseconds), infinite if there is none."""
     return math.inf if instant is None else (instant - now) / 1e6

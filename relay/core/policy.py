@@ -1,4 +1,5 @@
-"""What may be tuned per topic, as the engine needs it; `relay.settings` documents the values."""
+"""What may be tuned for each topic, in the form that the engine needs; `relay.settings` documents the
+values."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from relay.core.outcomes import Limits
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how soon a delivery that failed is made again. Times in seconds, 0: no limit.
+    """How often and how soon a failed delivery is tried again. Times are in seconds; 0 means no limit.
 
-    The wait before attempt n+1 is drawn between 0 and `initial` × `multiplier`^(n-1), at most `max`
-    (full jitter, so that timers which failed together do not come together again).
+    The wait before attempt n+1 is a random time between 0 and `initial` × `multiplier`^(n-1), at most `max`:
+    with full jitter, timers that failed together do not come together again.
     """
 
     max_attempts: int = 25
@@ -28,7 +29,8 @@ class RetryPolicy:
     max_age: float = 0.0
 
     def delay(self, attempts: int, jitter: float) -> int:
-        """Microseconds to wait after so many failed attempts; `jitter` is a random number in [0, 1)."""
+        """Return the microseconds to wait after `attempts` failed attempts; `jitter` is a random number in
+        [0, 1)."""
         try:
             longest = min(self.initial * self.multiplier ** max(attempts - 1, 0), self.max)
         except OverflowError:
@@ -38,7 +40,8 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
-    """Whether the dead are kept, and the expired too; how many, and for how long (seconds). 0: no limit."""
+    """Whether dead timers are kept, and expired ones; how many, and for how long (seconds). 0 means no
+    limit."""
 
     keep: bool = True
     keep_expired: bool = False
@@ -48,12 +51,12 @@ class DeadLetterPolicy:
 
 @dataclass(frozen=True)
 class TopicPolicy:
-    """One topic's policy. All times in seconds.
+    """One topic's policy. All times are in seconds.
 
-    `target` is the application that the relay dials to push the topic's timers; empty where
-    applications dial the relay. `max_waiting` is how many timers the topic may hold, 0: any number.
-    A topic with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due
-    timers go; with a stream, `lease_ttl` is how long an entry may lie idle with a relay.
+    `target` is the application that the relay dials to push the topic's timers; it is empty if applications
+    dial the relay. `max_waiting` is the number of timers that the topic may hold; 0 means any number. A topic
+    with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers go;
+    with a stream, `lease_ttl` is how long an entry may lie idle with a relay.
     """
 
     polling_interval: float = 0.05
@@ -77,17 +80,17 @@ class TopicPolicy:
 
     @property
     def lifetime(self) -> float:
-        """How long a silent delivery keeps its lease (seconds)."""
+        """The seconds for which a silent delivery keeps its lease."""
         return self.delivery_timeout if self.renew else self.lease_ttl
 
     @property
     def journal_keeps(self) -> int:
-        """How many records its journal keeps; 0 if it has none."""
+        """The number of records that its journal keeps; 0 if it has none."""
         return self.journal_max_length if self.journal else 0
 
     @cached_property
     def limits(self) -> Limits:
-        """The part of it that the store goes by."""
+        """The part of the policy that the store uses."""
         return Limits(
             max_attempts=self.retry.max_attempts,
             max_claims=self.max_claims,
@@ -99,9 +102,9 @@ class TopicPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policy of every topic: its `own`, or else the `default`.
+    """The policy of every topic: its `own`, or the `default`.
 
-    `closed`: only topics with an entry of their own are admitted.
+    With `closed` only topics with an entry of their own are admitted.
     """
 
     default: TopicPolicy = TopicPolicy()
@@ -109,11 +112,11 @@ class Policies:
     closed: bool = False
 
     def __call__(self, topic: str) -> TopicPolicy:
-        """The topic's policy."""
+        """Return the topic's policy."""
         return self.own.get(topic, self.default)
 
     def admit(self, field: str, topic: str) -> str:
-        """The topic's name, if it is one and such a topic is admitted; raises `InvalidField`."""
+        """Return the topic's name if it is valid and the topic is admitted. Raises `InvalidField`."""
         if self.closed and topic not in self.own:
             validate.name(field, topic)
             raise InvalidField(
@@ -122,13 +125,13 @@ class Policies:
         return validate.name(field, topic)
 
     def largest(self, topic: str) -> int:
-        """The most bytes that a payload of the topic may have."""
+        """Return the most bytes that a payload of the topic may have."""
         return self(topic).max_payload_bytes
 
     def pushed(self) -> dict[str, TopicPolicy]:
-        """The topics whose timers the relay pushes."""
+        """Return the topics whose timers the relay pushes."""
         return {topic: policy for topic, policy in self.own.items() if policy.target}
 
     def promoted(self) -> dict[str, TopicPolicy]:
-        """The topics whose due timers leave the timeline, for a list or a stream."""
+        """Return the topics whose due timers leave the timeline for a list or a stream."""
         return {topic: policy for topic, policy in self.own.items() if policy.dispatch is not Dispatch.LEASE}

@@ -37,29 +37,29 @@ from relay.core.timers import (
 )
 
 MAX_PER_CALL = 500
-"""At most so many timers go into one store call."""
+"""The most timers of one store call."""
 
 
 class LeaseSource(Protocol):
-    """Where deliveries come from, and where their ends are written: the timelines, or groups of streams.
+    """Where deliveries come from, and where their ends are written: timelines, or groups of streams.
 
-    Every call is atomic, speaks of one topic, and takes at most `MAX_PER_CALL` timers. "Now" is
-    the store's own clock, never the caller's.
+    Every call is atomic, is about one topic, and takes at most `MAX_PER_CALL` timers. "Now" is
+    by the store's own clock, never by the caller's.
 
-    A **token** is (timer_id, nonce), or the claimed timer's `proof` in the nonce's place if it has one. It
-    is valid while the timer's lease is the one that was taken under it and nobody has given the timer a new
-    due time since. Calls with tokens answer per timer: OK, STALE (the token is not valid; nothing changed)
+    A **token** is (timer_id, nonce), or the claimed timer's `proof` in the nonce's place if it has one. It is
+    valid while the timer's lease is the one that was taken under it and nobody has given the timer a new due
+    time since. Calls with tokens answer for each timer: OK, STALE (the token is not valid; nothing changed)
     or GONE (there is no such timer). One timer_id comes at most once in a call.
 
-    Errors: `StoreUnavailable` says that nothing is known about the call; it may have happened.
-    `StoreFull`, `WrongKeyType` and `StoreRefused` say that it did not.
+    `StoreUnavailable` says that nothing is known about the call, which may have had its effect.
+    `StoreFull`, `WrongKeyType` and `StoreRefused` say that it had none.
     """
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """Lease timers that can be claimed now, the earliest first.
 
         A timer whose score is not after now can be claimed: a pending one that is due, and one whose lease
-        has run out. Timers that have expired die instead. Of a paused topic nothing is taken.
+        has run out. Timers that have expired die instead. Nothing is taken from a paused topic.
         """
         ...
 
@@ -71,15 +71,15 @@ class LeaseSource(Protocol):
         acknowledged: Sequence[Acknowledged] = (),
         limits: Limits = NO_LIMITS,
     ) -> list[Settled]:
-        """End leases: by `settlements`, and those of what is `acknowledged`; answers of each what became of
-        it, in this order. The timer is removed (ACK), dies (REJECT), starts anew with
-        another due time (RESCHEDULE), is due again `retry_after` from now or when its lease would have
-        ended (NACK), or due now (RELEASE); never before its due time. NACK counts an attempt, RELEASE
-        does where a receipt came; who is then beyond the `limits` dies."""
+        """End leases: by `settlements`, and those that are `acknowledged`; return the result of each, in this
+        order. The timer is removed (ACK), dies (REJECT), starts over with another due time (RESCHEDULE), is
+        due again `retry_after` from now or when its lease would have ended (NACK), or is due now (RELEASE),
+        but never before its due time. NACK counts an attempt, and RELEASE does if a receipt came; a timer
+        that is then beyond the `limits` dies."""
         ...
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
-        """Let leases end `lease` microseconds from now, never sooner than they would have."""
+        """Let leases end `lease` microseconds from now, but never sooner than they would have."""
         ...
 
 
@@ -89,12 +89,12 @@ class TimerStore(LeaseSource, Protocol):
     async def schedule(
         self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
     ) -> list[Scheduled]:
-        """Store timers, replacing those that live under the same id, whatever their state.
+        """Store timers in the place of existing ones with the same id, whatever their state.
 
-        A replaced timer starts anew: attempts 0, and a lease on it is void. Where an id comes
-        twice, the later one stands. A timer with `create` or a `condition` that does not hold is not
-        stored, and neither is a new one in a topic that holds `max_waiting` (0: no limit). Raises
-        `InvalidField` where a delay ends after 9999.
+        A replaced timer starts over: its attempts are 0, and a lease on it is void. If an id comes
+        twice, the later timer counts. A timer with `create` or a `condition` that does not hold is not
+        stored, and neither is a new one in a topic that holds `max_waiting` (0 means no limit). Raises
+        `InvalidField` if a delay ends after 9999.
         """
         ...
 
@@ -109,11 +109,11 @@ class TimerStore(LeaseSource, Protocol):
         ...
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
-        """One timer with its payload."""
+        """Return one timer with its payload."""
         ...
 
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        """A page in the order of `next_claim`; `cursor` is that of the page before, or empty.
+        """Return a page in the order of `next_claim`; `cursor` is that of the previous page, or empty.
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """
@@ -121,48 +121,52 @@ class TimerStore(LeaseSource, Protocol):
 
 
 class Promotions(Protocol):
-    """Moves due timers of topics with a list or a stream out of the timeline. Errors as of `LeaseSource`."""
+    """Moves due timers of topics with a list or a stream out of the timeline. Errors are those of
+    `LeaseSource`."""
 
     async def promote(self, topic: str, *, limit: int, nonce: bytes) -> Promotion:
-        """Move up to `limit` timers that are due, the earliest first, in one step: a timer is in the
-        timeline or behind it, never in both and never in neither. `nonce` is fresh, and names the occurrence
-        of those that have none. Of a paused topic nothing is moved; who has expired, or is beyond the
+        """Move up to `limit` due timers, the earliest first, in one step: a timer is in the timeline or in
+        the list or stream, never in both and never in neither. `nonce` is fresh, and names the occurrence of
+        timers that have none. Nothing of a paused topic is moved. A timer that has expired, or is beyond the
         topic's limits, dies."""
         ...
 
     async def tidy(self, topic: str) -> Tidied:
-        """Remove what nobody needs any more, and give back what the dead have left in a processing list."""
+        """Remove what nobody needs any more, and give back what dead workers have left in a processing
+        list."""
         ...
 
     async def state(self, topic: str) -> DispatchState:
-        """How the topic stands behind its timeline."""
+        """Return the state of the topic's list or stream."""
         ...
 
 
 class TopicStore(Protocol):
-    """What people do to topics: look, pause, bring back the dead, repair. Errors as of `TimerStore`."""
+    """What people do to topics: inspect, pause, redrive, repair. Errors are those of `TimerStore`."""
 
     async def register(self, topic: str) -> None:
-        """Note that there is such a topic."""
+        """Register a topic."""
         ...
 
     async def topics(self) -> list[str]:
-        """All topics that were registered, in the order of their names."""
+        """Return all registered topics, in the order of their names."""
         ...
 
     async def stats(self, topic: str) -> TopicStats:
-        """How the topic stands."""
+        """Return the state of the topic."""
         ...
 
     async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
-        """How many topics stand, in one pipelined read; what the store refuses of one is left out."""
+        """Return the state of many topics, in one pipelined read. A topic that the store refuses is left
+        out."""
         ...
 
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
-        """Claim nothing more until an instant or for so long (microseconds; neither: until `resume`).
+        """Stop claims until an instant, or for a length of time in microseconds, or with neither until
+        `resume`.
 
-        Answers the end of the pause; None if that is past, and then nothing has changed. What is in flight
-        goes on.
+        Returns the end of the pause, or None if that is past, and then nothing has changed. Deliveries in
+        flight go on.
         """
         ...
 
@@ -171,51 +175,52 @@ class TopicStore(Protocol):
         ...
 
     async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
-        """A page of dead letters, without their content. Raises `InvalidField("page_token", …)`."""
+        """Return a page of dead letters, without their content. Raises `InvalidField("page_token", …)`."""
         ...
 
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
-        """One dead letter with its content."""
+        """Return one dead letter with its content."""
         ...
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
-        """Bring dead letters back to life, due now: RUN, GONE, or UNCHANGED where a timer of the id lives.
+        """Bring dead letters back to life, due now. Returns RUN, GONE, or UNCHANGED if a timer with the id
+        exists.
 
         Each is one step, all together are not.
         """
         ...
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
-        """Remove dead letters for good; answers how many were there.
+        """Remove dead letters for good; return how many were there.
 
         Each is one step, all together are not.
         """
         ...
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
-        """Remove the oldest dead letters, so that at most so many stay, at most so old (microseconds; 0:
-        no limit); answers how many were removed."""
+        """Remove the oldest dead letters, so that at most `max_count` stay, none older than `max_age`
+        (microseconds; 0 means no limit). Returns how many were removed."""
         ...
 
     async def orphans(self, topic: str, *, limit: int) -> tuple[list[str], bool]:
-        """Ids that have a payload or a lease record and no timer, of one part of the topic; the next
-        call looks at the next part, and the answer's second half says that all have been seen. About
-        `limit` entries are looked at."""
+        """Find ids that have a payload or a lease record and no timer, in one part of the topic of about
+        `limit` entries. The next call reads the next part; the second half of the answer says whether all
+        have been read."""
         ...
 
     async def repair(self, topic: str, timer_ids: Sequence[str]) -> tuple[int, int]:
-        """Remove the payloads and lease records of those that still have no timer; answers how many."""
+        """Remove the payloads and lease records of ids that still have no timer; return their numbers."""
         ...
 
     async def lock(self, name: str, *, ttl: int) -> bool:
-        """Take a lock for so long (microseconds); answers whether nobody else has it."""
+        """Take a lock for `ttl` microseconds; return whether nobody else has it."""
         ...
 
 
 class WakeHints(Protocol):
-    """Tells that a topic's first timer has become an earlier one, through another relay too.
+    """Reports that a topic's first timer has become an earlier one, even through another relay.
 
-    Hints may get lost; who waits for one also polls now and then.
+    Hints may get lost, so those who wait for one also poll now and then.
     """
 
     async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
@@ -223,12 +228,12 @@ class WakeHints(Protocol):
         ...
 
     async def unwatch(self, topic: str) -> None:
-        """Stop."""
+        """Stop the calls."""
         ...
 
 
 Probe = Callable[[], Awaitable[None]]
-"""Asks the store for a sign of life; raises `StoreError`."""
+"""Asks the store for a sign of life. Raises `StoreError`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Timers as values: what is asked for, what is stored, what was claimed.
+"""Timers as values: new ones, stored ones, claimed ones.
 
 All instants are microseconds since 1970 by the clock of Redis (`relay.core.instants`).
 """
@@ -33,7 +33,7 @@ class ByColumns(Sequence[Row]):  # see 0062
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
-        """The same by columns."""
+        """Return the same rows by columns."""
         if isinstance(rows, cls):
             return rows
         columns = list(map(list, zip(*rows, strict=True)))
@@ -41,22 +41,22 @@ class ByColumns(Sequence[Row]):  # see 0062
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """One behind the other."""
+        """Concatenate several."""
         if len(parts) == 1:
             return parts[0]
         columns = zip(*(part.columns() for part in parts), strict=True)
         return cls(*(list(chain.from_iterable(column)) for column in columns))
 
     def columns(self) -> tuple[list[Any], ...]:
-        """The lists, in the order of the fields."""
+        """Return the lists, in the order of the fields."""
         return _columns_of(type(self))(self)
 
     def picked(self, pick: Callable[[list[Any]], list[Any]]) -> Self:
-        """Some of them; `pick` answers theirs of each column."""
+        """Return some of the rows; `pick` takes theirs from each column."""
         return type(self)(*map(pick, self.columns()))
 
     def only(self, places: Sequence[int]) -> Self:
-        """Those at these places."""
+        """Return the rows at these places."""
         return self.picked(at(places))
 
     @overload
@@ -65,7 +65,7 @@ class ByColumns(Sequence[Row]):  # see 0062
     def __getitem__(self, place: slice) -> Self: ...
 
     def __getitem__(self, place: int | slice) -> Row | Self:
-        """One of them as it stands, or some of them."""
+        """Return one row, or some of the rows."""
         if isinstance(place, slice):
             return self.picked(itemgetter(place))
         row: Row = self.ROW(*[column[place] for column in self.columns()])
@@ -84,7 +84,7 @@ def _columns_of(kind: type[ByColumns[Any]]) -> Callable[[object], tuple[list[Any
 
 
 def at(places: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
-    """Picks what a column has at these places."""
+    """Picks the values of a column at these places."""
     return lambda column: [column[place] for place in places]
 
 
@@ -97,7 +97,7 @@ class TimerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold of a timer for it to be changed: that nobody delivers it, that its due time is `due`."""
+    """What must hold for a timer to be changed: that nobody delivers it, that its due time is `due`."""
 
     only_pending: bool = False
     due: int | None = None
@@ -107,10 +107,10 @@ NO_CONDITION = Condition()
 
 
 class NewTimer(NamedTuple):
-    """A timer to be stored. Exactly one of `due` (an instant) and `delay` (microseconds, 0 or more) is set.
+    """A timer to be stored. Either `due` (an instant) or `delay` (microseconds, 0 or more) is set.
 
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
-    (microseconds). `create` stores it only if there is none of its id; `condition` only if there is
+    (microseconds). `create` stores it only if there is none with its id; `condition` only if there is
     one for which it holds.
     """
 
@@ -145,13 +145,13 @@ class NewTimers(ByColumns[NewTimer]):
 
 
 class Change(Enum):
-    """What became of a change that was asked for.
+    """The result of a change.
 
-    UNCHANGED: there is a timer, and that was not wanted, or its due time is another. IN_FLIGHT: it is
+    UNCHANGED: there is a timer although there must be none, or its due time is another. IN_FLIGHT: it is
     being delivered. GONE: there is none. FULL: the topic holds `max_waiting` timers.
     """
 
-    __hash__ = object.__hash__  # each is one object; Enum's own is not in C, and is asked for each timer
+    __hash__ = object.__hash__  # each is one object; Enum's own is not in C, and is called for each timer
 
     CREATED = "CREATED"
     REPLACED = "REPLACED"
@@ -168,14 +168,14 @@ STORED = (Change.CREATED, Change.REPLACED)
 
 @dataclass(slots=True)
 class Scheduled:
-    """What became of a `NewTimer`, and the due time of the timer that is there now (None: there is none)."""
+    """The result of a `NewTimer`, and the due time of the timer that is there now (None if there is none)."""
 
     due: int | None
     change: Change
 
     @property
     def stored(self) -> bool:
-        """Whether it was stored."""
+        """Whether the timer was stored."""
         return self.change in STORED
 
 
@@ -208,12 +208,12 @@ class Page:
 class ClaimedTimer(NamedTuple):
     """A timer under a lease.
 
-    `attempt` counts from 1 and is what this delivery would be, were it to count. `suspect` marks
+    `attempt` counts from 1 and is the number of this delivery if it counts. `suspect` marks
     a timer that was in flight when its application's stream broke: it is delivered alone, so
-    that what kills an application counts against itself only. `approximate` says that `due` is
-    a guess, since a foreign worker held the timer before. `readable` is false where the id is
-    not UTF-8: such a timer can't be named to an application. `claims` counts this claim and those before
-    it whose deliveries were sent. `proof` proves the lease where that is not the claim's nonce.
+    that a timer that kills an application counts against itself only. `approximate` says that `due` is
+    a guess, since a foreign worker held the timer before. `readable` is false if the id is
+    not UTF-8: no application can be given such a name. `claims` counts this claim and those before
+    it whose deliveries were sent. `proof` proves the lease if the claim's nonce does not.
     """
 
     timer_id: str
@@ -251,7 +251,8 @@ class ClaimedTimers(ByColumns[ClaimedTimer]):
 
 
 def content_size(payload: bytes, headers: Mapping[str, str]) -> int:
-    """About how many bytes it takes on its way to Redis or to an application; ids and times are small."""
+    """Return about how many bytes it takes on its way to Redis or to an application; ids and times are
+    small."""
     if not headers:
         return len(payload)
     return len(payload) + sum(len(name) + len(text) for name, text in headers.items())
@@ -261,13 +262,13 @@ def content_size(payload: bytes, headers: Mapping[str, str]) -> int:
 class Claim:
     """The answer to one claim call.
 
-    `now` is the server's time, `next` the instant at which the topic's first remaining timer can
-    be claimed (None: there is none). `deadline` ends the leases of all `timers`. `parked` counts
-    timers put aside because their payload is missing, `orphans` names those removed because it
-    still was after the grace period. `deaths` names the timers that were due and are not delivered
-    any more. `paused_until` says that due timers were left since the topic is paused. `look_at` is an instant
-    at which to look again, though no timer is known for it. `promoted` timers left the timeline for a stream;
-    `missing` ones had been given to somebody, and are not in the stream any more.
+    `now` is the server's time, `next` the instant at which the topic's first remaining timer can be claimed
+    (None: there is none). `deadline` ends the leases of all `timers`. `parked` counts timers put aside
+    because their payload is missing, `orphans` names those removed because it was still missing after the
+    grace period. `deaths` names the timers that were due and are not delivered any more. `paused_until` says
+    that due timers were left because the topic is paused. `look_at` is an instant at which to look again,
+    though no timer is known for it. `promoted` timers left the timeline for a stream; `missing` ones had been
+    given to somebody, and are not in the stream any more.
     """
 
     timers: ClaimedTimers
@@ -285,7 +286,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead timer. `dead_id` tells this death from others of the timer, and orders by `died`.
+    """A dead timer. `dead_id` distinguishes this death from others of the timer, and orders by `died`.
 
     `group` is the one of a stream's in which it died, if any. `claims` counts its deliveries that were sent,
     whether or not they were attempts. `reason` is the
@@ -318,9 +319,10 @@ class DeadPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """How a topic stands: `timers` in all, `due` of them, `first` the next instant of a claim, `dead`
-    letters and the instant of the oldest, `paused_until`; `dispatched` behind its timeline, where a relay
-    knows that due timers leave it; how many records its journal keeps, as far as the relay knows of one."""
+    """The state of a topic: all `timers`, those that are `due`, `first`, which is the next instant of a
+    claim, the `dead` letters and the instant of the oldest, and `paused_until`. `dispatched` is the state of
+    its list or stream, if the relay knows that it has one. The last field is the number of records that its
+    journal keeps, if the relay knows of one."""
 
     topic: str
     now: int

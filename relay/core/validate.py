@@ -1,4 +1,4 @@
-"""The rules that input has to meet. Each failure is an `InvalidField` that says what to do."""
+"""The rules for input. Each failure raises an `InvalidField` that says what to do."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ MAX_NAME_BYTES = 256
 _PLAIN = re.compile(r"[ -z|~]+")
 MAX_HEADER_BYTES = 64 * 1024
 MOST_PAYLOAD_BYTES = 64 << 20
-"""The most that `max_payload_bytes` can be set to."""
+"""The largest value of `max_payload_bytes`."""
 MAX_OUTSTANDING = 100_000
 MAX_REASON_BYTES = 1024
 
 
 def name(field: str, value: str) -> str:
-    """A topic or a timer_id: 1 to 256 bytes of UTF-8, no control characters, no braces.
+    """Check a topic or a timer_id: 1 to 256 bytes of UTF-8, no control characters, no braces. Raises
+    `InvalidField`.
 
-    Braces would steer a key's slot in Redis Cluster, so that one topic's keys could part.
+    Braces would decide a key's slot in Redis Cluster, so the keys of one topic could be in several slots.
     """
     if not value:
         raise InvalidField(field, "is empty; give it 1 to 256 bytes")
     if len(value) <= MAX_NAME_BYTES and _PLAIN.fullmatch(value):
-        return value  # what most names are
+        return value  # most names are of this kind
     size = _size(field, value)
     if size > MAX_NAME_BYTES:
         raise InvalidField(field, f"is {size} bytes long; at most {MAX_NAME_BYTES} are allowed")
@@ -38,15 +39,15 @@ def name(field: str, value: str) -> str:
 
 
 def plain_names(values: Sequence[str]) -> bool:
-    """Whether there are any, and all are names of the usual kind, at a fifth of what `name` takes for each.
-    False says nothing about any of them."""
+    """Whether there are names, and all are of the usual kind. This takes a fifth of what `name` takes for
+    each. False does not mean that one is invalid."""
     lengths = [len(value) for value in values]
     fit = min(lengths, default=0) > 0 and max(lengths) <= MAX_NAME_BYTES
     return fit and _PLAIN.fullmatch("".join(values)) is not None
 
 
 def _size(field: str, text: str) -> int:
-    """Bytes of UTF-8."""
+    """Return the bytes of a text in UTF-8."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -54,14 +55,15 @@ def _size(field: str, text: str) -> int:
 
 
 def payload(value: bytes, limit: int, field: str = "payload") -> bytes:
-    """At most `limit` bytes."""
+    """Check that a payload has at most `limit` bytes. Raises `InvalidField`."""
     if len(value) > limit:
         raise InvalidField(field, f"is {len(value)} bytes long; max_payload_bytes of this topic is {limit}")
     return value
 
 
 def headers(value: Mapping[str, str]) -> Mapping[str, str]:
-    """Names not empty; names and values together at most 64 KiB of UTF-8."""
+    """Check that names are not empty, and that names and values have at most 64 KiB of UTF-8 together. Raises
+    `InvalidField`."""
     if not value:
         return value
     size = 0
@@ -75,7 +77,7 @@ def headers(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def due(value: int, field: str = "due_time") -> int:
-    """Microseconds since 1970, until the year 9999."""
+    """Check microseconds since 1970, until the year 9999. Raises `InvalidField`."""
     if value < 0:
         raise InvalidField(field, "is before 1970; give a time from 1970 to 9999")
     if value > LATEST:
@@ -84,7 +86,7 @@ def due(value: int, field: str = "due_time") -> int:
 
 
 def delay(value: int, field: str = "delay") -> int:
-    """Microseconds, not negative, not past the year 9999."""
+    """Check a delay in microseconds: 0 or more, and not past the year 9999. Raises `InvalidField`."""
     if value < 0:
         raise InvalidField(field, "is negative; give 0 or more, or a due_time that is past")
     if value > LATEST:
@@ -93,12 +95,12 @@ def delay(value: int, field: str = "delay") -> int:
 
 
 def times(values: Sequence[int]) -> bool:
-    """Whether `due` and `delay` would take all of them, which are not none."""
+    """Whether `due` and `delay` accept all of them; there must be at least one."""
     return min(values) >= 0 and max(values) <= LATEST
 
 
 def content_type(value: str) -> str:
-    """Empty, or at most 256 bytes without control characters."""
+    """Check a content type: empty, or at most 256 bytes without control characters."""
     if value:
         name("content_type", value)
     return value

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Wakeup:
-    """`set` ends the current wait, or else the next one."""
+    """An event whose `set` ends the current wait, or the next one if there is none."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -16,7 +16,7 @@ class Wakeup:
         self._event.set()
 
     async def wait(self) -> None:
-        """Until `set`; a `set` that came before counts."""
+        """Wait until `set`; an earlier `set` counts."""
         event = self._event
         await event.wait()
         if self._event is event:  # another waiter may have reset it already

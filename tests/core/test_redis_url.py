@@ -60,7 +60,7 @@ WRONG = [
     ("redis://:SECRET@h:65536", "no port number"),
     ("redis://:SEC/RET@h", "no port number"),
     ("redis://:SECRET@::1", "no port number"),
-    ("redis://:SECRET@[::1", "is no URL"),
+    ("redis://:SECRET@[::1", "is not a URL"),
     ("redis://:SECRET#@h", "percent-encode it as %23"),
     ("redis://:SECRET@h/0\n", "white space"),
     ("redis://:SECRET@h/x", "database number"),

@@ -1,4 +1,4 @@
-"""What an audit knows while it replays: the timers, and what it has found out about them."""
+"""The knowledge of an audit during its replay: the timers, and the findings about them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ FOREIGN = "only a foreign writer, or a relay without the journal, can have done 
 
 
 class Knowledge:
-    """One topic's timers as its records say, the findings about them, and what all rules need."""
+    """One topic's timers according to its records, the findings about them, and what all rules need."""
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
         self.living: dict[str, Living] = {}
         self.counts: Counter[str] = Counter()
         self.lateness = Lateness()
         self.epoch = 0
-        """How often records were missing."""
+        """The number of gaps so far."""
         self.findings = findings
         self.exclusive = exclusive
         self.entry, self.now = "", 0
         self.occurrence = b""
-        """What the record at hand says of it."""
+        """Take over what the current record says about the timer."""
 
     def begin(self, entry: str, now: int) -> None:
-        """The batch whose records come next."""
+        """Begin a batch, whose records come next."""
         self.entry, self.now = entry, now
 
     # ------------------------------------------------------------------------------ common parts
 
     def delivered(self, timer: Living) -> None:
-        """The application had it. That is said once for each lease: a receipt may come before its end."""
+        """Note that the application had the timer. This counts once for each lease: a receipt may come before
+        its end."""
         lease = timer.lease
         if lease is None or lease.received:
             return
@@ -47,11 +48,11 @@ class Knowledge:
             self.counts["retries" if timer.nacked else "duplicates"] += 1
 
     def first_delivery(self, due: int, since: int) -> None:
-        """The application had it for the first time, by the claim of that instant."""
+        """Note the first delivery to the application, by the claim of that instant."""
         self.lateness.add(since - due)
 
     def same_due(self, record: JournalRecord, timer: Living, due: int) -> None:
-        """A due time stays what it was, but for a new intent."""
+        """Check that the due time is unchanged, except by a new intent."""
         if timer.due is None or timer.due == due:
             return
         what = f"had another due time than the newest intent: {due} and not {timer.due}"
@@ -60,13 +61,13 @@ class Knowledge:
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
             if early:
                 self.refute(record.timer_id, timer, Promise.NEVER_EARLY, f"was delivered early: it {what}")
-        else:  # a publisher may have moved it: no record of ours was there to tell
+        else:  # a publisher may have moved it: there was no record of ours that would show it
             self.counts["moved"] += 1
             if early:
                 self.blame(record.timer_id, timer, Promise.NEVER_EARLY, f"was delivered early: it {what}")
 
     def counted(self, record: JournalRecord, timer: Living, attempts: int, claims: int) -> None:
-        """So many attempts and claims more than before."""
+        """Check that attempts and claims have grown by these numbers."""
         for name, before, more, now in (
             ("attempts", timer.attempts, attempts, record.attempts),
             ("claims", timer.claims, claims, record.claims),
@@ -79,27 +80,27 @@ class Knowledge:
     # ------------------------------------------------------------------------------ findings
 
     def refute(self, timer_id: str, timer: Living, promise: Promise, what: str) -> None:
-        """The promise is broken."""
+        """Note that the promise is broken."""
         self.findings.refute(promise, self.example(timer_id, timer, what))
 
     def blame(self, timer_id: str, timer: Living, promise: Promise, what: str) -> None:
-        """The promise is broken, unless somebody did it who writes no journal, and who may be there."""
+        """Note that the promise is broken, unless a writer without a journal may have done it."""
         if self.exclusive:
             return self.refute(timer_id, timer, promise, what)
         self.findings.doubt(promise, FOREIGN, self.example(timer_id, timer, what))
         return None
 
     def example(self, timer_id: str, timer: Living, what: str) -> Example:
-        """A timer, its last record's entry and the one at hand."""
+        """Return a finding with the timer, the entry of its last record and the current entry."""
         entries = tuple(dict.fromkeys(entry for entry in (timer.entry, self.entry) if entry))
         return Example(timer_id, timer.occurrence or self.occurrence, what, self.now, entries)
 
 
 def kind_of(record: JournalRecord) -> str:
-    """What the record says, as a verb."""
+    """Return the record's kind as a verb."""
     return record.kind.name.lower()
 
 
 def has(nonce: bytes) -> bool:
-    """Whether it is one."""
+    """Whether it is a foreign one."""
     return nonce.strip(b"\0") != b""

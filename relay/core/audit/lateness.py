@@ -1,4 +1,4 @@
-"""Exact percentiles of very many lengths of time, eight bytes each."""
+"""Exact percentiles of very many lengths of time, at eight bytes each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 _BUCKET = 16
-"""Bits: a value's bucket is what is left of it without them."""
+"""The number of low bits that a value loses to become its bucket."""
 
 PERCENTILES = (("p50", Fraction(50, 100)), ("p99", Fraction(99, 100)), ("p99.9", Fraction(999, 1000)))
 
 
 class Lateness:
-    """Microseconds, as they come. They are counted into buckets first, and only one bucket is sorted: next to
-    the values themselves little memory is needed."""
+    """Collects microseconds as they come. They are counted into buckets first, and only one bucket is sorted,
+    so little memory is needed beside the values themselves."""
 
     def __init__(self) -> None:
         self._values = array("q")
@@ -24,11 +24,11 @@ class Lateness:
         return len(self._values)
 
     def add(self, value: int) -> None:
-        """One of them."""
+        """Add one value."""
         self._values.append(value)
 
     def summary(self) -> dict[str, int]:
-        """p50, p99, p99.9 and max by nearest rank; empty if there is nothing to tell of."""
+        """Return p50, p99, p99.9 and max by nearest rank; empty if there are no values."""
         count = len(self._values)
         if not count:
             return {}
@@ -37,7 +37,7 @@ class Lateness:
         return {**{name: found[rank] for name, rank in ranks.items()}, "max": max(self._values)}
 
     def _at(self, ranks: Iterable[int]) -> dict[int, int]:
-        """The values at these places of the sorted whole; the first place is 1."""
+        """Return the values at these places of the sorted whole; the first place is 1."""
         sizes = Counter(value >> _BUCKET for value in self._values)
         found: dict[int, int] = {}
         waiting = sorted(set(ranks))

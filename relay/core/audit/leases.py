@@ -1,4 +1,4 @@
-"""What records may say of leases: how they begin, go on and end."""
+"""The rules about leases: how they begin, go on and end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from relay.core.journal import JournalRecord, RecordKind
 UNSEEN_NONCE = "the nonce is older than what is remembered"
 
 MOST_NONCES = 10_000
-"""For each relay."""
+"""The nonces that are remembered for each relay."""
 
 
 class LeaseRules(Knowledge):
-    """Promise 3, and what the leases tell of 1, 4 and 5. A rule answers whether the timer has ended."""
+    """Judges promise 3, and what leases show about 1, 4 and 5. A rule returns whether the timer has ended."""
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
         super().__init__(findings, exclusive)
@@ -40,7 +40,7 @@ class LeaseRules(Knowledge):
         return False
 
     def _fresh(self, record: JournalRecord, timer: Living) -> None:
-        """No claim had this nonce before; all timers of one claim share it."""
+        """Check that no earlier claim had this nonce, which all timers of one claim share."""
         used = self.used_before(record.nonce)
         if used == "":
             self.findings.doubt(Promise.ONE_LEASE, UNSEEN_NONCE)
@@ -50,11 +50,11 @@ class LeaseRules(Knowledge):
             )
 
     def used_before(self, nonce: bytes) -> str | None:
-        """The entry in which a nonce was used first; None if it is fresh, empty where that can't be told."""
+        """Return the entry in which a nonce was used first; None if it is fresh, empty if that is unknown."""
         return self._nonces.use(nonce, self.entry)
 
     def told_lease(self, record: JournalRecord, timer: Living) -> None:
-        """A change that makes a lease void names it, and none where there is none."""
+        """Check that a change names the lease that it makes void, and no lease if there is none."""
         lease = timer.live_lease
         known = lease.nonce if lease is not None else b""
         told = record.nonce if has(record.nonce) else b""
@@ -64,14 +64,14 @@ class LeaseRules(Knowledge):
         self.refute(record.timer_id, timer, Promise.ONE_LEASE, f"is {kind_of(record)}, which {what}")
 
     def free(self, record: JournalRecord, timer: Living) -> None:
-        """No lease on it is valid any more: it ran out, or a foreign writer ended it."""
+        """Check that no lease on the timer is valid any more: it ran out, or a foreign writer ended it."""
         lease = timer.live_lease
         if lease is not None and self.now < lease.until:
             what = f"is {kind_of(record)} while a lease on it was valid for {lease.until - self.now} µs more"
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, what)
 
     def lapse(self, timer: Living) -> int:
-        """The lease before is over, if there is one; answers the attempts that it counts."""
+        """End the previous lease, if there is one; return the attempts that it counts."""
         lease, timer.lease = timer.lease, None
         if lease is None:
             return 0
@@ -81,7 +81,7 @@ class LeaseRules(Knowledge):
         return int(lease.received)
 
     def holds(self, record: JournalRecord, timer: Living) -> bool:
-        """Whether the token of this write was the valid one."""
+        """Check that the token of this write was the valid one; return whether it was."""
         lease = timer.live_lease
         if lease is not None and lease.nonce == record.nonce:
             return True

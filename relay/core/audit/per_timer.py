@@ -1,7 +1,7 @@
-"""The same rules for timers that are judged one by one: all records of one, then all of the next.
+"""Applies the rules to timers that are judged one by one: all records of one, then all of the next.
 
-What a replay of a whole journal knows of other timers is told from outside: how many gaps lie before a
-record, and whether its claim's nonce was used in an earlier entry. So many can judge one journal.
+The caller gives what a replay of a whole journal knows about other timers: the number of gaps before a
+record, and whether its claim's nonce was used in an earlier entry. Several workers can judge one journal.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from relay.core.audit.state import Living
 from relay.core.journal import JournalRecord, RecordKind
 
 Finding = tuple[Promise, str, Example | None]
-"""The promise, why it can't be said (empty: it is refuted), and what shows it."""
+"""The promise, the reason for a doubt (empty: it is refuted), and an example."""
 
 ELSEWHERE = "-"
-"""The entry of a nonce that another entry has used; it is no id."""
+"""Stands for the entry of a nonce that another entry has used. It is not an id."""
 
 
 @dataclass(slots=True)
 class StretchTally:
-    """What is counted in one stretch of time."""
+    """The counts of one period."""
 
     counts: Counter[str] = field(default_factory=Counter)
     checked: Counter[Promise] = field(default_factory=Counter)
@@ -32,7 +32,7 @@ class StretchTally:
 
 
 class Told(Findings):
-    """Hands each finding on."""
+    """Passes each finding on."""
 
     def __init__(self, tell: Callable[[Finding], None]) -> None:
         super().__init__(0)
@@ -46,9 +46,10 @@ class Told(Findings):
 
 
 class Apart(AuditRules):  # see 0056
-    """One after the other: `other` begins a timer, `see` takes its records in order, `remains` is what lives.
+    """Judges one timer after the other: `other` begins a timer, `see` takes its records in order, `remains`
+    returns it if it lives.
 
-    Findings go to `tell`, first deliveries (due time and claim, microseconds) to `late`. `count` says where
+    Findings go to `tell`, first deliveries (due time and claim in microseconds) to `late`. `count` sets where
     the next records are counted.
     """
 
@@ -61,18 +62,19 @@ class Apart(AuditRules):  # see 0056
         self.tally = StretchTally()
 
     def count(self, tally: StretchTally) -> None:
-        """What follows counts here."""
+        """Count what follows here."""
         self.tally = tally
         self.counts, self.findings.checked = tally.counts, tally.checked
 
     def other(self) -> None:
-        """Another timer comes."""
+        """Begin another timer."""
         self.living.clear()
         self._ended.clear()
         self.epoch = 0
 
     def see(self, entry: str, now: int, epoch: int, used: bool, record: JournalRecord) -> None:
-        """The timer's next record. `epoch`: gaps before it; `used`: an earlier entry has its nonce."""
+        """Take the timer's next record. `epoch` is the number of gaps before it; `used` means that an earlier
+        entry has its nonce."""
         if epoch != self.epoch:
             self.forget()
             self.epoch = epoch
@@ -81,7 +83,7 @@ class Apart(AuditRules):  # see 0056
         self.apply(record)
 
     def remains(self) -> Living | None:
-        """The timer, if it has not ended."""
+        """Return the timer if it has not ended."""
         return next(iter(self.living.values()), None)
 
     def used_before(self, nonce: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Replays a journal, batch by batch, and judges each promise by it."""
+"""Replays a journal batch by batch, and judges each promise by it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from relay.core.audit.rules import AuditRules
 from relay.core.journal import JournalBatch, RecordKind
 
 MOST_GAPS = 100
-"""Gaps that are listed; all are counted."""
+"""The most gaps that are listed; all are counted."""
 
 
 class Audit:
-    """One topic's journal. `add` its batches in order, `reconcile` what still lives, and read the `report`.
+    """Audits one topic's journal. `add` its batches in order, `reconcile` the timers that live, and read the
+    `report`.
 
     It remembers the timers that live, the last 100,000 that ended, the last 10,000 nonces of each relay and
-    eight bytes for each first delivery. `exclusive`: nobody but relays with a journal has ever written to the
-    topic, so that whatever has no record is a break and not somebody else's doing.
+    eight bytes for each first delivery. `exclusive` means that only relays with a journal have ever written
+    to the topic, so a change without a record is a broken promise and not the work of another writer.
     """
 
     def __init__(self, *, exclusive: bool = False, examples: int = 5) -> None:
@@ -47,11 +48,11 @@ class Audit:
 
     @property
     def last_entry(self) -> str:
-        """The stream's entry that was added last; empty before the first."""
+        """The entry of the stream that was added last; empty before the first."""
         return self._last_entry
 
     def add(self, batch: JournalBatch) -> None:
-        """The next batch."""
+        """Add the next batch."""
         if not self._batches:
             self._first_entry, self._first_time = batch.entry, batch.time
         lost = batch.lost_since(self._last)
@@ -79,11 +80,11 @@ class Audit:
     # ------------------------------------------------------------------------------ what lives
 
     def unreconciled(self) -> Iterator[str]:
-        """The timers that live, of which it is not known whether Redis has them."""
+        """Yield the timers that live and may be missing from Redis."""
         return (timer_id for timer_id, timer in self._rules.living.items() if timer.missed is None)
 
     def reconcile(self, timer_ids: Sequence[str], present: Sequence[tuple[bool, bool]]) -> None:
-        """Of each: whether Redis has the timer, and a record of ours.
+        """Take for each of these timers whether Redis has it, and whether Redis has a record of ours.
 
         Batches from before Redis was asked may be added later: a timer's next record makes this void.
         """
@@ -94,10 +95,10 @@ class Audit:
     # ------------------------------------------------------------------------------ the verdict
 
     def report(self, *, at_rest: bool = False, reconciled: bool = False) -> Report:
-        """The verdicts, once.
+        """Return the verdicts; to be called once.
 
-        `at_rest`: every timer must have ended. `reconciled`: Redis was asked of all that lived, so that
-        those of which there is no answer have a record that is newer.
+        `at_rest` requires that every timer has ended. `reconciled` means that Redis was asked for all timers
+        that lived, so one without an answer has a newer record.
         """
         unasked = sum(self._rules.judge_living(*each, at_rest) for each in self._rules.living.items())
         doubts = doubts_of(self._batches, self._gap_count, self._missing)
@@ -124,7 +125,7 @@ class Audit:
         )
 
     def _open(self) -> list[Open]:
-        """The ones that the journal has not heard of for longest."""
+        """Return the timers whose last records are the oldest."""
         living = self._rules.living.items()
         oldest = nsmallest(self._examples, living, key=lambda each: each[1].time)
         return [

@@ -1,4 +1,4 @@
-"""What an audit says: a verdict for each promise, with what refutes it or why it can't be given."""
+"""The report of an audit: a verdict for each promise, with what refutes it or the reasons for doubt."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class PromiseVerdict(Enum):  # see 0039
 
     @classmethod
     def of(cls, refuted: bool, doubted: bool) -> PromiseVerdict:
-        """What findings come to."""
+        """Return the verdict of these findings."""
         return cls.REFUTED if refuted else cls.UNSAID if doubted else cls.PROVED
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One timer that shows it. `time` (microseconds) is of the last of the journal's `entries` that tell."""
+    """A timer as an example. `time` (microseconds) is that of the last of the journal's `entries` that show
+    it."""
 
     timer_id: str
     occurrence: bytes
@@ -58,7 +59,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is said of one promise. `refuted` counts breaks, `doubts` how often each reason came up."""
+    """The verdict on one promise. `refuted` counts breaks, `doubts` counts each reason for doubt."""
 
     promise: Promise
     verdict: PromiseVerdict
@@ -76,7 +77,8 @@ LIVES = "{} timers live, and no Redis was asked whether they are there"
 
 
 def doubts_of(batches: int, gaps: int, missing: int) -> dict[str, int]:
-    """What speaks against any proof by a journal of so many batches, gaps, and records that are missing."""
+    """Return what speaks against any proof by a journal with these numbers of batches, gaps and missing
+    records."""
     if not batches:
         return {"the journal is empty": 1}
     if missing:
@@ -86,7 +88,7 @@ def doubts_of(batches: int, gaps: int, missing: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class JournalGap:
-    """Records that are missing before `entry`; how many is not known where the journal went back."""
+    """Missing records before `entry`. Their number is unknown if the journal went back."""
 
     entry: str
     missing: int
@@ -95,7 +97,7 @@ class JournalGap:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A timer that has not ended. `age` (microseconds) is since the journal last heard of it."""
+    """A timer that has not ended. `age` (microseconds) is the time since its last record."""
 
     timer_id: str
     state: str
@@ -106,7 +108,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole audit. `kinds` counts records; instants and lengths are microseconds."""
+    """The whole audit. `kinds` counts records; instants and lengths are in microseconds."""
 
     judgements: Sequence[Judgement]
     batches: int
@@ -127,7 +129,7 @@ class Report:
 
     @property
     def verdict(self) -> PromiseVerdict:
-        """The worst of all."""
+        """The worst verdict of all."""
         found = {judgement.verdict for judgement in self.judgements}
         return next(
             each
@@ -136,12 +138,13 @@ class Report:
         )
 
     def of(self, promise: Promise) -> Judgement:
-        """What is said of this promise."""
+        """Return the verdict on this promise."""
         return next(each for each in self.judgements if each.promise is promise)
 
 
 class Findings:
-    """Gathers what speaks against the promises: all of it counted, the first `examples` of each kept."""
+    """Gathers what speaks against the promises. It counts everything, and keeps the first `examples` of
+    each."""
 
     def __init__(self, examples: int) -> None:
         self._most = examples
@@ -151,12 +154,12 @@ class Findings:
         self.checked: Counter[Promise] = Counter()
 
     def refute(self, promise: Promise, example: Example) -> None:
-        """It is broken."""
+        """Note that the promise is broken."""
         self._refuted[promise] += 1
         self._keep(promise, True, example)
 
     def doubt(self, promise: Promise, reason: str, example: Example | None = None, count: int = 1) -> None:
-        """It may be broken: the journal alone can't tell."""
+        """Note that the promise may be broken: the journal alone does not show it."""
         self._doubts[promise][reason] += count
         if example is not None:
             self._keep(promise, False, example)
@@ -167,7 +170,7 @@ class Findings:
             kept.append(example)
 
     def judgement(self, promise: Promise, doubts: Mapping[str, int]) -> Judgement:
-        """What it comes to; `doubts` are further ones."""
+        """Return the verdict; `doubts` are further ones."""
         refuted = self._refuted[promise]
         both = {**self._doubts[promise], **doubts}
         verdict = PromiseVerdict.of(refuted > 0, bool(both))

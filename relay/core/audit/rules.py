@@ -1,4 +1,4 @@
-"""What each kind of record may say of a timer, and what it breaks if it says something else."""
+"""What each kind of record may say about a timer, and which promise it breaks if it says something else."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OLDER = "it began before the journal did"
 MOST_ENDED = 100_000
 
 _BEGIN = {RecordKind.SCHEDULED, RecordKind.REDRIVEN, RecordKind.REPAIRED}
-"""What needs no timer to have been there."""
+"""The kinds that need no existing timer."""
 
 
 class AuditRules(LeaseRules):
-    """All rules, by kind. A rule answers whether the timer has ended."""
+    """All rules, by kind. A rule returns whether the timer has ended."""
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
         super().__init__(findings, exclusive)
@@ -47,19 +47,19 @@ class AuditRules(LeaseRules):
         }
 
     def forget(self) -> None:
-        """Records are missing: what was known of any timer may be otherwise by now."""
+        """Note missing records: what was known about any timer may have changed."""
         self.epoch += 1
         self._ended.clear()
 
     # ------------------------------------------------------------------------------ one record
 
     def apply(self, record: JournalRecord) -> None:
-        """The next record of the batch."""
+        """Take the next record of the batch."""
         self.occurrence = record.occurrence
         if record.kind in (RecordKind.STALE, RecordKind.GONE):
             return self._refused(record)
         rule = self._rules.get(record.kind)
-        if rule is None:  # of the topic, or of a dead letter
+        if rule is None:  # it is about the topic, or about a dead letter
             return None
         timer = self.living.get(record.timer_id)
         if timer is None or timer.epoch != self.epoch:
@@ -79,7 +79,7 @@ class AuditRules(LeaseRules):
         return None
 
     def _unknown(self, record: JournalRecord) -> Living:
-        """A timer of which the journal knows nothing (certain). What it is now is what it was."""
+        """Make a timer about which the journal knows nothing certain, as the record describes it."""
         older = self.living.get(record.timer_id)
         timer = Living(self.epoch, self.entry, self.now, None, None, None, None)
         timer.accepted = older is not None and older.accepted
@@ -87,7 +87,9 @@ class AuditRules(LeaseRules):
         if record.kind in _BEGIN:
             timer.voided = ended.voided if ended is not None else b""
         elif ended is not None:
-            if record.kind is RecordKind.CLAIMED:  # no record was left: whoever brought it back began at 0
+            if (
+                record.kind is RecordKind.CLAIMED
+            ):  # no record was left: the writer that brought it back began at 0
                 timer.occurrence, timer.attempts, timer.claims = b"", 0, 0
             self._after_the_end(record, timer, ended)
         elif not self.epoch:
@@ -95,7 +97,8 @@ class AuditRules(LeaseRules):
         return timer
 
     def _after_the_end(self, record: JournalRecord, timer: Living, ended: LastEnd) -> None:
-        """A record about a timer that has ended: a foreign publisher's new intent begins with nothing."""
+        """Judge a record about a timer that has ended: a foreign publisher's new intent begins with
+        nothing."""
         timer.entry = ended.entry
         ghost = has(record.occurrence) and record.occurrence == ended.occurrence
         if has(record.nonce) and record.kind is not RecordKind.CLAIMED:
@@ -127,7 +130,7 @@ class AuditRules(LeaseRules):
             self._found(record, timer, f"is {kind_of(record)}, and nobody scheduled it")
 
     def _found(self, record: JournalRecord, timer: Living, what: str) -> None:
-        """Somebody else's timer, or one from before the journal."""
+        """Judge a timer of another writer, or one from before the journal."""
         self.counts["found"] += 1
         if self.exclusive:
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
@@ -141,7 +144,7 @@ class AuditRules(LeaseRules):
         if record.adopted is Adoption.INTENT:
             timer.due, timer.occurrence, timer.attempts, timer.claims = None, b"", 0, 0
             timer.deliveries, timer.nacked, timer.lease = 0, False, None
-        elif timer.lease is not None:  # what was received counts, as with a lease that lapsed
+        elif timer.lease is not None:  # a received delivery counts, as with a lease that lapsed
             timer.lease.void = True
 
     # ------------------------------------------------------------------------------ intents
@@ -152,7 +155,7 @@ class AuditRules(LeaseRules):
         return False
 
     def _vanished(self, record: JournalRecord, timer: Living) -> None:
-        """It is told that no such timer was there, and it had not ended."""
+        """Judge a record that no such timer was there, although it had not ended."""
         if self.living.get(record.timer_id) is not timer:
             return
         if timer.recorded:
@@ -165,7 +168,7 @@ class AuditRules(LeaseRules):
             )
 
     def _intent(self, record: JournalRecord, timer: Living) -> None:
-        """A new one: it has nothing of the old but the name."""
+        """Begin a new timer, which has only the name of the old one."""
         if timer.lease is not None:
             timer.voided = timer.lease.nonce
         timer.lease, timer.occurrence, timer.attempts, timer.claims = None, b"", 0, 0
@@ -222,7 +225,7 @@ class AuditRules(LeaseRules):
         if has(record.nonce) and self.holds(record, timer) and record.received:
             self.delivered(timer)
         self.same_due(record, timer, record.due)
-        # A reject counts, also where nobody received it.
+        # A reject counts even if nobody received it.
         self.counted(record, timer, int(record.received or record.reason == "unreadable"), 0)
         self.counts["dead"] += 1
         return True
@@ -238,8 +241,8 @@ class AuditRules(LeaseRules):
         return True
 
     def _promoted(self, record: JournalRecord, timer: Living) -> bool:
-        """It went to the topic's list or stream: from here on it is theirs, and the journal has done its
-        part."""
+        """Judge a promotion: the timer went to the topic's list or stream, and the journal's part ends
+        here."""
         self.free(record, timer)
         self.findings.checked[Promise.NEVER_EARLY] += 1
         if self.now < record.due:
@@ -272,17 +275,17 @@ class AuditRules(LeaseRules):
         return True
 
     def _repaired(self, record: JournalRecord, timer: Living) -> bool:
-        """A payload without a timer: what became of the timer?"""
+        """Judge the repair of a payload without a timer."""
         self._vanished(record, timer)
         return True
 
     def _refused(self, record: JournalRecord) -> None:
-        """A refused token must not have been the valid one, and what is GONE must have ended."""
+        """Check that a refused token was not the valid one, and that a timer that is GONE had ended."""
         self.counts["refused"] += 1
         timer = self.living.get(record.timer_id)
         if timer is None or timer.epoch != self.epoch:
             return
-        if record.kind is RecordKind.GONE:  # had a foreign writer removed it, TAKEN would have come first
+        if record.kind is RecordKind.GONE:  # after a removal by a foreign writer, TAKEN would have come first
             self._vanished(record, timer)
             return
         lease = timer.live_lease
@@ -295,7 +298,8 @@ class AuditRules(LeaseRules):
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, "had a valid token, which was refused")
 
     def judge_living(self, timer_id: str, timer: Living, at_rest: bool) -> bool:
-        """In the end: may it be lost, or, `at_rest`, should it not live? Answers whether nobody was asked."""
+        """Judge a timer at the end: it may be lost, and with `at_rest` it must not live. Returns whether
+        nobody was asked."""
         promise = Promise.AT_LEAST_ONCE
         self.occurrence = b""
         if timer.missed and timer.remembered:
@@ -313,7 +317,7 @@ class AuditRules(LeaseRules):
         return False
 
     def _lone(self, timer_id: str, timer: Living) -> None:
-        """Redis has our record of a timer, and no timer: what the next change would call TAKEN."""
+        """Judge a record of ours without a timer, which the next change would call TAKEN."""
         self.counts["taken"] += 1
         self.blame(timer_id, timer, Promise.AT_LEAST_ONCE, "is gone, and our record of it is left")
 

@@ -14,7 +14,7 @@ REASONS = {
 
 
 def split(value: str) -> tuple[str, int]:
-    """Host (without brackets) and port, 0 to 65535. Raises ValueError that says what is wanted."""
+    """Return host (without brackets) and port, 0 to 65535. Raises `ValueError`, which says what is wanted."""
     host, colon, port = value.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -26,12 +26,12 @@ def split(value: str) -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """The opposite of `split`."""
+    """Join host and port: the reverse of `split`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reason(error: Exception) -> str:
-    """Why an address could not be bound, in words."""
+    """Say in words why an address could not be bound."""
     if isinstance(error, socket.gaierror):
         return "the host name has no address"
     number = error.errno if isinstance(error, OSError) else None

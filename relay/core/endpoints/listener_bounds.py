@@ -1,4 +1,4 @@
-"""What the callers of a listener may cost."""
+"""The limits of what the callers of a listener may cost."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBounds:
-    """Of any listener."""
+    """The limits of every listener."""
 
     connections: int
-    """At a time."""
+    """The most connections at a time."""
     header_bytes: int
-    """Of one request or call."""
+    """The most bytes of the header of one request or call."""
     idle_timeout: float
     """Seconds that a connection may take to bring the whole header of a request or call."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallBounds(ConnectionBounds):
-    """Of the gRPC listener."""
+    """The limits of the gRPC listener."""
 
     message_bytes: int
     connection_calls: int
-    """At a time on one connection."""
+    """The most calls at a time on one connection."""
     calls: int
-    """At a time on all connections together."""
+    """The most calls at a time on all connections together."""

@@ -6,8 +6,8 @@
     redis+sentinel://[user:password@]host[:26379],host,…/master[/db][?…]
     rediss+sentinel://…                                   TLS, to the Sentinels too
 
-What stands before the @ is for Redis. Sentinels that ask for credentials have them as the options
-`sentinel_username` and `sentinel_password`.
+The credentials before the @ are for Redis. Those for Sentinels are the options `sentinel_username` and
+`sentinel_password`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How the server is verified, and who we say that we are; paths of PEM files or None."""
+    """How the server is verified, and the certificate that we present; paths of PEM files or None."""
 
     ca_certs: str | None = None
     certfile: str | None = None
@@ -62,7 +62,7 @@ class RedisLocation:
 
 
 def parse(text: str) -> RedisLocation:
-    """Raises `ValueError` whose message is the end of a sentence about the URL."""
+    """Parse a URL. Raises `ValueError`, whose message is the end of a sentence about the URL."""
     scheme, separator, _ = text.partition("://")
     if not separator or scheme.lower() not in SCHEMES:
         raise ValueError(f"must begin with {', '.join(f'{s}://' for s in SCHEMES[:-1])} or {SCHEMES[-1]}://")
@@ -74,7 +74,7 @@ def parse(text: str) -> RedisLocation:
     try:
         url = urlsplit(text)
     except ValueError:
-        raise ValueError("is no URL; percent-encode special characters in the password") from None
+        raise ValueError("is not a URL; percent-encode special characters in the password") from None
     options = _options(url.query, scheme)
     userinfo, _, hosts = url.netloc.rpartition("@")
     login = _credentials(userinfo)
@@ -92,7 +92,7 @@ def parse(text: str) -> RedisLocation:
 
 
 def with_credentials(url: str, *, username: str = "", password: str = "", sentinel_password: str = "") -> str:
-    """`url`, a valid one, with these credentials in the places that it leaves empty."""
+    """Return `url`, which must be valid, with these credentials in the places that it leaves empty."""
     if username or password:
         scheme, _, rest = url.partition("://")
         place = re.match(r"[^/?]*", rest)
@@ -152,7 +152,7 @@ def _number(text: str) -> int:
 
 
 def _options(query: str, scheme: str) -> Mapping[str, str]:
-    """The options by name. Names are taken as they stand, so that masking finds them, too."""
+    """Return the options by name. Names are taken unchanged, so that masking finds them, too."""
     allowed = ["db"]
     allowed += TLS_OPTIONS if scheme.startswith("rediss") else ()
     allowed += SENTINEL_OPTIONS if scheme.endswith("sentinel") else ()
@@ -187,5 +187,5 @@ def _tls(options: Mapping[str, str]) -> Tls:
         options.get("ssl_certfile"),
         options.get("ssl_keyfile"),
         cert_reqs,
-        check and cert_reqs != "none",  # what is not verified has no name to check
+        check and cert_reqs != "none",  # a certificate that is not verified has no name to check
     )
