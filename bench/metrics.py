@@ -17,6 +17,7 @@ import timeit
 from bench.tracing import TIMERS, drain
 from relay.core.timers import TopicStats
 from relay.engine.clock import SystemClock
+from relay.telemetry.metrics.catalogue import CLAIMED, DELIVERED, RETRIED, SCHEDULED, SETTLED
 from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import MAX_TOPICS, Instruments
 from relay.telemetry.metrics.provider import Metrics
@@ -29,7 +30,7 @@ BATCH = 300
 def silent() -> Instruments:
     """Instruments whose methods do nothing."""
     names = [name for name, _ in inspect.getmembers(Instruments, inspect.isfunction) if name[0] != "_"]
-    made: Instruments = type("Silent", (Instruments,), {name: lambda *_: None for name in names})(
+    made: Instruments = type("Silent", (Instruments,), {name: lambda *_, **__: None for name in names})(
         Metrics().provider
     )
     return made
@@ -42,13 +43,13 @@ def calls() -> float:
 
     def once() -> None:
         now = clock.now()
-        count.claimed("t", BATCH)
-        count.delivered("t", BATCH)
-        count.retried("t", BATCH - attempts.count(1))
+        count.count(CLAIMED, "t", n=BATCH)
+        count.count(DELIVERED, "t", n=BATCH)
+        count.count(RETRIED, "t", n=BATCH - attempts.count(1))
         count.lateness("t", [now - due for due, attempt in zip(dues, attempts, strict=True) if attempt == 1])
         assert not any(traces)
         count.handled("t", clock.now() - now, BATCH)
-        count.settled("t", "ack", BATCH)
+        count.count(SETTLED, "t", "ack", n=BATCH)
         count.round_trip("claim", 0.001)
         count.round_trip("settle", 0.001)
 
@@ -75,10 +76,10 @@ def scrape() -> None:
     count = metrics.instruments
     topics = [f"topic-{number}" for number in range(MAX_TOPICS)]
     for topic in topics:
-        count.scheduled(topic, 1)
-        count.claimed(topic, 1)
-        count.delivered(topic, 1)
-        count.settled(topic, "ack", 1)
+        count.count(SCHEDULED, topic)
+        count.count(CLAIMED, topic)
+        count.count(DELIVERED, topic)
+        count.count(SETTLED, topic, "ack")
         count.lateness(topic, [0.1])
         count.handled(topic, 0.1, 1)
         count.schedule_took(topic, 0.1)

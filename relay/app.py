@@ -38,6 +38,7 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
 from relay.telemetry.logs.log_setup import set_up_logs
+from relay.telemetry.metrics.catalogue import CONNECTIONS_REFUSED, UNREADABLE
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, exporters
@@ -121,7 +122,8 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
-                refused = partial(count.connection_refused, "http")
+                unreadable = partial(count.count, UNREADABLE)
+                refused = partial(count.count, CONNECTIONS_REFUSED, "http")
                 web = partial(serve_http, bounds=settings.http.bounds, count=refused)
                 http = await tasks.start(web, answers, settings.http.listen)
                 json_api = await start_api(tasks, engine, count, settings)
@@ -130,10 +132,10 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                     listen=settings.grpc.listen,
                     socket_mode=settings.grpc.mode,
                     bounds=settings.grpc.bounds,
-                    unreadable=count.unreadable,
+                    unreadable=unreadable,
                 )
                 tasks.start_soon(tell_health, engine, api)
-                tasks.start_soon(push, engine, count.unreadable)
+                tasks.start_soon(push, engine, unreadable)
                 # Modules and settings stay: a full collection that looked at them all would stop every
                 # loop for about 50 ms.
                 gc.freeze()
@@ -252,7 +254,7 @@ async def start_api(
         settings.api.listen,
         setting="api.listen",
         bounds=settings.api.bounds,
-        count=partial(count.connection_refused, "api"),
+        count=partial(count.count, CONNECTIONS_REFUSED, "api"),
     )
 
 

@@ -48,6 +48,7 @@ from relay.engine.topic_watch import TopicWatch
 from relay.engine.upkeep.janitor import Janitor
 from relay.engine.upkeep.tidier import Tidier
 from relay.engine.upkeep.topic_registry import TopicRegistry
+from relay.telemetry.metrics.catalogue import REDRIVEN, SCHEDULED
 from relay.telemetry.metrics.gauges import Gauges
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
@@ -194,7 +195,7 @@ class Engine:
         are there."""
         dues = [result.due for result in results if result.stored and result.due is not None]
         if dues:
-            self._instruments.scheduled(topic, len(dues))
+            self._instruments.count(SCHEDULED, topic, n=len(dues))
             self._wake_at(topic, min(dues))
             self._registry.note(topic)
 
@@ -267,7 +268,7 @@ class Engine:
             letters = [letter for letter in found if letter is not None]
         with self._tracing.redrive(topic, letters):
             changes = await self._topics.redrive(topic, dead_ids)
-        self._instruments.redriven(topic, changes.count(Change.RUN))
+        self._instruments.count(REDRIVEN, topic, n=changes.count(Change.RUN))
         if Change.RUN in changes:
             self.wake(topic)
         return changes

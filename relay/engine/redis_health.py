@@ -12,6 +12,7 @@ from relay.core.pacing import FailureBackoff, Jitter
 from relay.core.ports import Probe
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
+from relay.telemetry.metrics.catalogue import STORE_ERRORS
 from relay.telemetry.metrics.instruments import Instruments
 
 PING_AFTER = 5.0
@@ -58,7 +59,7 @@ class RedisHealth:
 
     def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
         """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""
-        self._instruments.store_error(type(failure).__name__)
+        self._instruments.count(STORE_ERRORS, type(failure).__name__)
         if not said:
             log.error(
                 sentence,
@@ -67,7 +68,7 @@ class RedisHealth:
             )
 
     def _away(self, failure: StoreError) -> None:
-        self._instruments.store_error(type(failure).__name__)
+        self._instruments.count(STORE_ERRORS, type(failure).__name__)
         if self.trouble is None:
             log.error("Redis is away; trying again until it is back", extra={"reason": str(failure)})
             self._wait = self._backoff.failed()

@@ -37,6 +37,7 @@ from relay.core.timers import (
     TopicStats,
 )
 from relay.store.memory import MemoryStore
+from relay.telemetry.metrics.catalogue import InstrumentSpec
 from relay.telemetry.metrics.instruments import Instruments
 
 T = TypeVar("T")
@@ -259,7 +260,7 @@ class Hints(Doors):
 
 
 class Counts(Instruments):
-    """Meters that the test reads: by instrument, and `settled` by outcome."""
+    """Meters that the test reads. `total`: by the counter's name and what it tells besides the topic."""
 
     def __init__(self) -> None:
         self.total: Counter[str] = Counter()
@@ -267,68 +268,9 @@ class Counts(Instruments):
         self.handlers: list[float] = []
         self.schedules: list[float] = []
 
-    def scheduled(self, topic: str, count: int) -> None:
-        self.total["scheduled"] += count
-
-    def claimed(self, topic: str, count: int) -> None:
-        self.total["claimed"] += count
-
-    def delivered(self, topic: str, count: int) -> None:
-        self.total["delivered"] += count
-
-    def retried(self, topic: str, count: int) -> None:
-        self.total["retried"] += count
-
-    def settled(self, topic: str, outcome: str, count: int) -> None:
-        self.total[outcome] += count
-
-    def stale(self, topic: str, count: int) -> None:
-        self.total["stale"] += count
-
-    def silent(self, topic: str, count: int) -> None:
-        self.total["silent"] += count
-
-    def promoted(self, topic: str, count: int) -> None:
-        self.total["promoted"] += count
-
-    def returned(self, topic: str, count: int) -> None:
-        self.total["returned"] += count
-
-    def stream_trimmed(self, topic: str, count: int) -> None:
-        self.total["stream_trimmed"] += count
-
-    def stream_dropped(self, topic: str, count: int) -> None:
-        self.total["stream_dropped"] += count
-
-    def dead(self, topic: str, reason: str, count: int) -> None:
-        self.total[f"dead:{reason}"] += count
-
-    def journal_trimmed(self, topic: str, count: int) -> None:
-        self.total["journal_trimmed"] += count
-
-    def redriven(self, topic: str, count: int) -> None:
-        self.total["redriven"] += count
-
-    def trimmed(self, topic: str, count: int) -> None:
-        self.total["trimmed"] += count
-
-    def repaired(self, topic: str, kind: str, count: int) -> None:
-        self.total[f"repaired:{kind}"] += count
-
-    def orphans(self, topic: str, count: int) -> None:
-        self.total["orphans"] += count
-
-    def undeliverable(self, topic: str, count: int) -> None:
-        self.total["undeliverable"] += count
-
-    def unheard(self, command: str) -> None:
-        self.total["unheard"] += 1
-
-    def store_error(self, kind: str) -> None:
-        self.total[kind] += 1
-
-    def unreadable(self, method: str) -> None:
-        self.total[f"unreadable:{method}"] += 1
+    def count(self, spec: InstrumentSpec, *values: str, n: int = 1) -> None:
+        told = [value for name, value in zip(spec.attributes, values, strict=True) if name != "topic"]
+        self.total[" ".join([spec.name.removeprefix("relay."), *told])] += n
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         self.latenesses += seconds

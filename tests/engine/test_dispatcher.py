@@ -55,7 +55,7 @@ async def test_fills_up_the_others_when_one_has_little_room(world: World) -> Non
     await settle()
     assert len(small.take()) == 2
     assert len(large.take()) == 28
-    assert world.counts.total["release"] == 0
+    assert world.counts.total["timers.released"] == 0
 
 
 async def test_what_finds_no_place_is_released_without_an_attempt(world: World) -> None:
@@ -101,13 +101,13 @@ async def test_a_timer_whose_id_is_no_text_is_dead_and_said(
     app = await world.app()
     assert app.names() == ["good"]
     assert "its id is not UTF-8" in caplog.text
-    assert world.counts.total["undeliverable"] == 1
+    assert world.counts.total["timers.undeliverable"] == 1
     (aside,) = [s for s in world.store.items("settle") if isinstance(s, Settlement)]
     assert aside.timer_id == "bad"
     assert (aside.verb, aside.reason) == (Verb.REJECT, Reason.UNREADABLE)
-    assert world.counts.total["dead:unreadable"] == 1
+    assert world.counts.total["timers.dead unreadable"] == 1
     await world.advance(60.0)
-    assert world.counts.total["undeliverable"] == 1
+    assert world.counts.total["timers.undeliverable"] == 1
 
 
 async def test_a_session_that_names_a_topic_twice_has_it_once(world: World) -> None:
@@ -134,13 +134,13 @@ async def test_a_delivery_begins_when_it_is_sent(world: World) -> None:
     await world.put("a", "b")
     slow = await world.app()
     await world.advance(3.0)
-    assert world.counts.total["claimed"] == 2
-    assert world.counts.total["delivered"] == 0
+    assert world.counts.total["timers.claimed"] == 2
+    assert world.counts.total["timers.delivered"] == 0
     slow.engine.quiesce(slow.session)
     other = await world.app()
     await world.advance(2.0)
     assert other.names() == ["a", "b"]
-    assert world.counts.total["delivered"] == 2
+    assert world.counts.total["timers.delivered"] == 2
     assert world.counts.latenesses == pytest.approx([5.0, 5.0])
 
 
@@ -176,4 +176,4 @@ async def test_a_guess_is_no_lateness(world: World, monkeypatch: pytest.MonkeyPa
     alter_claims(world, monkeypatch, alter)
     app = await world.app()
     assert len(app.names()) == 2
-    assert (len(world.counts.latenesses), world.counts.total["delivered"]) == (1, 2)
+    assert (len(world.counts.latenesses), world.counts.total["timers.delivered"]) == (1, 2)

@@ -54,7 +54,7 @@ async def test_schedules_reads_cancels(world: World) -> None:
     assert [timer.timer_id for timer in page.timers] == ["a"]
     assert await engine.cancel(TOPIC, "a") is Change.CANCELLED
     assert await engine.cancel(TOPIC, "a") is Change.GONE
-    assert world.counts.total["scheduled"] == 2
+    assert world.counts.total["timers.scheduled"] == 2
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -73,7 +73,7 @@ async def test_what_is_stored_for_a_caller_who_has_gone(world: World, batch: boo
     stored.open()
     await world.advance(2.0)
     assert app.names() == ["a"]
-    assert world.counts.total["scheduled"] == 1
+    assert world.counts.total["timers.scheduled"] == 1
 
 
 async def test_a_batch_answers_each_timer_by_itself(world: World) -> None:
@@ -116,7 +116,7 @@ async def test_a_broken_stream_releases_at_once(world: World) -> None:
         seen.append([lease.timer.timer_id for lease in batch])
         again.ack(batch)
     assert sorted(seen) == [["a"], ["b"], ["c", "d"]]
-    assert world.counts.total["release"] == 4
+    assert world.counts.total["timers.released"] == 4
 
 
 async def test_an_orderly_end_makes_no_suspects(world: World) -> None:

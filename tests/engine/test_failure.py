@@ -57,7 +57,7 @@ async def test_a_nack_without_a_wish_waits_as_the_policy_says(world: World) -> N
     app.end(app.one(), Verb.NACK, error="busy")
     await settle()
     assert await world.stored() == {}
-    assert world.counts.total["dead:attempts"] == 1
+    assert world.counts.total["timers.dead attempts"] == 1
     assert app.complaints() == []
 
 
@@ -116,7 +116,7 @@ async def test_claims_are_bounded_by_themselves(world: World) -> None:
     app = await world.app()
     assert app.take() == []
     assert await world.stored() == {}
-    assert world.counts.total["dead:claims"] == 1
+    assert world.counts.total["timers.dead claims"] == 1
 
 
 # ------------------------------------------------------------------------------- deaths
@@ -129,7 +129,7 @@ async def test_a_rejected_timer_is_dead_and_said(world: World, caplog: pytest.Lo
         for lease in app.take():
             app.end(lease, Verb.REJECT, reason=Reason.FAILED, error="no such customer")
         await settle()
-    assert world.counts.total["dead:failed"] == 30
+    assert world.counts.total["timers.dead failed"] == 30
     said = [record for record in caplog.records if record.message == "timers are dead"]
     assert sum(vars(record)["count"] for record in said) == 30
     assert len(said) <= 2, "a line for each batch, not for each timer"
@@ -153,7 +153,7 @@ async def test_deaths_at_the_claim_do_not_hold_up_the_living(world: World) -> No
     app = await world.app(max_outstanding=10)
     await world.advance(0.2)
     assert app.names() == ["living"]
-    assert world.counts.total["dead:attempts"] == 10
+    assert world.counts.total["timers.dead attempts"] == 10
 
 
 async def test_a_timer_that_has_expired_is_never_delivered(world: World) -> None:
@@ -163,7 +163,7 @@ async def test_a_timer_that_has_expired_is_never_delivered(world: World) -> None
     await world.advance(1.0)
     app = await world.app()
     assert app.names() == ["fresh"]
-    assert world.counts.total["dead:expired"] == 1
+    assert world.counts.total["timers.expired"] == 1
 
 
 # ---------------------------------------------------------------------- other due times

@@ -22,4 +22,4 @@ async def test_counted_at_once_and_told_now_and_then(caplog: pytest.LogCaptureFi
     said = [(record.__dict__["command"], record.__dict__["count"]) for record in caplog.records]
     assert said == [("PUBLISH", 1), ("PUBLISH", 3)]
     assert "docs/how-to/redis.md" in caplog.records[0].message
-    assert counts.total["unheard"] == 5
+    assert counts.total["wake_hints.refused PUBLISH"] == 5

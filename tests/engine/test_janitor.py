@@ -84,7 +84,10 @@ async def test_orphans_go_and_timers_stay(house: House, caplog: pytest.LogCaptur
     assert house.clock.slept == [module.GRACE]
     assert await house.fields(1) == {"a", "b"}
     assert await house.fields(2) == set()
-    assert (house.counts.total["repaired:payload"], house.counts.total["repaired:lease"]) == (2, 2)
+    assert (house.counts.total["timers.repaired payload"], house.counts.total["timers.repaired lease"]) == (
+        2,
+        2,
+    )
     assert "without a timer removed" in caplog.text
 
 
@@ -98,7 +101,7 @@ async def test_what_is_scheduled_in_the_grace_period_stays(house: House) -> None
     house.clock.meanwhile = publish
     await house.janitor().step()
     assert await house.fields(1) == {"late"}
-    assert house.counts.total["repaired:payload"] == 1
+    assert house.counts.total["timers.repaired payload"] == 1
 
 
 async def test_a_topic_that_redis_refuses_keeps_no_other_from_its_turn(
@@ -175,7 +178,7 @@ async def test_dead_letters_beyond_what_is_kept_go_counted(
     with caplog.at_level(logging.WARNING):
         await house.janitor().step()
     assert await house.server.ask("XLEN", house.keys.of(house.topic)[3]) == 3
-    assert house.counts.total["trimmed"] == 7
+    assert house.counts.total["dead_letters.trimmed"] == 7
     assert "dead_letters.max_count" in caplog.text
 
 

@@ -25,4 +25,4 @@ async def test_counted_at_once_and_told_now_and_then(caplog: pytest.LogCaptureFi
         assert "journal_max_length" in record.message
         said.append((record.__dict__["topic"], record.__dict__["count"]))
     assert said == [("a", 1), ("b", 4), ("a", 10)]
-    assert counts.total["journal_trimmed"] == 31
+    assert counts.total["journal.trimmed"] == 31

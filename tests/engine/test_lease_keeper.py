@@ -68,7 +68,7 @@ async def test_a_silent_delivery_is_given_up_and_comes_again(
     await world.advance(40.0)
     second = app.one()
     assert second.nonce != first.nonce
-    assert world.counts.total["silent"] == 1
+    assert world.counts.total["timers.silent"] == 1
     assert [r.message for r in caplog.records] == ["deliveries given up: no outcome within delivery_timeout"]
     app.end(first)
     assert app.complaints() == [Problem.STALE]
@@ -184,7 +184,7 @@ async def test_a_lost_lease_is_told_when_it_is_noticed(world: World) -> None:
     await world.advance(11.0)
     assert app.complaints() == []
     assert len(world.store.items("extend")) == calls + 1
-    assert world.counts.total["silent"] == 0
+    assert world.counts.total["timers.silent"] == 0
     await world.advance(20.0)
     assert len(app.session.leases) == 1, "lost deliveries keep their places until their leases' end"
 
@@ -206,7 +206,7 @@ async def test_one_that_is_given_up_unsent_leaves_those_beside_it_alive(world: W
     await world.advance(200.0)
     assert await world.leased() == {"a", "c"}
     assert app.names() == ["a", "c"], "the others are not sent without a lease"
-    assert world.counts.total["claimed"] == 4
+    assert world.counts.total["timers.claimed"] == 4
 
 
 async def test_renews_again_once_redis_is_back(world: World) -> None:

@@ -120,7 +120,7 @@ async def test_it_sleeps_until_the_next_due_time(stage: Stage) -> None:
         stage.promoter.due_at(at(stage.clock, 1.0))
         await stage.clock.advance(3.0)
     assert made == [1.0, 2.0]
-    assert stage.counts.total["promoted"] == 2
+    assert stage.counts.total["timers.promoted"] == 2
     assert stage.counts.latenesses == pytest.approx([0.0, 0.0], abs=0.001)
 
 
@@ -294,7 +294,7 @@ async def test_tidying_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         await tidier(timeline, Locks(), counts).step()
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "ERROR"]
-    told = ("stream_trimmed", "returned", "stream_dropped", "dead:attempts")
+    told = ("stream.trimmed", "list.returned", "stream.dropped", "timers.dead attempts")
     assert [counts.total[name] for name in told] == [3, 4, 2, 1]
 
 
@@ -302,7 +302,7 @@ async def test_one_relay_tidies() -> None:
     timeline, counts, locks = Timeline(FakeClock()), Counts(), Locks()
     timeline.tidied, locks.free = Tidied(trimmed=3), False
     await tidier(timeline, locks, counts).step()
-    assert counts.total["stream_trimmed"] == 0
+    assert counts.total["stream.trimmed"] == 0
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailable(), StoreError("no"), ValueError("odd")])
@@ -314,4 +314,4 @@ async def test_tidying_survives(failure: Exception) -> None:
     await each.step()
     timeline.failure, timeline.tidied = None, Tidied(trimmed=1)
     await each.step()
-    assert counts.total["stream_trimmed"] == 1
+    assert counts.total["stream.trimmed"] == 1

@@ -46,7 +46,7 @@ async def test_a_late_ack_after_takeover_changes_nothing(world: World) -> None:
     await settle()
     assert second.complaints() == []
     assert await world.stored() == {}
-    assert world.counts.total["ack"] == 1
+    assert world.counts.total["timers.settled ack"] == 1
 
 
 @pytest.mark.parametrize("verb", list(Verb), ids=lambda verb: verb.value)

@@ -33,7 +33,7 @@ async def test_outcomes_that_wait_together_are_written_together(world: World) ->
     await settle()
     assert world.store.count("settle") == 2
     assert await world.stored() == {}
-    assert world.counts.total["ack"] == 700
+    assert world.counts.total["timers.settled ack"] == 700
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ async def test_a_call_moves_little_content(world: World, verb: Verb, options: An
     call.open()
     await settle()
     assert world.store.count("settle") == calls
-    assert world.counts.total[verb.value] == 4
+    assert world.counts.total[f"timers.settled {verb.value}"] == 4
 
 
 async def test_outcomes_gather_while_a_call_is_under_way(world: World) -> None:
@@ -167,8 +167,8 @@ async def test_a_stale_or_vanished_timer_is_told_and_counted(world: World) -> No
     app.ack([a, b])
     await settle()
     assert app.complaints() == [Problem.STALE, Problem.GONE]
-    assert world.counts.total["stale"] == 2
-    assert world.counts.total["ack"] == 0
+    assert world.counts.total["timers.stale"] == 2
+    assert world.counts.total["timers.settled ack"] == 0
 
 
 async def test_keeps_everything_while_redis_is_away(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,8 +210,8 @@ async def test_a_repeated_call_whose_reply_was_lost_reports_no_false_problem(
     await world.advance(1.0)
     assert world.store.count("settle") == 2
     assert app.complaints() == []
-    assert world.counts.total[verb.value] == 1
-    assert world.counts.total["stale"] == 0
+    assert world.counts.total[f"timers.settled {verb.value}"] == 1
+    assert world.counts.total["timers.stale"] == 0
 
 
 async def test_a_refused_topic_does_not_hold_up_others(
@@ -400,7 +400,11 @@ async def test_each_answer_reaches_its_own_delivery(world: World) -> None:
     app.end(d, Verb.NACK, retry_after=60_000_000)
     await settle()
     assert app.session.take().problems == [(c.token, Problem.STALE)]
-    assert (world.store.count("settle"), world.counts.total["ack"], world.counts.total["nack"]) == (1, 1, 2)
+    assert (
+        world.store.count("settle"),
+        world.counts.total["timers.settled ack"],
+        world.counts.total["timers.settled nack"],
+    ) == (1, 1, 2)
 
 
 async def test_a_second_try_keeps_the_order(world: World) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from relay.rpc.push import push
+from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1 import timer_handler_pb2_grpc as base
@@ -235,7 +237,7 @@ async def pushing(relay: Relay, target: str, *topics: str, **policy: Any) -> Asy
     for topic in topics or ("t",):
         relay.tune(topic, target=target, **policy)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(push, relay.engine, relay.counts.unreadable)
+        tasks.start_soon(push, relay.engine, partial(relay.counts.count, UNREADABLE))
         yield
         tasks.cancel_scope.cancel()
 

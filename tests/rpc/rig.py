@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -27,6 +28,7 @@ from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc, timer_service_pb2_grpc
 from relay.v1.timer_pb2 import TimerSpec
@@ -219,7 +221,7 @@ async def served(
             listen=listen,
             socket_mode=0o660,
             bounds=bounds or Settings().grpc.bounds,
-            unreadable=counts.unreadable,
+            unreadable=partial(counts.count, UNREADABLE),
         )
         async with grpc.aio.insecure_channel(server.address, options=list(channel_options)) as channel:
             yield Relay(engine, gated, server, channel, policies, counts)

@@ -441,7 +441,7 @@ async def test_an_answer_that_can_t_be_read(relay: Relay, caplog: pytest.LogCapt
     finally:
         await server.stop(0)
     assert not any(settlements(relay)[name].received for name in "ab")
-    assert relay.counts.total["unreadable:relay.v1.TimerHandler/DeliverBatch"] == 3
+    assert relay.counts.total["messages.unreadable relay.v1.TimerHandler/DeliverBatch"] == 3
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -469,7 +469,7 @@ async def test_the_answer_for_one_that_can_t_be_read(relay: Relay, caplog: pytes
     finally:
         await server.stop(0)
     assert settlements(relay)["a"].error == "the application's answer can't be read"
-    assert relay.counts.total["unreadable:relay.v1.TimerHandler/Deliver"] == 1
+    assert relay.counts.total["messages.unreadable relay.v1.TimerHandler/Deliver"] == 1
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from relay.core.errors import CannotListen
 from relay.rpc import server as rpc
 from relay.settings import Settings
+from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1.timer_service_pb2 import ScheduleRequest
 from tests.missing import skip
 from tests.rpc.rig import Relay, served, spec
@@ -29,7 +31,7 @@ async def start(relay: Relay, listen: str) -> rpc.RpcServer:
         listen=listen,
         socket_mode=0o660,
         bounds=Settings().grpc.bounds,
-        unreadable=relay.counts.unreadable,
+        unreadable=partial(relay.counts.count, UNREADABLE),
     )
 
 

@@ -123,7 +123,7 @@ async def test_every_method_says_what_it_could_not_read(relay: Relay, method: Me
         assert named_field(words, details) == "message"
     assert unreadable >= len(BROKEN)
     service = method.containing_service.full_name
-    assert relay.counts.total[f"unreadable:{service}/{method.name}"] == unreadable
+    assert relay.counts.total[f"messages.unreadable {service}/{method.name}"] == unreadable
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 

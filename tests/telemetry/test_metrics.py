@@ -8,7 +8,28 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.core.timers import TopicStats
-from relay.telemetry.metrics.catalogue import ALL, LATENESS, OF_RELAY, InstrumentKind, InstrumentSpec
+from relay.telemetry.metrics.catalogue import (
+    ALL,
+    CLAIMED,
+    DEAD,
+    DELIVERED,
+    EXPIRED,
+    JOURNAL_TRIMMED,
+    LATENESS,
+    OF_RELAY,
+    ORPHANS,
+    RELEASED,
+    RETRIED,
+    SCHEDULED,
+    SETTLED,
+    SILENT,
+    STALE,
+    STORE_ERRORS,
+    UNDELIVERABLE,
+    UNHEARD,
+    InstrumentKind,
+    InstrumentSpec,
+)
 from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import OTHER, Instruments
 from relay.telemetry.metrics.provider import Metrics
@@ -53,22 +74,22 @@ def labels(**values: str) -> Labels:
 
 def test_counters(metrics: Metrics) -> None:
     count = metrics.instruments
-    count.scheduled("t", 3)
-    count.scheduled("t", 4)
-    count.claimed("t", 2)
-    count.delivered("t", 2)
-    count.settled("t", "ack", 1)
-    count.settled("t", "release", 5)
-    count.retried("t", 2)
-    count.dead("t", "attempts", 3)
-    count.dead("t", "expired", 4)
-    count.journal_trimmed("t", 5)
-    count.stale("t", 6)
-    count.silent("t", 7)
-    count.orphans("t", 8)
-    count.undeliverable("t", 9)
-    count.unheard("PUBLISH")
-    count.store_error("StoreUnavailable")
+    count.count(SCHEDULED, "t", n=3)
+    count.count(SCHEDULED, "t", n=4)
+    count.count(CLAIMED, "t", n=2)
+    count.count(DELIVERED, "t", n=2)
+    count.count(SETTLED, "t", "ack")
+    count.count(RELEASED, "t", n=5)
+    count.count(RETRIED, "t", n=2)
+    count.count(DEAD, "t", "attempts", n=3)
+    count.count(EXPIRED, "t", n=4)
+    count.count(JOURNAL_TRIMMED, "t", n=5)
+    count.count(STALE, "t", n=6)
+    count.count(SILENT, "t", n=7)
+    count.count(ORPHANS, "t", n=8)
+    count.count(UNDELIVERABLE, "t", n=9)
+    count.count(UNHEARD, "PUBLISH")
+    count.count(STORE_ERRORS, "StoreUnavailable")
     assert samples(metrics) == {
         ("relay_timers_scheduled_total", labels(topic="t")): 7,
         ("relay_timers_claimed_total", labels(topic="t")): 2,
@@ -89,7 +110,7 @@ def test_counters(metrics: Metrics) -> None:
 
 
 def test_nothing_counted_makes_no_series(metrics: Metrics) -> None:
-    metrics.instruments.claimed("t", 0)
+    metrics.instruments.count(CLAIMED, "t", n=0)
     metrics.instruments.lateness("t", [])
     assert samples(metrics) == {}
 
@@ -112,7 +133,7 @@ def test_lateness_takes_a_batch_and_bounds_are_inclusive(metrics: Metrics) -> No
 def test_topics_beyond_the_limit_fold_into_one(metrics: Metrics) -> None:
     """Topics need no configuration, so anybody can make new ones; series must not grow with them."""
     for number in range(150):
-        metrics.instruments.claimed(f"t{number}", 1)
+        metrics.instruments.count(CLAIMED, f"t{number}")
         metrics.instruments.lateness(f"t{number}", [0.0])
     found = samples(metrics)
     claimed = {
@@ -125,7 +146,7 @@ def test_topics_beyond_the_limit_fold_into_one(metrics: Metrics) -> None:
 
 def test_two_daemons_in_one_process_do_not_meet(metrics: Metrics) -> None:
     other = Metrics()
-    other.instruments.claimed("t", 1)
+    other.instruments.count(CLAIMED, "t")
     other.close()
     assert samples(metrics) == {}
 
@@ -144,7 +165,7 @@ def test_instruments_work_on_any_provider() -> None:
     from opentelemetry.metrics import NoOpMeterProvider
 
     instruments = Instruments(NoOpMeterProvider())
-    instruments.claimed("t", 1)
+    instruments.count(CLAIMED, "t")
     instruments.lateness("t", [1.0])
 
 

@@ -13,7 +13,35 @@ from opentelemetry.trace import SpanContext
 from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.timers import TopicStats
 from relay.telemetry.metrics import pushing
-from relay.telemetry.metrics.catalogue import ALL, LATENESS, InstrumentKind
+from relay.telemetry.metrics.catalogue import (
+    ALL,
+    CLAIMED,
+    CONNECTIONS_REFUSED,
+    DEAD,
+    DELIVERED,
+    EXPIRED,
+    JOURNAL_TRIMMED,
+    LATENESS,
+    ORPHANS,
+    PROMOTED,
+    REDRIVEN,
+    RELEASED,
+    REPAIRED,
+    RETRIED,
+    RETURNED,
+    SCHEDULED,
+    SETTLED,
+    SILENT,
+    STALE,
+    STORE_ERRORS,
+    STREAM_DROPPED,
+    STREAM_TRIMMED,
+    TRIMMED,
+    UNDELIVERABLE,
+    UNHEARD,
+    UNREADABLE,
+    InstrumentKind,
+)
 from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, WrongVariable, exporters, interval, protocol
@@ -35,35 +63,35 @@ def traffic(metrics: Metrics) -> None:
     """Something of everything that is measured."""
     count = metrics.instruments
     for topic in ("orders", "mails"):
-        count.scheduled(topic, 3)
-        count.claimed(topic, 3)
-        count.delivered(topic, 3)
-        count.retried(topic, 1)
-        count.settled(topic, "ack", 2)
-        count.settled(topic, "release", 1)
-        count.stale(topic, 1)
-        count.silent(topic, 1)
-        count.promoted(topic, 1)
-        count.returned(topic, 1)
-        count.stream_trimmed(topic, 1)
-        count.stream_dropped(topic, 1)
-        count.dead(topic, "rejected", 1)
-        count.dead(topic, "expired", 1)
-        count.redriven(topic, 1)
-        count.trimmed(topic, 1)
-        count.repaired(topic, "payload", 1)
-        count.orphans(topic, 1)
-        count.undeliverable(topic, 1)
-        count.journal_trimmed(topic, 1)
+        count.count(SCHEDULED, topic, n=3)
+        count.count(CLAIMED, topic, n=3)
+        count.count(DELIVERED, topic, n=3)
+        count.count(RETRIED, topic)
+        count.count(SETTLED, topic, "ack", n=2)
+        count.count(RELEASED, topic)
+        count.count(STALE, topic)
+        count.count(SILENT, topic)
+        count.count(PROMOTED, topic)
+        count.count(RETURNED, topic)
+        count.count(STREAM_TRIMMED, topic)
+        count.count(STREAM_DROPPED, topic)
+        count.count(DEAD, topic, "rejected")
+        count.count(EXPIRED, topic)
+        count.count(REDRIVEN, topic)
+        count.count(TRIMMED, topic)
+        count.count(REPAIRED, topic, "payload")
+        count.count(ORPHANS, topic)
+        count.count(UNDELIVERABLE, topic)
+        count.count(JOURNAL_TRIMMED, topic)
         count.lateness(topic, [0.0005, 0.3, 20_000.0])
         count.handled(topic, 0.004, 1)
         count.schedule_took(topic, 0.002)
-    count.unheard("PUBLISH")
-    count.store_error("StoreUnavailable")
+    count.count(UNHEARD, "PUBLISH")
+    count.count(STORE_ERRORS, "StoreUnavailable")
     count.round_trip("claim", 0.0003)
     count.http_request("GET", "/v1/topics", 503, 0.003)
-    count.unreadable("relay.v1.TimerService/Schedule")
-    count.connection_refused("api", "slow")
+    count.count(UNREADABLE, "relay.v1.TimerService/Schedule")
+    count.count(CONNECTIONS_REFUSED, "api", "slow")
 
 
 async def shown(gauges: Any) -> None:
@@ -180,7 +208,7 @@ async def test_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     with posted() as (endpoint, came):
         monkeypatch.setenv(ENDPOINT, endpoint)
         metrics = Metrics(pushing.pushers(["otlp"]))
-        metrics.instruments.scheduled("orders", 5)
+        metrics.instruments.count(SCHEDULED, "orders", n=5)
         await pushing.close(metrics, timeout=60.0)
     ((path, body),) = came
     assert path == "/v1/metrics"

@@ -19,6 +19,7 @@ from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.catalogue import ORPHANS, PROMOTED
 from relay.telemetry.metrics.instruments import Instruments
 
 CLAIM_BYTES = 2 << 20
@@ -133,9 +134,9 @@ class Poller:
         if claim.deaths:
             report_deaths(self._topic, claim.deaths, self._instruments)
         if claim.promoted:
-            self._instruments.promoted(self._topic, claim.promoted)
+            self._instruments.count(PROMOTED, self._topic, n=claim.promoted)
         if claim.missing:
-            self._instruments.orphans(self._topic, claim.missing)
+            self._instruments.count(ORPHANS, self._topic, n=claim.missing)
             log.error(
                 "entries are pending that are not in the stream any more: somebody has trimmed it",
                 extra={"topic": self._topic, "count": claim.missing},
@@ -150,7 +151,7 @@ def report_lost(topic: str, parked: int, orphans: Sequence[str], instruments: In
     if parked:
         log.warning("timers without payload are put aside", extra={"topic": topic, "count": parked})
     if orphans:
-        instruments.orphans(topic, len(orphans))
+        instruments.count(ORPHANS, topic, n=len(orphans))
         log.error(
             "timers removed whose payload has been missing",
             extra={"topic": topic, "timer_ids": [ascii(name) for name in orphans]},

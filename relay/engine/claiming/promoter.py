@@ -13,6 +13,7 @@ from relay.engine.claiming.poller import report_lost
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.catalogue import PROMOTED
 from relay.telemetry.metrics.instruments import Instruments
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Promoter:
             self._report(promotion)
 
     def _report(self, promotion: Promotion) -> None:
-        self._instruments.promoted(self._topic, promotion.promoted)
+        self._instruments.count(PROMOTED, self._topic, n=promotion.promoted)
         self._instruments.lateness(self._topic, promotion.lateness)
         report_deaths(self._topic, promotion.deaths, self._instruments)
         report_lost(self._topic, promotion.parked, promotion.orphans, self._instruments)

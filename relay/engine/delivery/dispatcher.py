@@ -15,6 +15,7 @@ from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
+from relay.telemetry.metrics.catalogue import CLAIMED, DELIVERED, RETRIED, UNDELIVERABLE
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
 
@@ -158,13 +159,13 @@ class Dispatcher:
             placed = self._place(topic, part)
             for lease in part[placed:]:
                 self.release(lease, suspect=lease.timer.suspect)
-        self._instruments.claimed(topic, len(claim.timers))
+        self._instruments.count(CLAIMED, topic, n=len(claim.timers))
 
     def _sending(self, leases: Leases) -> None:
         """Note that these deliveries go out."""
         topic, attempts, sent_at = leases.topic, leases.timers.attempts, leases.sent_at
-        self._instruments.delivered(topic, len(leases))
-        self._instruments.retried(topic, len(leases) - attempts.count(1))
+        self._instruments.count(DELIVERED, topic, n=len(leases))
+        self._instruments.count(RETRIED, topic, n=len(leases) - attempts.count(1))
         self._instruments.lateness(
             topic,
             [
@@ -222,7 +223,7 @@ class Dispatcher:
             "timer can't be delivered: its id is not UTF-8; schedule it under another id",
             extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},
         )
-        self._instruments.undeliverable(lease.topic, 1)
+        self._instruments.count(UNDELIVERABLE, lease.topic)
         self._settler.settle(
             lease,
             Settlement(

@@ -18,6 +18,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import PROBLEMS
 from relay.engine.redis_health import RedisHealth
+from relay.telemetry.metrics.catalogue import SILENT
 from relay.telemetry.metrics.instruments import Instruments
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class LeaseKeeper:
                 silent[lease.topic] += 1
         session.give_up([lease.token for lease in leases])
         for topic, count in silent.items():
-            self._instruments.silent(topic, count)
+            self._instruments.count(SILENT, topic, n=count)
             log.warning(
                 "deliveries given up: no outcome within delivery_timeout",
                 extra={"topic": topic, "count": count},

@@ -22,6 +22,7 @@ from relay.engine.delivery.leases import Lease, Leases, by_claim
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.redis_health import RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.catalogue import RELEASED, SETTLED, STALE
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.spans import DeliveryTrace
 from relay.telemetry.traces.tracing import Tracing
@@ -233,8 +234,11 @@ class Settler:  # see 0014
                 deaths.append((lease.timer_id, result.value))
         counts[Verb.ACK] += acknowledged
         for outcome, count in counts.items():
-            self._instruments.settled(topic, outcome.value, count)
-        self._instruments.stale(topic, len(batch) - counts.total())
+            if outcome is Verb.RELEASE:
+                self._instruments.count(RELEASED, topic, n=count)
+            else:
+                self._instruments.count(SETTLED, topic, outcome.value, n=count)
+        self._instruments.count(STALE, topic, n=len(batch) - counts.total())
         report_deaths(topic, deaths, self._instruments)
 
     def _trace(

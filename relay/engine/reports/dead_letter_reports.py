@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from relay.core.outcomes import Reason
+from relay.telemetry.metrics.catalogue import DEAD, EXPIRED
 from relay.telemetry.metrics.instruments import Instruments
 
 MAX_NAMED = 10
@@ -20,7 +22,10 @@ def report_deaths(topic: str, deaths: Sequence[tuple[str, str]], instruments: In
     for timer_id, reason in deaths:
         by_reason.setdefault(reason, []).append(timer_id)
     for reason, timer_ids in by_reason.items():
-        instruments.dead(topic, reason, len(timer_ids))
+        if reason == Reason.EXPIRED.value:
+            instruments.count(EXPIRED, topic, n=len(timer_ids))
+        else:
+            instruments.count(DEAD, topic, reason, n=len(timer_ids))
         log.warning(
             "timers are dead",
             extra={

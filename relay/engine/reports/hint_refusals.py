@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from relay.engine.clock import Clock
 from relay.engine.reports.throttled_log import ThrottledLog
+from relay.telemetry.metrics.catalogue import UNHEARD
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 3600.0
@@ -27,7 +28,7 @@ class HintRefusals:
 
     def __call__(self, reason: str) -> None:
         """Note a refusal."""
-        self._instruments.unheard(self._command)
+        self._instruments.count(UNHEARD, self._command)
         if refused := self._throttled.add(self._command):
             log.warning(
                 "Redis refuses wake hints: a timer that is scheduled through another relay may be late by up "

@@ -6,6 +6,7 @@ import logging
 
 from relay.engine.clock import Clock
 from relay.engine.reports.throttled_log import ThrottledLog
+from relay.telemetry.metrics.catalogue import JOURNAL_TRIMMED
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 60.0
@@ -23,7 +24,7 @@ class JournalTrims:
 
     def __call__(self, topic: str, count: int) -> None:
         """Note that `count` records were dropped."""
-        self._instruments.journal_trimmed(topic, count)
+        self._instruments.count(JOURNAL_TRIMMED, topic, n=count)
         if dropped := self._throttled.add(topic, count):
             log.warning(
                 "the journal has dropped its oldest records, as journal_max_length asks",

@@ -13,6 +13,7 @@ from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, TopicStore
 from relay.engine.clock import Clock
+from relay.telemetry.metrics.catalogue import REPAIRED, TRIMMED
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 300.0
@@ -85,7 +86,7 @@ class Janitor:
         age = micros(policy.max_age)
         removed = await self._topics.trim(topic, max_count=policy.max_count, max_age=age)
         if removed:
-            self._instruments.trimmed(topic, removed)
+            self._instruments.count(TRIMMED, topic, n=removed)
             log.warning(
                 "dead letters removed, as dead_letters.max_count or dead_letters.max_age asks",
                 extra={"topic": topic, "count": removed},
@@ -103,8 +104,8 @@ class Janitor:
     async def _repair(self, topic: str, orphans: list[str]) -> None:
         for start in range(0, len(orphans), MAX_PER_CALL):
             payloads, leases = await self._topics.repair(topic, orphans[start : start + MAX_PER_CALL])
-            self._instruments.repaired(topic, "payload", payloads)
-            self._instruments.repaired(topic, "lease", leases)
+            self._instruments.count(REPAIRED, topic, "payload", n=payloads)
+            self._instruments.count(REPAIRED, topic, "lease", n=leases)
             if payloads or leases:
                 log.warning(
                     "payloads and lease records without a timer removed",

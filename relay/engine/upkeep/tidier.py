@@ -13,6 +13,7 @@ from relay.core.pacing import Jitter
 from relay.core.ports import Promotions, TopicStore
 from relay.engine.clock import Clock
 from relay.engine.reports.dead_letter_reports import report_deaths
+from relay.telemetry.metrics.catalogue import RETURNED, STREAM_DROPPED, STREAM_TRIMMED
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 2.0
@@ -62,8 +63,8 @@ class Tidier:
                 log.exception("a topic could not be tidied", extra={"topic": topic})
 
     def _report(self, topic: str, tidied: Tidied) -> None:
-        self._instruments.stream_trimmed(topic, tidied.trimmed)
-        self._instruments.returned(topic, tidied.returned)
+        self._instruments.count(STREAM_TRIMMED, topic, n=tidied.trimmed)
+        self._instruments.count(RETURNED, topic, n=tidied.returned)
         report_deaths(topic, tidied.deaths, self._instruments)
         if tidied.returned:
             log.warning(
@@ -71,7 +72,7 @@ class Tidier:
                 extra={"topic": topic, "count": tidied.returned},
             )
         if tidied.dropped:
-            self._instruments.stream_dropped(topic, tidied.dropped)
+            self._instruments.count(STREAM_DROPPED, topic, n=tidied.dropped)
             log.error(
                 "entries dropped that not all groups have acknowledged, as stream.max_length asks",
                 extra={"topic": topic, "count": tidied.dropped},

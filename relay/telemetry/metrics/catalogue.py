@@ -33,123 +33,100 @@ class InstrumentSpec:
 
 # Counters
 
-SCHEDULED = InstrumentSpec("relay.timers.scheduled", "{timer}", "Timers stored through this relay.")
-CLAIMED = InstrumentSpec("relay.timers.claimed", "{timer}", "Timers that this relay took under a lease.")
-DELIVERED = InstrumentSpec(
-    "relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt."
-)
-RETRIED = InstrumentSpec(
+_counters: list[InstrumentSpec] = []
+
+
+def counter(
+    name: str, unit: str, description: str, attributes: tuple[str, ...] = ("topic",)
+) -> InstrumentSpec:
+    """Declare a counter, which `Instruments.count` takes from then on."""
+    spec = InstrumentSpec(name, unit, description, attributes)
+    _counters.append(spec)
+    return spec
+
+
+SCHEDULED = counter("relay.timers.scheduled", "{timer}", "Timers stored through this relay.")
+CLAIMED = counter("relay.timers.claimed", "{timer}", "Timers that this relay took under a lease.")
+DELIVERED = counter("relay.timers.delivered", "{timer}", "Timers handed to an application, each attempt.")
+RETRIED = counter(
     "relay.timers.retried", "{timer}", "Timers handed to an application after an attempt had failed."
 )
-SETTLED = InstrumentSpec(
+SETTLED = counter(
     "relay.timers.settled", "{timer}", "Outcomes written, by what the application said.", ("topic", "outcome")
 )
-STALE = InstrumentSpec(
+STALE = counter(
     "relay.timers.stale", "{timer}", "Outcomes that changed nothing: the lease was lost, or the timer gone."
 )
-SILENT = InstrumentSpec(
-    "relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout."
-)
-PROMOTED = InstrumentSpec(
+SILENT = counter("relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout.")
+PROMOTED = counter(
     "relay.timers.promoted",
     "{timer}",
     "Timers that this relay moved from the timeline to a list or a stream.",
 )
-RETURNED = InstrumentSpec(
+RETURNED = counter(
     "relay.list.returned",
     "{entry}",
     "Entries given back to the ready list since their worker did not finish them in time.",
 )
-STREAM_TRIMMED = InstrumentSpec(
+STREAM_TRIMMED = counter(
     "relay.stream.trimmed",
     "{entry}",
     "Entries removed from the stream after every group had acknowledged them.",
 )
-STREAM_DROPPED = InstrumentSpec(
+STREAM_DROPPED = counter(
     "relay.stream.dropped",
     "{entry}",
     "Entries removed from the stream by stream.max_length before every group had acknowledged them.",
 )
-RELEASED = InstrumentSpec("relay.timers.released", "{timer}", "Leases given back without an outcome.")
-DEAD = InstrumentSpec(
+RELEASED = counter("relay.timers.released", "{timer}", "Leases given back without an outcome.")
+DEAD = counter(
     "relay.timers.dead",
     "{timer}",
     "Timers that died, by reason, but not by expiry.",
     ("topic", "reason"),
 )
-EXPIRED = InstrumentSpec("relay.timers.expired", "{timer}", "Timers that expired before their delivery.")
-REDRIVEN = InstrumentSpec(
+EXPIRED = counter("relay.timers.expired", "{timer}", "Timers that expired before their delivery.")
+REDRIVEN = counter(
     "relay.timers.redriven", "{timer}", "Dead letters that were brought back to life through this relay."
 )
-TRIMMED = InstrumentSpec(
+TRIMMED = counter(
     "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
 )
-REPAIRED = InstrumentSpec(
+REPAIRED = counter(
     "relay.timers.repaired",
     "{entry}",
     "Payloads and lease records removed that had no timer, by kind.",
     ("topic", "kind"),
 )
-ORPHANS = InstrumentSpec(
-    "relay.timers.orphans", "{timer}", "Entries removed since their payload was missing."
-)
-UNDELIVERABLE = InstrumentSpec(
+ORPHANS = counter("relay.timers.orphans", "{timer}", "Entries removed since their payload was missing.")
+UNDELIVERABLE = counter(
     "relay.timers.undeliverable", "{timer}", "Timers that died since no application can be given their id."
 )
-JOURNAL_TRIMMED = InstrumentSpec(
+JOURNAL_TRIMMED = counter(
     "relay.journal.trimmed", "{record}", "Records of the journal removed since it keeps only so many."
 )
-UNHEARD = InstrumentSpec(
+UNHEARD = counter(
     "relay.wake_hints.refused",
     "{hint}",
     "Wake hints that Redis refused to publish, and refused tries to subscribe to them.",
     ("command",),
 )
-STORE_ERRORS = InstrumentSpec(
+STORE_ERRORS = counter(
     "relay.store.errors", "{error}", "Calls to Redis that failed, by kind.", ("error.type",)
 )
-UNREADABLE = InstrumentSpec(
+UNREADABLE = counter(
     "relay.messages.unreadable",
     "{message}",
     "gRPC messages that could not be parsed, by the method that they came for.",
     ("rpc.method",),
 )
-CONNECTIONS_REFUSED = InstrumentSpec(
+CONNECTIONS_REFUSED = counter(
     "relay.connections.refused",
     "{connection}",
     "HTTP connections that a listener closed for what came or did not come on them, by reason.",
     ("listener", "reason"),
 )
-LOG_SUPPRESSED = InstrumentSpec(
-    "relay.log.suppressed", "{record}", "Lines left out of the log since their like came too often.", ()
-)
-
-COUNTERS = (
-    SCHEDULED,
-    CLAIMED,
-    DELIVERED,
-    RETRIED,
-    SETTLED,
-    STALE,
-    SILENT,
-    PROMOTED,
-    RETURNED,
-    STREAM_TRIMMED,
-    STREAM_DROPPED,
-    RELEASED,
-    DEAD,
-    EXPIRED,
-    REDRIVEN,
-    TRIMMED,
-    REPAIRED,
-    ORPHANS,
-    UNDELIVERABLE,
-    JOURNAL_TRIMMED,
-    UNHEARD,
-    STORE_ERRORS,
-    UNREADABLE,
-    CONNECTIONS_REFUSED,
-)
+COUNTERS = tuple(_counters)
 
 # Histograms
 
@@ -357,6 +334,10 @@ CPU = InstrumentSpec(
 )
 MEMORY = InstrumentSpec(
     "process.memory.usage", "By", "Physical memory that the process has.", (), InstrumentKind.UP_DOWN_COUNTER
+)
+
+LOG_SUPPRESSED = InstrumentSpec(
+    "relay.log.suppressed", "{record}", "Lines left out of the log since their like came too often.", ()
 )
 
 OF_TOPICS = (

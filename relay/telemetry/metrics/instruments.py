@@ -9,46 +9,18 @@ from opentelemetry.trace import SpanContext
 
 from relay import __version__
 from relay.telemetry.metrics.catalogue import (
-    CLAIMED,
-    CONNECTIONS_REFUSED,
     COUNTERS,
-    DEAD,
-    DELIVERED,
-    EXPIRED,
     HANDLER,
     HTTP_REQUESTS,
-    JOURNAL_TRIMMED,
     LATENESS,
-    ORPHANS,
-    PROMOTED,
-    REDRIVEN,
-    RELEASED,
-    REPAIRED,
-    RETRIED,
-    RETURNED,
     ROUND_TRIP,
     SCHEDULE,
-    SCHEDULED,
-    SETTLED,
-    SILENT,
-    STALE,
-    STORE_ERRORS,
-    STREAM_DROPPED,
-    STREAM_TRIMMED,
-    TRIMMED,
-    UNDELIVERABLE,
-    UNHEARD,
-    UNREADABLE,
     InstrumentSpec,
 )
 from relay.telemetry.metrics.histograms import Histograms
 
 OTHER = "other"
 """The topic that stands for all beyond the limit."""
-
-RELEASE = "release"
-EXPIRY = "expired"
-GONE = "client_gone"
 
 MAX_TOPICS = 100
 """So many topics are told apart: each costs a time series an instrument."""
@@ -97,99 +69,13 @@ class Instruments:
         self.topic = TopicNames(max_topics)
         """The value of the attribute `topic`; one for all instruments, so that they agree."""
 
-    def scheduled(self, topic: str, count: int) -> None:
-        """Timers were stored."""
-        self._add(SCHEDULED, count, topic)
-
-    def claimed(self, topic: str, count: int) -> None:
-        """Timers were leased."""
-        self._add(CLAIMED, count, topic)
-
-    def delivered(self, topic: str, count: int) -> None:
-        """Timers were handed to an application."""
-        self._add(DELIVERED, count, topic)
-
-    def retried(self, topic: str, count: int) -> None:
-        """Timers were handed to an application, and not for the first time."""
-        self._add(RETRIED, count, topic)
-
-    def settled(self, topic: str, outcome: str, count: int) -> None:
-        """Leases were ended by an outcome; or by `release`, which counts apart."""
-        if outcome == RELEASE:
-            self._add(RELEASED, count, topic)
-        else:
-            self._add(SETTLED, count, topic, outcome=outcome)
-
-    def stale(self, topic: str, count: int) -> None:
-        """Outcomes changed nothing."""
-        self._add(STALE, count, topic)
-
-    def silent(self, topic: str, count: int) -> None:
-        """Deliveries were given up."""
-        self._add(SILENT, count, topic)
-
-    def promoted(self, topic: str, count: int) -> None:
-        """Timers were moved to a list or a stream."""
-        self._add(PROMOTED, count, topic)
-
-    def returned(self, topic: str, count: int) -> None:
-        """Entries went back to a ready list."""
-        self._add(RETURNED, count, topic)
-
-    def stream_trimmed(self, topic: str, count: int) -> None:
-        """Entries that nobody needs were removed from a stream."""
-        self._add(STREAM_TRIMMED, count, topic)
-
-    def stream_dropped(self, topic: str, count: int) -> None:
-        """Entries that somebody may have needed were removed from a stream, as its limit asks."""
-        self._add(STREAM_DROPPED, count, topic)
-
-    def dead(self, topic: str, reason: str, count: int) -> None:
-        """Timers died; or expired, which counts apart."""
-        if reason == EXPIRY:
-            self._add(EXPIRED, count, topic)
-        else:
-            self._add(DEAD, count, topic, reason=reason)
-
-    def redriven(self, topic: str, count: int) -> None:
-        """Dead letters were brought back to life."""
-        self._add(REDRIVEN, count, topic)
-
-    def journal_trimmed(self, topic: str, count: int) -> None:
-        """Records of the journal were removed, since it keeps only so many."""
-        self._add(JOURNAL_TRIMMED, count, topic)
-
-    def trimmed(self, topic: str, count: int) -> None:
-        """Dead letters were removed by the policy."""
-        self._add(TRIMMED, count, topic)
-
-    def repaired(self, topic: str, kind: str, count: int) -> None:
-        """Orphans were removed: `payload` or `lease`."""
-        self._add(REPAIRED, count, topic, kind=kind)
-
-    def orphans(self, topic: str, count: int) -> None:
-        """Entries without payload were removed."""
-        self._add(ORPHANS, count, topic)
-
-    def undeliverable(self, topic: str, count: int) -> None:
-        """Timers can't be delivered."""
-        self._add(UNDELIVERABLE, count, topic)
-
-    def unheard(self, command: str) -> None:
-        """Redis refused a wake hint; `command` is PUBLISH or SUBSCRIBE."""
-        self._counters[UNHEARD.name].add(1, {"command": command})
-
-    def store_error(self, kind: str) -> None:
-        """A call to the store failed; `kind` is the error's class, one of few."""
-        self._counters[STORE_ERRORS.name].add(1, {"error.type": kind})
-
-    def unreadable(self, method: str) -> None:
-        """A gRPC message could not be parsed; `method` is one of those that are served."""
-        self._counters[UNREADABLE.name].add(1, {"rpc.method": method})
-
-    def connection_refused(self, listener: str, reason: str) -> None:
-        """A listener, `http` or `api`, closed a connection; `reason` is one of few."""
-        self._counters[CONNECTIONS_REFUSED.name].add(1, {"listener": listener, "reason": reason})
+    def count(self, spec: InstrumentSpec, *values: str, n: int = 1) -> None:
+        """Add `n` to a counter of the catalogue; `values` are those of its attributes, in their order."""
+        if n:
+            attributes = dict(zip(spec.attributes, values, strict=True))
+            if "topic" in attributes:
+                attributes["topic"] = self.topic(attributes["topic"])
+            self._counters[spec.name].add(n, attributes)
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         """First deliveries began so many seconds after their due time; negative counts as 0."""
@@ -230,7 +116,3 @@ class Instruments:
         if status >= 500:
             attributes["error.type"] = str(status)
         self._http.record(seconds, {**attributes, "url.scheme": "http"})
-
-    def _add(self, spec: InstrumentSpec, count: int, topic: str, **attributes: str) -> None:
-        if count:
-            self._counters[spec.name].add(count, {"topic": self.topic(topic), **attributes})
