@@ -25,49 +25,70 @@ local function varint(n)
   return string.char(n % 128 + 128) .. varint(math.floor(n / 128))
 end
 
--- A field's tag: its number in relay/journal/v1/journal.proto, and how its value is written.
-local VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-local function tag(field, written) return varint(8 * field + written) end
+-- What a change says, each field behind its tag; '' for what need not be written. A script may have 200 locals, and so the
+-- tags are not seen outside.
+local nonce_is, occurrence_is, due_is, score_is, standing_is, received_is, expires_is, previous_due_is, reason_is
+local refused_is, adopted_is, dead_id_is, count_is, note, batch_of, numbers_in
+do
+  -- A tag: the field's number in relay/journal/v1/journal.proto, and how its value is written.
+  local VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+  local function tag(field, written) return varint(8 * field + written) end
+  local function bytes(tagged, text) return text and text ~= '' and tagged .. varint(#text) .. text or '' end
+  local function double(tagged, x) return x ~= 0 and tagged .. struct.pack('<d', x) or '' end
+  local function flag(tagged, set) return set == 1 and tagged .. '\1' or '' end
 
--- Fields of a record, each behind its tag; '' for what need not be written.
-local KIND_TAG, ID_TAG, NONCE_TAG, OCCURRENCE_TAG = tag(1, VARINT), tag(2, BYTES), tag(3, BYTES), tag(4, BYTES)
-local DUE_TAG, SCORE_TAG, ATTEMPTS_TAG, CLAIMS_TAG = tag(5, FIXED64), tag(6, FIXED64), tag(7, FIXED32), tag(8, FIXED32)
-local RECEIVED_TAG, SUSPECT_TAG, APPROXIMATE_TAG = tag(9, VARINT), tag(10, VARINT), tag(11, VARINT)
-local EXPIRES_TAG, PREVIOUS_DUE_TAG, REASON_TAG = tag(12, FIXED64), tag(13, FIXED64), tag(14, BYTES)
-local REFUSED_TAG, ADOPTED_TAG, DEAD_ID_TAG, COUNT_TAG =
-  tag(15, VARINT), tag(16, VARINT), tag(17, BYTES), tag(18, FIXED32)
-local function bytes(tagged, text) return text and text ~= '' and tagged .. varint(#text) .. text or '' end
-local function double(tagged, x) return x ~= 0 and tagged .. struct.pack('<d', x) or '' end
-local function flag(tagged, set) return set == 1 and tagged .. '\1' or '' end
-local function nonce_is(nonce) return nonce ~= NO_NONCE and bytes(NONCE_TAG, #nonce == 16 and nonce) or '' end
-local function occurrence_is(nonce) return nonce ~= NO_NONCE and bytes(OCCURRENCE_TAG, nonce) or '' end
-local function due_is(due) return double(DUE_TAG, due) end
-local function score_is(score) return double(SCORE_TAG, score) end
-local function received_is(received) return flag(RECEIVED_TAG, received) end
-local function expires_is(expires) return double(EXPIRES_TAG, expires) end
-local function previous_due_is(due) return double(PREVIOUS_DUE_TAG, due) end
-local function reason_is(reason) return bytes(REASON_TAG, reason) end
-local function refused_is(kind) return REFUSED_TAG .. string.char(kind) end
-local function adopted_is(adopted) return adopted and ADOPTED_TAG .. string.char(adopted) or '' end
-local function dead_id_is(name) return bytes(DEAD_ID_TAG, name) end
-local function count_is(n) return COUNT_TAG .. struct.pack('<I4', n) end
+  local KIND, ID, NONCE, OCCURRENCE, DUE, SCORE =
+    tag(1, VARINT), tag(2, BYTES), tag(3, BYTES), tag(4, BYTES), tag(5, FIXED64), tag(6, FIXED64)
+  local ATTEMPTS, CLAIMS, RECEIVED, SUSPECT = tag(7, FIXED32), tag(8, FIXED32), tag(9, VARINT), tag(10, VARINT)
+  local APPROXIMATE, EXPIRES, PREVIOUS_DUE, REASON = tag(11, VARINT), tag(12, FIXED64), tag(13, FIXED64), tag(14, BYTES)
+  local BATCH_RECORD = tag(7, BYTES)
+  local REFUSED, ADOPTED, DEAD_ID, COUNT = tag(15, VARINT), tag(16, VARINT), tag(17, BYTES), tag(18, FIXED32)
 
--- When it is due, what has counted so far, and how it is delivered.
-local function standing_is(r)
-  local attempts, claims = math.min(r.attempts, MOST_COUNTED), math.min(r.claims, MOST_COUNTED)
-  local counts = struct.pack('<c1I4c1I4', ATTEMPTS_TAG, attempts, CLAIMS_TAG, claims)
-  return DUE_TAG
-    .. struct.pack('<d', r.due)
-    .. counts
-    .. flag(SUSPECT_TAG, r.suspect)
-    .. flag(APPROXIMATE_TAG, r.approximate)
-end
+  function nonce_is(nonce) return nonce ~= NO_NONCE and bytes(NONCE, #nonce == 16 and nonce) or '' end
+  function occurrence_is(nonce) return nonce ~= NO_NONCE and bytes(OCCURRENCE, nonce) or '' end
+  function due_is(due) return double(DUE, due) end
+  function score_is(score) return double(SCORE, score) end
+  function received_is(received) return flag(RECEIVED, received) end
+  function expires_is(expires) return double(EXPIRES, expires) end
+  function previous_due_is(due) return double(PREVIOUS_DUE, due) end
+  function reason_is(reason) return bytes(REASON, reason) end
+  function refused_is(kind) return REFUSED .. string.char(kind) end
+  function adopted_is(adopted) return adopted and ADOPTED .. string.char(adopted) or '' end
+  function dead_id_is(name) return bytes(DEAD_ID, name) end
+  function count_is(n) return COUNT .. struct.pack('<I4', n) end
 
--- Note one change: its kind, the timer or '', its further fields one behind the other. One string is made.
-local RECORD_TAG = tag(7, BYTES) -- of a batch
-local function note(kind, id, fields)
-  local record = KIND_TAG .. string.char(kind) .. ID_TAG .. varint(#id) .. id .. fields
-  changes[#changes + 1] = RECORD_TAG .. varint(#record) .. record
+  -- When it is due, what has counted so far, and how it is delivered.
+  function standing_is(r)
+    local attempts, claims = math.min(r.attempts, MOST_COUNTED), math.min(r.claims, MOST_COUNTED)
+    local counts = struct.pack('<c1I4c1I4', ATTEMPTS, attempts, CLAIMS, claims)
+    return DUE .. struct.pack('<d', r.due) .. counts .. flag(SUSPECT, r.suspect) .. flag(APPROXIMATE, r.approximate)
+  end
+
+  -- Note one change: its kind, the timer or '', its further fields one behind the other.
+  function note(kind, id, fields)
+    local record = KIND .. string.char(kind) .. ID .. varint(#id) .. id .. fields
+    changes[#changes + 1] = bytes(BATCH_RECORD, record)
+  end
+
+  local BATCH_VERSION, BATCH_NOW, BATCH_FIRST, BATCH_LAST =
+    tag(1, VARINT), tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
+  local BATCH_NONCE, BATCH_SCORE = tag(5, BYTES), tag(6, FIXED64)
+  local HEAD = '<c1Bc1I8c1I8c1I8' -- how an entry begins: version, time, and the numbers of its first and last change
+  local FIRST_AT, LAST_AT, HEAD_SIZE = 13, 22, 29
+  local BEGINS = BATCH_VERSION .. '\1' .. BATCH_NOW
+
+  -- An entry of what was noted. `nonce` and `score` are those of a claim.
+  function batch_of(now_us, first, last, nonce, score)
+    local head = struct.pack(HEAD, BATCH_VERSION, 1, BATCH_NOW, now_us, BATCH_FIRST, first, BATCH_LAST, last)
+    return head .. bytes(BATCH_NONCE, nonce) .. (score and double(BATCH_SCORE, score) or '') .. table.concat(changes)
+  end
+
+  -- The numbers of the first and the last change in an entry; 0 if it is none of ours.
+  function numbers_in(entry)
+    local text = entry and entry[2][2] or ''
+    if #text < HEAD_SIZE or string.sub(text, 1, #BEGINS) ~= BEGINS then return 0, 0 end
+    return struct.unpack('<I8', text, FIRST_AT), (struct.unpack('<I8', text, LAST_AT))
+  end
 end
 
 -- Note a token that was worth nothing; `r` is nil where there is no timer.
@@ -106,13 +127,6 @@ local function may_add()
   end
 end
 
--- The numbers of the first and the last change in an entry; 0 if it is none of ours.
-local function numbers_in(entry)
-  local text = entry and entry[2][2] or ''
-  if #text < 29 or string.sub(text, 1, 3) ~= '\8\1\17' then return 0, 0 end
-  return struct.unpack('<I8', text, 13), (struct.unpack('<I8', text, 22))
-end
-
 -- The oldest entries, where all changes up to number `last` are too many: at most about twice as many changes as
 -- this call appends, so that a limit that was lowered blocks nobody.
 local function too_many(last)
@@ -133,16 +147,7 @@ local function append(now_us, nonce, score)
   local _, before = numbers_in(redis.call('XREVRANGE', JOURNAL, '+', '-', 'COUNT', 1)[1])
   local last = before + #changes -- @rule changes-numbered-on
   local names = last > KEEP and too_many(last) or {} -- @rule journal-trimmed
-  redis.call(
-    'XADD',
-    JOURNAL,
-    '*',
-    'b',
-    struct.pack('<BBBI8BI8BI8', 8, 1, 17, now_us, 25, before + 1, 33, last)
-      .. bytes('\42', nonce)
-      .. (score and score_is(score) or '')
-      .. table.concat(changes)
-  )
+  redis.call('XADD', JOURNAL, '*', 'b', batch_of(now_us, before + 1, last, nonce, score))
   if #names > 0 then redis.call('XDEL', JOURNAL, unpack(names)) end
 end
 

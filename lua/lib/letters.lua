@@ -12,29 +12,24 @@ local function keep_letter(id, r, envelope, reason, text, now_us, ...)
     'error', text, 'envelope', envelope or '', ...) -- @rule letter-keeps-error-and-content
 end
 
--- Keep dead timers, each { timer_id, record, envelope or false, reason, last error, nonce of its last lease, keep }. To
--- be called before anything of them is removed: where XADD is not permitted, no timer is lost. A delete comes first, so
--- that a Redis at its maxmemory takes the rest. Returns the entries' ids, '' for one that is not kept. And no letter is
--- kept of a death that can't be recorded: each claim would keep one more.
-local function bury(letters, now_us)
-  local names = {}
+-- The dead of this call, each { timer_id, record, envelope or false, reason, last error, nonce of its last lease, keep }.
+local letters = {}
+
+-- Keep the dead. To be called before anything of them is removed: where XADD is not permitted, no timer is lost. A delete
+-- comes first, so that a Redis at its maxmemory takes the rest. And no letter is kept of a death that can't be recorded:
+-- each claim would keep one more.
+local function bury(now_us)
   if JOURNAL and #letters > 0 then may_append() end -- @rule append-asked-before-burial
   if #letters > 0 then redis.call('XDEL', dead, '0-0') end -- @rule burial-behind-a-delete
-  for n, each in ipairs(letters) do
-    local id, r, envelope, reason, text, _, keep = unpack(each)
-    names[n] = keep and keep_letter(id, r, envelope, reason, text, now_us) or ''
-  end
-  return names
-end
-
--- Note the dead as `bury` takes them; `names` is what it answers.
-local function note_deaths(letters, names)
-  for n, each in ipairs(letters) do
-    local id, r, _, reason, _, nonce = unpack(each)
-    local why = reason == 'expired' and expires_is(r.expires) or reason_is(reason)
-    local kind = reason == 'expired' and EXPIRED or DEAD -- @rule expired-noted-as-expired
-    local letter = dead_id_is(names[n]) -- @rule letter-noted
-    local facts = nonce_is(nonce) .. occurrence_is(r.occurrence) .. standing_is(r) .. received_is(r.received)
-    note(kind, id, facts .. why .. adopted_is(r.adopted) .. letter)
+  for _, each in ipairs(letters) do
+    local id, r, envelope, reason, text, lapsed, kept_too = unpack(each)
+    local name = kept_too and keep_letter(id, r, envelope, reason, text, now_us)
+    if JOURNAL then
+      local why = reason == 'expired' and expires_is(r.expires) or reason_is(reason)
+      local kind = reason == 'expired' and EXPIRED or DEAD -- @rule expired-noted-as-expired
+      local letter = dead_id_is(name) -- @rule letter-noted
+      local facts = nonce_is(lapsed) .. occurrence_is(r.occurrence) .. standing_is(r) .. received_is(r.received)
+      note(kind, id, facts .. why .. adopted_is(r.adopted) .. letter)
+    end
   end
 end

@@ -18,7 +18,8 @@
 local RECORD = '<BBBBBI4I4dddc16c16'
 -- Where in a record they stand, from 1 on.
 local SCORE_AT, DUE_FROM, DUE_TO, NONCE_FROM, NONCE_TO = 14, 22, 29, 38, 53
-local VERSION, RECORD_SIZE = 2, 69
+local VERSION, RECORD_SIZE = 2, 69 -- @rule records-have-our-version
+local FIRST_TEXT = 32 -- no version is that high: what begins with such a byte is somebody's text, and no record
 local PENDING, LEASED, PARKED = 0, 1, 2
 local LEASED_RECORD = string.char(VERSION, LEASED) -- how one begins
 local INTENT, LEASE = 1, 2 -- what a foreign writer meant
@@ -131,8 +132,15 @@ end
 --   no record                       a new intent, due = score
 --   whole microsecond, or too early a publisher gave a new intent while we held or kept the timer
 --   otherwise                       a foreign worker leased it: due and attempts stay, as far as we know
+--   a newer version's record        leased elsewhere, whatever the score: what it knows is not ours to lose; see 0074
 local function understand(score, raw)
   local r = unpack_record(raw)
+  local version = not r and raw and string.byte(raw) or 0
+  if version > VERSION and version < FIRST_TEXT then -- @rule newer-records-stand
+    local newer = fresh(score, 0)
+    newer.state, newer.approximate, newer.elsewhere = LEASED, 1, true
+    return newer
+  end
   if r and r.score == score then return r end -- @rule record-explains-score
   if not r or whole_us(score) or score < r.due then -- @rule publishers-give-new-intents
     local new = fresh(score, 0) -- @rule intent-starts-afresh
@@ -156,56 +164,11 @@ local function holds(score, raw, nonce)
     and struct.unpack('<d', raw, SCORE_AT) == score -- @rule score-compared
 end
 
--- Bytes as hexadecimal digits, and back.
-local function hex(bytes)
-  return (string.gsub(bytes, '.', function(char) return string.format('%02x', string.byte(char)) end))
-end
-local function unhex(digits)
-  return (string.gsub(digits, '%x%x', function(two) return string.char(tonumber(two, 16)) end))
-end
-
--- A flat array of names and values, as commands answer it, by name.
-local function by_name(flat)
-  local it = {}
-  for i = 1, #flat, 2 do
-    it[flat[i]] = flat[i + 1]
-  end
-  return it
-end
-
 -- A text up to the first semicolon, and what follows it.
 local function cut(text)
   local at = string.find(text, ';', 1, true)
   if not at then return text, '' end
   return string.sub(text, 1, at - 1), string.sub(text, at + 1)
-end
-
--- Whether a due time is the one that callers are told as `told`: the last whole microsecond not after it.
--- Foreign writers' due times lie in between.
-local function told_as(told, due)
-  due = math.min(due, LATEST)
-  return told == due or (told <= due and due < (math.floor(told * 1e6 + 0.5) + 1) / 1e6) -- @rule due-time-as-told
-end
-
--- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
--- why not. `condition`: any of 'p' (not while it is leased), 'd' and a score (that is its due time).
-local function refuses(condition, r)
-  if string.sub(condition, 1, 1) == 'p' then
-    if r.state == LEASED then return 'IN_FLIGHT' end -- @rule lease-asked-for
-    condition = string.sub(condition, 2)
-  end
-  -- @rule due-time-asked-for
-  if string.sub(condition, 1, 1) == 'd' and not told_as(tonumber(string.sub(condition, 2)), r.due) then
-    return 'UNCHANGED'
-  end
-end
-
--- Why a timer is not to be delivered (again) at a whole microsecond; nil if it is.
-local function fate(r, us, limits)
-  if r.attempts >= limits.attempts then return 'attempts' end -- @rule attempts-limited
-  if r.claims >= limits.claims then return 'claims' end -- @rule claims-limited
-  -- @rule age-limited
-  if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
 end
 
 -- Whether nobody has kept the marks for so long that they count for nothing. They have no time to live in Redis: a

@@ -1,5 +1,4 @@
--- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers. They have an argument
--- `group_name`.
+-- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers.
 --
 -- KEYS    dead stream, stream stream, retries zset, group hash
 --           stream   an entry a timer; docs/how-to/dispatch.md has the fields
@@ -9,6 +8,7 @@
 --                    latest try, if it waits for another; or 'D' and a MessagePack array { timer_id, due,
 --                    occurrence_id, envelope } of a timer that was acknowledged and comes again, for this group
 --                    alone: it was rescheduled, or redriven. Its score is in the retries
+-- ARGV    group_name text
 --
 -- The truth about a delivery is the group's own list of pending entries: a token { entry, how often it was
 -- delivered } is valid if and only if the entry is pending with our consumer, was delivered so often, and does not
@@ -69,15 +69,15 @@ local function pending(entry)
   if found then return found[2], found[3], found[4] end
 end
 
--- Keep dead letters of this group: each { what read_entry gives, known, deliveries, reason, text, keep }. To be
+-- Keep dead letters of this group: each { what read_entry gives, known, reason, text, keep }. To be
 -- called before anything of them is removed. A delete comes first, so that a Redis at its maxmemory takes the rest.
-local function bury_here(letters, now_us)
-  if #letters > 0 then redis.call('XDEL', dead, '0-0') end
-  for _, each in ipairs(letters) do
-    local it, k, deliveries, reason, text, keep = unpack(each)
-    if keep then
+local function bury_here(died, now_us)
+  if #died > 0 then redis.call('XDEL', dead, '0-0') end
+  for _, each in ipairs(died) do
+    local it, k, reason, text, kept_too = unpack(each)
+    if kept_too then
       local occurrence = unhex(string.match(it.occurrence_id, '%x*$'))
-      local r = { attempts = k.attempts, claims = deliveries, due = it.due }
+      local r = { attempts = k.attempts, claims = k.claims, due = it.due }
       r.occurrence = #occurrence == 16 and occurrence or NO_NONCE
       keep_letter(it.timer_id, r, it.envelope, reason, text, now_us, 'group', group_name) -- @rule letter-names-group
     end

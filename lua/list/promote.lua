@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash, marks hash
--- Uses    letters, promotion, list_entries
+-- Uses    text, life, letters, timeline, due_timers, promotion, list_entries
 -- ARGV    limit count               1 to 500
 --         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
 --         grace us                  for a timer without payload
@@ -34,29 +34,10 @@ end
 
 local now_us = time_us()
 local till = redis.call('GET', pause)
-local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
+local promoted = 0
 if now_us >= (tonumber(till or 0) or 0) then -- @rule list-pause-holds
   till = ''
-  done = promote(
-    now_us,
-    limit,
-    max_bytes,
-    at_once,
-    grace,
-    limits,
-    nonce,
-    is_utf8,
-    push,
-    function() may_push('LPUSH') end
-  )
+  promoted = promote(now_us, is_utf8, push, function() may_push('LPUSH') end)
 end
-return answer({
-  string.format('%.0f', now_us),
-  head(),
-  done.promoted,
-  done.parked,
-  done.orphans,
-  done.deaths,
-  till,
-  #dues > 0 and struct.pack('<' .. string.rep('d', #dues), unpack(dues)) or '',
-})
+local late = #dues > 0 and struct.pack('<' .. string.rep('d', #dues), unpack(dues)) or ''
+return answer({ string.format('%.0f', now_us), head(), promoted, parked, orphans, deaths, till, late })

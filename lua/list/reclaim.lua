@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash
--- Uses    letters, list_entries
+-- Uses    text, letters, list_entries
 -- ARGV    patience us               after which an entry counts as left
 --         most count                entries to look at, the oldest first, 1 to 500; fewer if they are large
 --         limits limits             of the topic's policy
@@ -34,7 +34,7 @@ while #entries < most and size < BYTES do -- @rule bytes-bounded
   end
 end
 local at_end = redis.call('LLEN', processing) <= passed + #entries
-local seen, noted, gone, letters, deaths, back = {}, {}, {}, {}, {}, {}
+local seen, noted, gone, deaths, back = {}, {}, {}, {}, {}
 
 -- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is none of ours.
 local function known(entry)
@@ -81,15 +81,9 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
       if it.times >= limits.attempts then
         local r = fresh(it.due, 0)
         r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence
-        letters[#letters + 1] = {
-          it.head.timer_id,
-          r,
-          sealed(it.payload, it.headers),
-          'attempts',
-          'its workers did not finish it',
-          NO_NONCE,
-          limits.keep,
-        }
+        local envelope = sealed(it.payload, it.headers)
+        local text = 'its workers did not finish it'
+        letters[#letters + 1] = { it.head.timer_id, r, envelope, 'attempts', text, NO_NONCE, limits.keep }
         deaths[#deaths + 1], deaths[#deaths + 2] = it.head.timer_id, 'attempts'
         seen[it.name] = nil
       else
@@ -108,7 +102,7 @@ if #gone > 0 then -- what can't be removed and noted must be neither pushed nor 
   redis.call('HDEL', taken, NO_NONCE)
   if #back > 0 then may_push('RPUSH') end -- @rule push-asked-before-return
 end
-bury(letters, now_us)
+bury(now_us)
 if #noted > 0 then redis.call('HSET', taken, unpack(noted)) end
 -- @rule returned-as-next
 if #back > 0 then redis.call('RPUSH', ready, unpack(back)) end -- the next to be taken

@@ -1,6 +1,7 @@
 -- people/redrive.lua: bring dead letters back to life, due now.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- Uses    text, life
 -- ARGV    channel text              of wake hints
 -- Tail    the entries' ids, each once
 -- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id;
@@ -32,10 +33,7 @@ for i, name in ipairs({ unpack(ARGV, tail) }) do
     else
       reply[n] = 'OK'
       taken[id] = true
-      -- A new life by its attempts and its age, and the same occurrence: whoever keeps what has been done
-      -- by occurrence must not do it twice.
-      local r = fresh(now_us / 1e6, 0)
-      r.score, r.occurrence = own_score(now_us, r.due), letter.occurrence -- @rule redrive-keeps-occurrence-off-grid
+      local r = redriven(now_us, letter.occurrence)
       gone[#gone + 1] = name
       if JOURNAL then
         note_taken(id, redis.call('HGET', leases, id))

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, marks hash
--- Uses    letters, promotion, stream_group
+-- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
 -- ARGV    limit count               1 to 500
 --         lease us                  an entry idle for so long is a dead consumer's
 --         nonce nonce               never used before
@@ -49,12 +49,12 @@ if now_us < (tonumber(till or 0) or 0) then -- @rule stream-pause-holds
 end
 
 -- @rule group-keeps-its-place
-local done = promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, anybody, to_stream)
-local timers, deaths, letters, acked, forgotten, kept, missing = {}, done.deaths, {}, {}, {}, {}, 0
+local promoted = promote(now_us, anybody, to_stream)
+local timers, died, acked, forgotten, kept, missing = {}, {}, {}, {}, {}, 0
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
 -- Take one entry that is pending with us by now, for the `deliveries`-th time.
-local function claim_one(entry, deliveries, raw)
+local function claim_entry(entry, deliveries, raw)
   local it, k = read_entry(entry), known(raw)
   looked, bytes = looked + 1, bytes + #it.envelope
   -- @rule retries-are-their-groups
@@ -62,17 +62,15 @@ local function claim_one(entry, deliveries, raw)
     acked[#acked + 1] = entry[1]
     return
   end
-  -- @rule stream-lapse-counts
-  if k.received == 1 then -- its relay is gone or was cut off
-    k.attempts, k.suspect, k.received = k.attempts + 1, 1, 0 -- @rule stream-lapse-counts-once
+  local received = k.received
+  k.state, k.claims, k.due, k.expires = LEASED, deliveries - 1 - k.unsent, it.due, it.expires
+  local became, reason = claimed(k, now_us, limits, true)
+  if received == 1 then -- @rule stream-lapse-kept
     kept[#kept + 1], kept[#kept + 2] = entry[1], known_as(k)
   end
-  local expired = it.expires > 0 and now_us / 1e6 >= it.expires
-  local before = { attempts = k.attempts, claims = deliveries - 1 - k.unsent, due = it.due }
-  local reason = expired and 'expired' or fate(before, now_us, limits) -- @rule stream-claim-asks-for-ends
-  if reason then
+  if became == 'DEAD' then
     deaths[#deaths + 1], deaths[#deaths + 2] = it.timer_id, reason
-    letters[#letters + 1] = { it, k, before.claims, reason, '', limits.keep and (not expired or limits.keep_expired) }
+    died[#died + 1] = { it, k, reason, '', limits.keep and (reason ~= 'expired' or limits.keep_expired) }
     acked[#acked + 1] = entry[1]
     return
   end
@@ -85,7 +83,7 @@ local function claim_one(entry, deliveries, raw)
     number(it.due),
     it.occurrence_id,
     k.attempts,
-    before.claims + 1,
+    k.claims + 1,
     k.suspect == 1 and '1' or '',
     it.approximate and '1' or '',
   }) do
@@ -106,7 +104,7 @@ local function take_again(ids)
   for n, id in ipairs(ids) do
     local entry = there[id]
     if entry then
-      claim_one(entry, before[n] + 1, known_of[n])
+      claim_entry(entry, before[n] + 1, known_of[n])
     -- @rule acknowledged-elsewhere-told-apart
     elseif before[n] > 0 then -- trimmed by somebody; what Redis 6 still calls pending is so no longer
       missing = missing + 1
@@ -202,14 +200,14 @@ while wants_new do -- @rule dedicated-takes-nothing-new
   local read = redis.call('XREADGROUP', 'GROUP', group_name, consumer, 'COUNT', most, 'STREAMS', stream, '>')
   local entries = read and read[1] and read[1][2] or {}
   for _, entry in ipairs(entries) do
-    claim_one(entry, 1, nil)
+    claim_entry(entry, 1, nil)
   end
   last = #entries == most and entries[most][1] or nil
   if not last then break end
 end
 local more = wants_new and last and (last == '-' or #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1) > 0) -- @rule more-looked-for
 
-bury_here(letters, now_us)
+bury_here(died, now_us)
 if #forgotten > 0 then redis.call('HDEL', group, unpack(forgotten)) end
 if #acked > 0 then
   redis.call('HDEL', group, unpack(acked))
@@ -224,12 +222,12 @@ return answer({
   string.format('%.0f', now_us),
   more and number(now_us / 1e6) or next_for_us(), -- @rule more-told
   deadline,
-  done.parked,
-  done.orphans,
+  parked,
+  orphans,
   timers,
   deaths,
   '',
-  done.promoted,
+  promoted,
   next_cursor,
   redis.call('XPENDING', stream, group_name)[1],
   missing,

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
--- Uses    letters, stream_group
+-- Uses    text, letters, stream_group
 -- ARGV    lease us                  0 to record only
 --         group_name text
 --         consumer text

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, marks hash
--- Uses    letters, promotion, stream_group
+-- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
 -- ARGV    limit count               1 to 500
 --         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
 --         grace us                  for a timer without payload
@@ -24,9 +24,9 @@ if redis.pcall('XPENDING', stream, group_name).err then -- also while the topic 
   redis.call('XGROUP', 'CREATE', stream, group_name, begins, 'MKSTREAM') -- @rule promoter-group-begins-where-told
 end
 local till = redis.call('GET', pause)
-local done = { promoted = 0, parked = 0, orphans = {}, deaths = {} }
+local promoted = 0
 if now_us >= (tonumber(till or 0) or 0) then
   till = ''
-  done = promote(now_us, limit, max_bytes, at_once, grace, limits, nonce, anybody, to_stream)
+  promoted = promote(now_us, anybody, to_stream)
 end
-return answer({ string.format('%.0f', now_us), head(), done.promoted, done.parked, done.orphans, done.deaths, till })
+return answer({ string.format('%.0f', now_us), head(), promoted, parked, orphans, deaths, till })

@@ -2,6 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
+-- Uses    text
 -- ARGV    channel text              of wake hints
 --         group_name text
 -- Tail    the letters' ids, each once

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
--- Uses    letters, stream_group
+-- Uses    text, life, outcomes, letters, stream_group
 -- ARGV    channel text              of wake hints
 --         lease us
 --         group_name text
@@ -29,7 +29,7 @@ for i = tail, #ARGV, 4 do
 end
 local waiting = redis.call('ZMSCORE', retries, unpack(ids))
 local raws = redis.call('HMGET', group, unpack(ids))
-local acked, moved, kept, letters, reply = {}, {}, {}, {}, {}
+local acked, moved, kept, died, reply = {}, {}, {}, {}, {}
 local there = redis.pcall('XPENDING', stream, group_name)
 there = not there.err -- else the stream or the group is gone, and so are all its entries
 
@@ -56,60 +56,16 @@ local function entry_at(id)
   return entry and read_entry(entry)
 end
 
-local function die(id, k, deliveries, reason, text)
-  forget(id)
-  local it = limits.keep and entry_at(id)
-  letters[#letters + 1] = { it or {}, k, deliveries - k.unsent, reason, text, it and true or false }
-  return reason
-end
-
-local function again(id, k, deliveries, score, text)
-  k.received, k.deliveries = 0, deliveries -- @rule last-delivery-known
-  if text then
-    local it = entry_at(id)
-    if not it then return lost(id) end
-    local reason =
-      fate({ attempts = k.attempts, claims = deliveries - k.unsent, due = it.due }, math.floor(score * 1e6), limits)
-    if reason then return die(id, k, deliveries, reason, text) end -- @rule stream-return-asks-for-ends
-  end
-  move(id, score)
-  kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
-  return 'OK'
-end
-
-local verbs = {}
-
-function verbs.ack(id) return forget(id) end
-
-function verbs.nack(id, k, deliveries, idle, detail)
-  local delay, text = cut(detail)
-  k.attempts, k.suspect = k.attempts + 1, 0 -- @rule stream-nack-counts
-  -- @rule lease-end-reckoned
-  local wait = delay ~= '' and tonumber(delay) or math.max(lease - idle * 1000, 0)
-  return again(id, k, deliveries, (now_us + wait) / 1e6, text) -- @rule stream-nack-waits
-end
-
-function verbs.release(id, k, deliveries, _, detail)
-  local flags, delay = cut(detail)
-  local received = k.received == 1 or string.find(flags, 'r', 1, true)
-  if received then k.attempts = k.attempts + 1 end -- @rule stream-release-counts-receipt
-  if string.find(flags, 'u', 1, true) then k.unsent = k.unsent + 1 end -- @rule unsent-counted
-  k.suspect = string.find(flags, 's', 1, true) and 1 or 0
-  local score = (now_us + (received and tonumber(delay) or 0)) / 1e6
-  return again(id, k, deliveries, score, received and 'the delivery ended without an outcome')
-end
-
-function verbs.reject(id, k, deliveries, _, detail)
-  local reason, text = cut(detail)
-  k.attempts = k.attempts + 1
-  return die(id, k, deliveries, reason, text)
+-- The due time of the entry; false where nothing is left of it.
+local function find(k)
+  local it = entry_at(k.entry)
+  k.due = it and it.due
+  return it
 end
 
 -- A new intent, of this group alone: the entry is acknowledged, so that the stream can be trimmed, and the timer
 -- waits beside it.
-function verbs.reschedule(id, _, _, _, detail)
-  local when, envelope = cut(detail)
-  local score = math.min(instant(when, now_us), LATEST)
+local function wait_again(id, score, envelope)
   local it = entry_at(id)
   if not it then return lost(id) end -- @rule dropped-is-lost
   move(id, score)
@@ -120,10 +76,30 @@ function verbs.reschedule(id, _, _, _, detail)
   return forget(id) -- @rule stream-reschedule-acknowledges
 end
 
+-- Store what an outcome makes of a delivery.
+local function end_lease(id, verb, detail, k, deliveries, idle)
+  if verb == 'ack' then return forget(id) end
+  k.entry, k.claims, k.deliveries = id, deliveries - k.unsent, deliveries -- @rule last-delivery-known
+  k.ends_us = now_us + math.max(lease - idle * 1000, 0) -- @rule lease-end-reckoned
+  local became, what, text = outcomes[verb](k, now_us, detail, limits, find)
+  if became == 'RESCHEDULED' then return wait_again(id, what, text) end
+  if became == 'LOST' then return lost(id) end
+  if became == 'DEAD' then
+    local it = limits.keep and entry_at(id)
+    died[#died + 1] = { it or {}, k, what, text, it and true or false }
+    forget(id)
+    return what
+  end
+  k.unsent = deliveries - k.claims -- @rule unsent-counted
+  move(id, k.at_us / 1e6)
+  kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
+  return 'OK'
+end
+
 for n, id in ipairs(ids) do
   local at = seen[id]
   local verb = ARGV[at + 2]
-  if not verbs[verb] then return fail('BADVERB', verb) end
+  if not outcomes[verb] then return fail('BADVERB', verb) end
   local owner, idle, deliveries
   if there then
     owner, idle, deliveries = pending(id)
@@ -133,12 +109,12 @@ for n, id in ipairs(ids) do
   elseif owner ~= consumer or deliveries ~= tonumber(ARGV[at + 1]) or waiting[n] then -- @rule group-fence
     reply[n + 1] = 'STALE'
   else
-    reply[n + 1] = verbs[verb](id, known(raws[n]), deliveries, idle, ARGV[at + 3])
+    reply[n + 1] = end_lease(id, verb, ARGV[at + 3], known(raws[n]), deliveries, idle)
   end
 end
 
 redis.call('HDEL', group, NO_NONCE) -- @rule stream-settle-begins-with-a-delete
-bury_here(letters, now_us)
+bury_here(died, now_us)
 local gone = {}
 for _, id in ipairs(acked) do
   if seen[id] ~= 'again' then gone[#gone + 1] = id end

@@ -2,6 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream
+-- Uses    text
 -- ARGV    patience ms               after which a consumer that has nothing pending is gone
 --         most count                entries that stay, whoever has not had them; 0: any number
 --         step count                entries to remove at most, about. Where half as many were, there may be more

@@ -1,6 +1,7 @@
 -- timeline/cancel.lua: remove timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
+-- Uses    conditions
 -- ARGV    none
 -- Tail    of each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is

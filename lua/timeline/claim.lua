@@ -1,7 +1,7 @@
 -- timeline/claim.lua: lease timers whose score has come, the earliest first.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string, marks hash
--- Uses    letters
+-- Uses    life, letters, timeline, due_timers
 -- ARGV    limit count               1 to 500
 --         lease us
 --         nonce nonce               never used before
@@ -54,7 +54,7 @@ local function read_payloads(enough)
       taken = taken + 1
       envelopes[taken] = envelope
     end
-    some = math.max(1, math.min(at_once, math.floor((enough - bytes) / largest))) -- @rule payloads-read-by-room
+    some = as_many_as_fit(enough - bytes, largest, at_once) -- @rule payloads-read-by-room
   end
   return taken
 end
@@ -62,78 +62,19 @@ end
 local taken = read_payloads(max_bytes)
 local deadline = own_score(now_us + lease, 0)
 local deadline_text = number(deadline) -- once, and not for each timer
-local moved, kept, ended, letters, orphans, timers, deaths, parked = {}, {}, {}, {}, {}, {}, {}, 0
-
-local function note_moved(id, r, received, nonce)
-  if r.state == PARKED then
-    return note(
-      KIND_PARKED,
-      id,
-      nonce_is(nonce) .. standing_is(r) .. score_is(r.score) .. received_is(received) .. adopted_is(r.adopted)
-    )
-  end
-  local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE -- @rule first-claim-told
-  -- @rule lapse-told
-  note(CLAIMED, id, occurrence_is(before) .. standing_is(r) .. received_is(received) .. adopted_is(r.adopted))
-end
-
-local function keep(id, score, record)
-  local n = #moved
-  moved[n + 1], moved[n + 2] = score, id
-  kept[n + 1], kept[n + 2] = id, record
-end
+local timers = {}
 
 local function hand_out(id, record, envelope)
-  keep(id, deadline_text, record)
-  local n = #timers
+  local n, m = #timers, #moved -- what `keep` does, without a call for each timer
   timers[n + 1], timers[n + 2], timers[n + 3] = id, record, envelope
+  moved[m + 1], moved[m + 2] = deadline_text, id
+  kept[m + 1], kept[m + 2] = id, record
 end
 
 local function leased(r)
   r.state, r.nonce, r.score, r.claims = LEASED, nonce, deadline, r.claims + 1 -- @rule claim-sets-lease
   if r.occurrence == NO_NONCE then r.occurrence = nonce end -- @rule occurrence-kept
   return pack(r)
-end
-
-local function park(id, r)
-  parked = parked + 1
-  r.state, r.nonce, r.score = PARKED, NO_NONCE, own_score(now_us + grace, r.due) -- @rule parking-ends-lease
-  keep(id, r.score, pack(r))
-end
-
-local function remove_orphan(id, r)
-  orphans[#orphans + 1] = id
-  ended[#ended + 1] = id
-  if JOURNAL then note(ORPHANED, id, due_is(r.due)) end -- @rule orphan-noted
-end
-
--- `received` and `nonce` are those of the lease that ran out.
-local function die(id, r, envelope, reason, received, nonce)
-  deaths[#deaths + 1], deaths[#deaths + 2] = id, reason
-  ended[#ended + 1] = id
-  r.received = received
-  local kept_too = limits.keep and (reason ~= 'expired' or limits.keep_expired) -- @rule letters-by-policy
-  letters[#letters + 1] = { id, r, envelope, reason, '', nonce, kept_too }
-end
-
--- What becomes of a timer, whatever has happened to it.
-local function claim_one(id, r, envelope)
-  if not envelope and r.state == PARKED then return remove_orphan(id, r) end -- @rule parked-once
-  local received, nonce = r.received, r.nonce
-  if r.state == LEASED then -- its relay is gone or was cut off
-    r.attempts = r.attempts + r.received -- @rule lapse-counts-receipt
-    r.suspect = math.max(r.suspect, r.received) -- @rule lapse-raises-suspicion
-  end
-  r.received = 0 -- @rule receipt-ends-with-lease
-  local expired = r.expires > 0 and now_us / 1e6 >= r.expires -- @rule expiry-by-the-clock
-  local reason = expired and 'expired' or fate(r, now_us, limits) -- @rule claim-asks-for-ends
-  if envelope and reason then return die(id, r, envelope, reason, received, nonce) end -- @rule only-with-payload-dies
-  if envelope then
-    hand_out(id, leased(r), envelope)
-  else
-    park(id, r)
-  end
-  if JOURNAL then note_moved(id, r, received, nonce) end
 end
 
 -- Most timers are new: nothing has happened to them that could be their end, and their records differ in the due time
@@ -148,26 +89,18 @@ if taken > 0 then
     if not records[n] and envelope and score >= 0 and whole_us(score) and not JOURNAL then -- @rule new-timers-by-score
       hand_out(id, before_due .. struct.pack('<d', score) .. after_due, envelope) -- @rule new-timer-keeps-due-time
     else
-      claim_one(id, understand(score, records[n]), envelope)
+      local r = understand(score, records[n])
+      local lives, received = claim_one(id, r, envelope, now_us)
+      if lives then hand_out(id, leased(r), envelope) end
+      if lives and JOURNAL then
+        local before = r.occurrence ~= r.nonce and r.occurrence or NO_NONCE -- @rule first-claim-told
+        -- @rule lapse-told
+        note(CLAIMED, id, occurrence_is(before) .. standing_is(r) .. received_is(received) .. adopted_is(r.adopted))
+      end
     end
   end
-  local names = bury(letters, now_us)
-  if JOURNAL then
-    note_deaths(letters, names)
-    append_always(now_us, nonce, deadline) -- @rule claim-noted
-  end
-  if #ended > 0 then
-    redis.call('HDEL', leases, unpack(ended))
-    redis.call('HDEL', payloads, unpack(ended))
-    redis.call('ZREM', timeline, unpack(ended))
-    mark(ended) -- @rule claim-marks-deaths
-  else -- @rule claim-begins-with-a-delete
-    redis.call('HDEL', leases, ids[1])
-  end
-  if #moved > 0 then
-    redis.call('ZADD', timeline, unpack(moved))
-    redis.call('HSET', leases, unpack(kept))
-  end
+  bury(now_us)
+  write(now_us, nonce, deadline)
 end
 
 return answer({ string.format('%.0f', now_us), head(), deadline_text, parked, orphans, timers, deaths, paused })

@@ -1,6 +1,7 @@
 -- timeline/extend.lua: renew leases, and record receipts.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
+-- Uses    life, timeline
 -- ARGV    lease us                  from now
 -- Tail    of each timer, each once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
@@ -24,7 +25,7 @@ local now_us = time_us()
 local deadline = own_score(now_us + lease, 0)
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local records = redis.call('HMGET', leases, unpack(ids))
-local forgotten, moved, kept, reply = {}, {}, {}, { number(deadline) }
+local reply = { number(deadline) }
 
 for n, id in ipairs(ids) do
   local at = tail + 3 * (n - 1)
@@ -33,10 +34,8 @@ for n, id in ipairs(ids) do
   if score and holds(score, records[n], nonce) then
     local r = unpack_record(records[n])
     reply[n + 1] = 'OK'
-    if received then r.received = 1 end -- @rule receipt-recorded
-    r.score = math.max(r.score, deadline) -- @rule renewal-keeps-nonce-and-length
-    moved[#moved + 1], moved[#moved + 2] = r.score, id
-    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    extended(r, received, deadline)
+    keep(id, r.score, pack(r))
     -- @rule receipt-told-from-renewal
     if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end
   else
@@ -49,14 +48,5 @@ for n, id in ipairs(ids) do
   end
 end
 
-if JOURNAL then append_always(now_us) end -- @rule extend-noted
-if #forgotten > 0 then
-  redis.call('HDEL', leases, unpack(forgotten))
-elseif #kept > 0 then -- @rule extend-begins-with-a-delete
-  redis.call('HDEL', leases, kept[1])
-end
-if #moved > 0 then
-  redis.call('ZADD', timeline, unpack(moved))
-  redis.call('HSET', leases, unpack(kept))
-end
+write(now_us)
 return answer(reply)

@@ -1,6 +1,7 @@
 -- timeline/run.lua: make timers due now.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
+-- Uses    life, timeline
 -- ARGV    channel text              of wake hints
 -- Tail    timer_ids
 -- Returns for each timer 'OK' | 'IN_FLIGHT' (a relay delivers it; nothing changed) | 'GONE'
@@ -15,32 +16,21 @@ local now_us = time_us()
 local before = head()
 local ids = { unpack(ARGV, tail) }
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
-local moved, kept, reply = {}, {}, {}
+local reply = {}
 for n, id in ipairs(ids) do
   local r = scores[n] and understand(tonumber(scores[n]), redis.call('HGET', leases, id))
-  if not r then
-    reply[n] = 'GONE'
-  elseif r.state == LEASED then -- @rule run-spares-leases
-    reply[n] = 'IN_FLIGHT'
-  else
-    reply[n] = 'OK'
-    local due = r.due
-    r.due = math.min(r.due, now_us / 1e6) -- @rule run-lowers-due-time
-    -- @rule run-unparks-off-grid
-    r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0 -- parked before: anew, if need be
+  local due = r and r.due
+  reply[n] = not r and 'GONE' or ran(r, now_us) or 'OK'
+  if reply[n] == 'OK' then
+    r.score = own_score(now_us, r.due) -- @rule run-off-grid
+    keep(id, number(r.score), pack(r))
     if JOURNAL then
       note(RUN, id, standing_is(r) .. score_is(r.score) .. previous_due_is(due) .. adopted_is(r.adopted))
     end
-    moved[#moved + 1], moved[#moved + 2] = number(r.score), id
-    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
   end
 end
-if #moved > 0 then
-  if JOURNAL then append_always(now_us) end -- @rule run-noted
-  -- @rule run-begins-with-a-delete
-  redis.call('HDEL', leases, kept[1]) -- a delete first, so that a Redis at its maxmemory takes the rest
-  redis.call('ZADD', timeline, unpack(moved))
-  redis.call('HSET', leases, unpack(kept))
+if #kept > 0 then
+  write(now_us)
   hint(channel, before, head()) -- @rule run-hints
 end
 return answer(reply)

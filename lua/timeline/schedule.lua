@@ -1,6 +1,7 @@
 -- timeline/schedule.lua: store timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
+-- Uses    conditions
 -- ARGV    channel text              of wake hints
 --         most count                timers that the topic may hold, 0: no limit
 -- Tail    of each timer: timer_id, when, envelope

@@ -134,6 +134,17 @@ async def test_a_timer_without_payload_is_parked(desk: Desk) -> None:
     assert desk.entries()[0].payload == b"here it is"
 
 
+async def test_a_record_of_a_newer_relay(desk: Desk) -> None:
+    """What it says can't be read here: the timer is the newer relays' to promote."""
+    await desk.put("a")
+    desk.raw.hset(desk.leases, "a", b"\x03\x01 and what else a newer relay may know")
+    await desk.put("b")
+    assert (await desk.promote()).promoted == 1
+    assert [entry.timer_id for entry in desk.entries()] == ["b"]
+    assert desk.raw.zscore(desk.timeline, "a") == NOW / 1e6
+    assert desk.raw.hexists(desk.leases, "a")
+
+
 async def test_an_orphan_is_removed(desk: Desk) -> None:
     """After the grace period it is none of anybody's."""
     desk.raw.zadd(desk.timeline, {"a": NOW / 1e6})

@@ -159,7 +159,11 @@ async def test_a_receipt_counts(fan: Desk) -> None:
     again = await two.one()
     assert (again.attempt, again.suspect) == (2, True)
     two.idle(30.0)
-    assert (await one.one()).attempt == 2  # once, and not for every claim
+    timer = await one.one()
+    assert timer.attempt == 2  # once, and not for every claim
+    assert await one.extend(timer, received=True) is Verdict.OK
+    one.idle(30.0)
+    assert (await two.one()).attempt == 3  # and the first one stays counted
 
 
 async def test_a_renewal_keeps_it(fan: Desk) -> None:

@@ -78,7 +78,7 @@ def test_payload_that_is_no_envelope(stage: Stage, kind: str) -> None:
     assert set(stage.journal.ended().values()) == {1}
 
 
-RECORDS = {"junk": b"junk", "right length": b"\x01" * 61, "other version": b"\x09" + b"\0" * 60}
+RECORDS = {"junk": b"junk", "right length": b"\x01" * 61, "older version": b"\x01" + b"\0" * 68}
 
 
 @pytest.mark.parametrize("kind", RECORDS)

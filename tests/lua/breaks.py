@@ -17,15 +17,13 @@ THE_FENCE = {
     "record kept on cancel": Break("timeline/cancel", "cancel-clears-record"),
     "our scores on the publishers' grid": Break("lib/prelude", "own-scores-off-grid", "local OFF_GRID = 0"),
     "renewal changes the nonce": Break(
-        "timeline/extend", "renewal-keeps-nonce-and-length", "r.score, r.nonce = deadline, NO_NONCE"
+        "lib/life", "renewal-keeps-nonce-and-length", "r.score, r.nonce = deadline, NO_NONCE"
     ),
-    "renewal shortens the lease": Break(
-        "timeline/extend", "renewal-keeps-nonce-and-length", "r.score = deadline"
-    ),
+    "renewal shortens the lease": Break("lib/life", "renewal-keeps-nonce-and-length", "r.score = deadline"),
     "end of a lease keeps the nonce": Break(
-        "timeline/settle", "return-ends-lease", "r.state, r.received = PENDING, 0"
+        "lib/outcomes", "return-ends-lease", "r.state, r.received = PENDING, 0"
     ),
-    "end of a lease keeps the state": Break("timeline/settle", "return-ends-lease", "r.received = 0"),
+    "end of a lease keeps the state": Break("lib/outcomes", "return-ends-lease", "r.received = 0"),
     "claim keeps the nonce": Break(
         "timeline/claim",
         "claim-sets-lease",
@@ -33,10 +31,7 @@ THE_FENCE = {
         "if r.nonce == NO_NONCE then r.nonce = nonce end",
     ),
     "parking keeps the nonce": Break(
-        "timeline/claim",
-        "parking-ends-lease",
-        "r.state, r.score = PARKED,",
-        old="r.state, r.nonce, r.score = PARKED, NO_NONCE,",
+        "lib/due_timers", "parking-ends-lease", "r.score = own_score(now_us + grace, r.due)"
     ),
     "foreign lease keeps the token": Break(
         "lib/prelude", "foreign-lease-ends-ours", "r.received, r.approximate, r.score = 0, 1, score"
@@ -65,20 +60,14 @@ THE_TIME = {
         old="return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID",
     ),
     "nack before the due time": Break(
-        "timeline/settle",
-        "nack-never-early",
-        "own_score(now_us + tonumber(delay), 0)",
-        old="own_score(now_us + tonumber(delay), r.due)",
+        "timeline/settle", "return-never-early", "r.score = own_score(r.at_us, verb == 'nack' and 0 or r.due)"
     ),
     "release before the due time": Break(
         "timeline/settle",
-        "release-never-early",
-        "own_score(now_us + (received and tonumber(delay) or 0), 0)",
-        old="own_score(now_us + (received and tonumber(delay) or 0), r.due)",
+        "return-never-early",
+        "r.score = own_score(r.at_us, verb == 'release' and 0 or r.due)",
     ),
-    "due time lost on claim": Break(
-        "timeline/claim", "receipt-ends-with-lease", "r.received, r.due = 0, r.score"
-    ),
+    "due time lost on claim": Break("lib/life", "receipt-ends-with-lease", "r.received, r.due = 0, r.score"),
     "due time lost after a foreign lease": Break(
         "lib/prelude",
         "foreign-lease-ends-ours",
@@ -95,10 +84,7 @@ THE_TIME = {
         "lib/prelude", "numbers-have-17-digits", "return tostring(x)", old="return string.format('%.17g', x)"
     ),
     "a back-off with 14 digits": Break(
-        "timeline/settle",
-        "return-score-as-number",
-        "moved[#moved + 2] = tostring(r.score), id",
-        old="moved[#moved + 2] = r.score, id",
+        "lib/timeline", "scores-kept-as-numbers", "tostring(score), id", old="score, id"
     ),
     "claim by a stale order": Break(
         "timeline/claim",
@@ -110,20 +96,20 @@ THE_TIME = {
 
 THE_COUNT = {
     "release counts without a receipt": Break(
-        "timeline/settle", "release-counts-receipt", "local received = true"
+        "lib/outcomes", "release-counts-receipt", "local received = true"
     ),
     "release overlooks the recorded receipt": Break(
-        "timeline/settle", "release-counts-receipt", "local received = string.find(flags, 'r', 1, true)"
+        "lib/outcomes", "release-counts-receipt", "local received = string.find(flags, 'r', 1, true)"
     ),
     "release overlooks the relay's word": Break(
-        "timeline/settle", "release-counts-receipt", "local received = r.received == 1"
+        "lib/outcomes", "release-counts-receipt", "local received = r.received == 1"
     ),
-    "lapse does not count": Break("timeline/claim", "lapse-counts-receipt"),
-    "lapse always counts": Break("timeline/claim", "lapse-counts-receipt", "r.attempts = r.attempts + 1"),
-    "lapse raises no suspicion": Break("timeline/claim", "lapse-raises-suspicion"),
-    "nack does not count": Break("timeline/settle", "nack-counts"),
-    "receipt not recorded": Break("timeline/extend", "receipt-recorded"),
-    "receipt outlives its lease": Break("timeline/claim", "receipt-ends-with-lease"),
+    "lapse does not count": Break("lib/life", "lapse-counts-receipt"),
+    "lapse always counts": Break("lib/life", "lapse-counts-receipt", "r.attempts = r.attempts + 1"),
+    "lapse raises no suspicion": Break("lib/life", "lapse-raises-suspicion"),
+    "nack does not count": Break("lib/outcomes", "nack-counts"),
+    "receipt not recorded": Break("lib/life", "receipt-recorded"),
+    "receipt outlives its lease": Break("lib/life", "receipt-ends-with-lease"),
     "occurrence not kept": Break("timeline/claim", "occurrence-kept", "r.occurrence = nonce"),
     "attempts lost on a foreign lease": Break(
         "lib/prelude", "foreign-lease-counts-receipt", "r.attempts = 0"
@@ -137,20 +123,15 @@ THE_COUNT = {
 
 THE_KEYS = {
     "parked timer removed at once": Break(
-        "timeline/claim",
-        "parked-once",
-        "if not envelope then",
-        old="if not envelope and r.state == PARKED then",
+        "lib/life", "parked-once", "if not has_payload then return 'ORPHANED' end"
     ),
-    "parked timer never removed": Break(
-        "timeline/claim", "parked-once", "if false then", old="if not envelope and r.state == PARKED then"
-    ),
-    "ack leaves the payload": Break("timeline/settle", "end-clears-payload"),
-    "ack leaves the record": Break("timeline/settle", "end-clears-record"),
+    "parked timer never removed": Break("lib/life", "parked-once", "if false then return 'ORPHANED' end"),
+    "ack leaves the payload": Break("lib/timeline", "end-clears-payload"),
+    "ack leaves the record": Break("lib/timeline", "end-clears-record"),
     "cancel leaves the payload": Break("timeline/cancel", "cancel-clears-payload"),
-    "claim begins with an addition": Break("timeline/claim", "claim-begins-with-a-delete", lines=2),
-    "settle begins with an addition": Break("timeline/settle", "settle-begins-with-a-delete", lines=2),
-    "extend begins with an addition": Break("timeline/extend", "extend-begins-with-a-delete", lines=2),
+    "claim begins with an addition": Break("lib/timeline", "writes-begin-with-a-delete", lines=2),
+    "settle begins with an addition": Break("lib/timeline", "writes-begin-with-a-delete", lines=2),
+    "extend begins with an addition": Break("lib/timeline", "writes-begin-with-a-delete", lines=2),
     "schedule begins with a delete": Break(
         "timeline/schedule", "schedule-begins-with-zadd", "@2\n@1", lines=2
     ),
@@ -190,10 +171,7 @@ THE_KEYS = {
         old="taken, bytes, largest, some = 0, 0, 1, 1",
     ),
     "large ones read in vain behind a small one": Break(
-        "timeline/claim",
-        "payloads-read-by-room",
-        "math.min(16, math.floor((enough",
-        old="math.min(at_once, math.floor((enough",
+        "timeline/claim", "payloads-read-by-room", "some = as_many_as_fit(enough - bytes, largest, 16)"
     ),
     "a new timer's due time lost": Break(
         "timeline/claim",
@@ -218,12 +196,22 @@ THE_KEYS = {
     "pages skip what moved up": Break("timeline/list", "pages-by-bytes", "return #a < #b"),
 }
 
+THE_VERSIONS = {
+    "records of another version": Break(
+        "lib/prelude", "records-have-our-version", "local VERSION, RECORD_SIZE = 3, 69"
+    ),
+    "a newer record read as none": Break("lib/prelude", "newer-records-stand", "if false then"),
+    "text taken for a newer record": Break("lib/prelude", "newer-records-stand", "if version > VERSION then"),
+    "a newer record taken over": Break("lib/life", "newer-records-left-alone"),
+}
+
 OF_FAILURE = {**THE_DEAD, **THE_TERMS, **THE_PEOPLE}
 BREAKS = {
     **THE_FENCE,
     **THE_TIME,
     **THE_COUNT,
     **THE_KEYS,
+    **THE_VERSIONS,
     **OF_FAILURE,
     **THE_JOURNAL,
     **OF_LOAD,

@@ -6,68 +6,56 @@ from tests.lua.rules import Break
 
 THE_DEAD = {
     "one attempt too many": Break(
-        "lib/prelude", "attempts-limited", "r.attempts > limits.attempts", old="r.attempts >= limits.attempts"
+        "lib/life", "attempts-limited", "r.attempts > limits.attempts", old="r.attempts >= limits.attempts"
     ),
     "one claim too many": Break(
-        "lib/prelude", "claims-limited", "r.claims > limits.claims", old="r.claims >= limits.claims"
+        "lib/life", "claims-limited", "r.claims > limits.claims", old="r.claims >= limits.claims"
     ),
-    "age not looked at": Break("lib/prelude", "age-limited", "if false and", old="if limits.age > 0 and"),
+    "age not looked at": Break("lib/life", "age-limited", "if false and", old="if limits.age > 0 and"),
     "age ends first deliveries": Break(
-        "lib/prelude", "age-limited", "if limits.age > 0 and", old="if limits.age > 0 and r.attempts > 0 and"
+        "lib/life", "age-limited", "if limits.age > 0 and", old="if limits.age > 0 and r.attempts > 0 and"
     ),
     "age between microseconds": Break(
-        "lib/prelude", "age-limited", "us - r.due * 1e6 >", old="us - math.floor(r.due * 1e6 + 0.5) >"
+        "lib/life", "age-limited", "us - r.due * 1e6 >", old="us - math.floor(r.due * 1e6 + 0.5) >"
     ),
     "age with what our scores add": Break(
-        "timeline/settle",
+        "lib/outcomes",
         "return-asks-for-ends",
-        "fate(r, r.score * 1e6, limits)",
-        old="fate(r, math.floor(r.score * 1e6), limits)",
+        "fate(r, r.at_us + 0.5, limits)",
+        old="fate(r, r.at_us, limits)",
     ),
     "age by now": Break(
-        "timeline/settle",
-        "return-asks-for-ends",
-        "fate(r, now_us, limits)",
-        old="fate(r, math.floor(r.score * 1e6), limits)",
+        "lib/outcomes", "return-asks-for-ends", "fate(r, now_us, limits)", old="fate(r, r.at_us, limits)"
     ),
-    "limits not asked on a return": Break(
-        "timeline/settle",
-        "return-asks-for-ends",
-        "local reason = false and fate(",
-        old="local reason = text and fate(",
-    ),
+    "limits not asked on a return": Break("lib/outcomes", "return-asks-for-ends", "local reason = false"),
     "limits asked where nothing counted": Break(
-        "timeline/settle",
-        "return-asks-for-ends",
-        "text = text or ''\nlocal reason = fate(r, math.floor(r.score * 1e6), limits)",
+        "lib/outcomes", "return-asks-for-ends", "text = text or ''\nlocal reason = fate(r, r.at_us, limits)"
     ),
-    "limits not asked on a claim": Break(
-        "timeline/claim", "claim-asks-for-ends", "local reason = expired and 'expired'"
-    ),
-    "reject counts no attempt": Break("timeline/settle", "reject-counts"),
+    "limits not asked on a claim": Break("lib/life", "claim-asks-for-ends", "local reason = nil"),
+    "reject counts no attempt": Break("lib/outcomes", "reject-counts"),
     "unsent claims count": Break(
-        "timeline/settle",
+        "lib/outcomes",
         "unsent-claim-uncounted",
         "if false then",
         old="if string.find(flags, 'u', 1, true) then",
     ),
     "claims below none": Break(
-        "timeline/settle", "unsent-claim-uncounted", "r.claims - 1", old="math.max(r.claims - 1, 0)"
+        "lib/outcomes", "unsent-claim-uncounted", "r.claims - 1", old="math.max(r.claims - 1, 0)"
     ),
     "what was not received is backed off": Break(
-        "timeline/settle", "release-never-early", "tonumber(delay)", old="(received and tonumber(delay) or 0)"
+        "lib/outcomes", "unreceived-waits-for-nothing", "local wait = tonumber(delay)"
     ),
     "dead letters of claims lost": Break(
-        "timeline/claim", "letters-by-policy", "false and (reason", old="limits.keep and (reason"
+        "lib/due_timers", "letters-by-policy", "false and (reason", old="limits.keep and (reason"
     ),
     "dead letters of outcomes lost": Break(
-        "timeline/settle", "outcome-letters-by-policy", "local keep = false"
+        "timeline/settle", "outcome-letters-by-policy", "local kept_too = false"
     ),
     "the dead kept against the policy": Break(
-        "timeline/settle", "outcome-letters-by-policy", "local keep = true"
+        "timeline/settle", "outcome-letters-by-policy", "local kept_too = true"
     ),
     "the expired kept like the dead": Break(
-        "timeline/claim", "letters-by-policy", "true", old="(reason ~= 'expired' or limits.keep_expired)"
+        "lib/due_timers", "letters-by-policy", "true", old="(reason ~= 'expired' or limits.keep_expired)"
     ),
     "removed before they are buried": Break(
         "timeline/settle",
@@ -78,7 +66,7 @@ THE_DEAD = {
     "last error lost": Break(
         "lib/letters", "letter-keeps-error-and-content", "'error', '',", old="'error', text,"
     ),
-    "last error cut short": Break("timeline/settle", "reject-counts", "text = cut(text)\n@1"),
+    "last error cut short": Break("lib/outcomes", "reject-counts", "text = cut(text)\n@1"),
     "content of the dead lost": Break(
         "lib/letters", "letter-keeps-error-and-content", "'envelope', '',", old="'envelope', envelope or '',"
     ),
@@ -86,7 +74,7 @@ THE_DEAD = {
         "lib/letters", "letter-keeps-occurrence", "'occurrence', NO_NONCE,", old="'occurrence', r.occurrence,"
     ),
     "a timer without payload dies": Break(
-        "timeline/claim", "only-with-payload-dies", "if reason then", old="if envelope and reason then"
+        "lib/life", "only-with-payload-dies", "if not has_payload and not fate(r, now_us, limits) then"
     ),
     "redriven over a living timer": Break("people/redrive", "redrive-spares-living", "if taken[id] then"),
     "redriven twice in a call": Break(
@@ -99,16 +87,10 @@ THE_DEAD = {
         "people/redrive", "redrive-begins-with-a-delete", "@2\n@1", lines=2
     ),
     "redriven as another occurrence": Break(
-        "people/redrive",
-        "redrive-keeps-occurrence-off-grid",
-        "own_score(now_us, r.due), NO_NONCE",
-        old="own_score(now_us, r.due), letter.occurrence",
+        "lib/life", "redrive-keeps-occurrence-off-grid", "r.score = own_score(now_us, r.due)"
     ),
     "redriven on the publishers' grid": Break(
-        "people/redrive",
-        "redrive-keeps-occurrence-off-grid",
-        "now_us / 1e6, letter.occurrence",
-        old="own_score(now_us, r.due), letter.occurrence",
+        "lib/life", "redrive-keeps-occurrence-off-grid", "r.score, r.occurrence = now_us / 1e6, occurrence"
     ),
     "redriven ahead of the record": Break("people/redrive", "redrive-writes-record"),
     "an empty stream left by redrive": Break("people/redrive", "redrive-leaves-no-empty-stream"),
@@ -148,18 +130,24 @@ THE_TERMS = {
     "create overlooks its own call": Break(
         "timeline/schedule", "create-sees-own-call", "nil, 0, found[n]", old="nil, 0, found[n] or latest[id]"
     ),
-    "a lease not asked for": Break("lib/prelude", "lease-asked-for"),
+    "a lease not asked for": Break("lib/conditions", "lease-asked-for"),
     "a due time not asked for": Break(
-        "lib/prelude", "due-time-asked-for", "if false and", old="if string.sub(condition, 1, 1) == 'd' and"
+        "lib/conditions",
+        "due-time-asked-for",
+        "if false and",
+        old="if string.sub(condition, 1, 1) == 'd' and",
     ),
     "conditions on the score": Break(
-        "lib/prelude",
+        "lib/conditions",
         "due-time-asked-for",
         "tonumber(string.sub(condition, 2)), r.score)",
         old="tonumber(string.sub(condition, 2)), r.due)",
     ),
     "conditions on equal doubles": Break(
-        "lib/prelude", "due-time-as-told", "return told == due or false and (", old="return told == due or ("
+        "lib/conditions",
+        "due-time-as-told",
+        "return told == due or false and (",
+        old="return told == due or (",
     ),
     "conditions on nothing hold": Break("timeline/schedule", "condition-needs-a-timer", "word = word"),
     "conditions overlook their own call": Break("timeline/schedule", "conditions-see-own-call"),
@@ -169,10 +157,7 @@ THE_TERMS = {
     ),
     "expiry not written": Break("timeline/schedule", "expiry-written", "for id, r in pairs({}) do"),
     "expiry not looked at": Break(
-        "timeline/claim",
-        "expiry-by-the-clock",
-        "local expired = false and",
-        old="local expired = r.expires > 0 and",
+        "lib/life", "expiry-by-the-clock", "if false and", old="if r.expires > 0 and"
     ),
     "expiry on the publishers' grid": Break("lib/prelude", "expiring-score-off-grid"),
     "expiry by adding doubles": Break(
@@ -182,7 +167,7 @@ THE_TERMS = {
         old="(math.floor(score * 1e6 + 0.5) + value) / 1e6",
     ),
     "expiry between microseconds": Break(
-        "timeline/claim", "expiry-by-the-clock", "now_us >= r.expires * 1e6", old="now_us / 1e6 >= r.expires"
+        "lib/life", "expiry-by-the-clock", "now_us >= r.expires * 1e6", old="now_us / 1e6 >= r.expires"
     ),
     "expiry outlives a republish": Break(
         "lib/prelude", "intent-starts-afresh", "local new = fresh(score, r and r.expires or 0)"
@@ -199,18 +184,18 @@ THE_TERMS = {
     "reschedule keeps the payload": Break("timeline/settle", "reschedule-payload", "if false then"),
     "reschedule empties the payload": Break("timeline/settle", "reschedule-payload", "if true then"),
     "reschedule cuts the payload": Break(
-        "timeline/settle", "reschedule-before-9999", "envelope = cut(envelope)\n@1"
+        "lib/outcomes", "reschedule-before-9999", "envelope = cut(envelope)\n@1"
     ),
     "reschedule without the fence": Break(
         "timeline/settle",
         "fence-for-all",
-        "elseif verb == 'reschedule' or holds(score, records[n], nonce) then",
+        "elseif verb ~= 'reschedule' and not holds(score, records[n], nonce) then",
     ),
     "reschedule takes a delay for an instant": Break(
         "lib/prelude", "delays-from-now", "return false and", old="return string.byte(when) == 43 and"
     ),
     "reschedule past 9999": Break(
-        "timeline/settle",
+        "lib/outcomes",
         "reschedule-before-9999",
         "instant(when, now_us)",
         old="math.min(instant(when, now_us), LATEST)",
@@ -218,24 +203,12 @@ THE_TERMS = {
 }
 
 THE_PEOPLE = {
-    "run takes a lease away": Break("timeline/run", "run-spares-leases", "elseif false then"),
-    "run ends a parked timer's grace": Break(
-        "timeline/run",
-        "run-unparks-off-grid",
-        "r.score, r.approximate = own_score(now_us, r.due), 0",
-        old="r.state, r.score, r.approximate = PENDING, own_score(now_us, r.due), 0",
-    ),
-    "run waits for the due time": Break("timeline/run", "run-lowers-due-time"),
-    "run moves the due time": Break("timeline/run", "run-lowers-due-time", "r.due = now_us / 1e6"),
-    "run begins with an addition": Break(
-        "timeline/run", "run-begins-with-a-delete", "", old="redis.call('HDEL', leases, kept[1])"
-    ),
-    "run on the publishers' grid": Break(
-        "timeline/run",
-        "run-unparks-off-grid",
-        "PENDING, now_us / 1e6, 0",
-        old="PENDING, own_score(now_us, r.due), 0",
-    ),
+    "run takes a lease away": Break("lib/life", "run-spares-leases"),
+    "run ends a parked timer's grace": Break("lib/life", "run-unparks", "r.approximate = 0"),
+    "run waits for the due time": Break("lib/life", "run-lowers-due-time"),
+    "run moves the due time": Break("lib/life", "run-lowers-due-time", "r.due = now_us / 1e6"),
+    "run begins with an addition": Break("lib/timeline", "writes-begin-with-a-delete", lines=2),
+    "run on the publishers' grid": Break("timeline/run", "run-off-grid", "r.score = now_us / 1e6"),
     "no hint from run": Break("timeline/run", "run-hints"),
     "no hint from redrive": Break("people/redrive", "redrive-hints"),
     "pause not looked at": Break("timeline/claim", "pause-holds", "if false then"),

@@ -12,11 +12,11 @@ THE_JOURNAL = {
         "timeline/schedule", "schedule-noted", "if JOURNAL then append_always(now_us) end"
     ),
     "schedule without a record": Break("timeline/schedule", "schedule-noted"),
-    "claim without a record": Break("timeline/claim", "claim-noted"),
-    "settle without a record": Break("timeline/settle", "settle-noted"),
-    "extend without a record": Break("timeline/extend", "extend-noted"),
+    "claim without a record": Break("lib/timeline", "noted-before-it-is-written"),
+    "settle without a record": Break("lib/timeline", "noted-before-it-is-written"),
+    "extend without a record": Break("lib/timeline", "noted-before-it-is-written"),
     "redrive without a record": Break("people/redrive", "redrive-noted"),
-    "run without a record": Break("timeline/run", "run-noted"),
+    "run without a record": Break("lib/timeline", "noted-before-it-is-written"),
     "cancel without a record": Break("timeline/cancel", "cancel-noted"),
     "repair without a record": Break("timeline/repair", "repair-noted"),
     "purge without a record": Break("people/purge", "purge-noted"),
@@ -81,7 +81,7 @@ THE_JOURNAL = {
     "the end of a renewal is not told": Break(
         "timeline/extend", "receipt-told-from-renewal", "score_is(0)", old="score_is(r.score)"
     ),
-    "the letter is not told": Break("lib/letters", "letter-noted", "''", old="dead_id_is(names[n])"),
+    "the letter is not told": Break("lib/letters", "letter-noted", "''", old="dead_id_is(name)"),
     "the expired as dead": Break("lib/letters", "expired-noted-as-expired", "local kind = DEAD"),
-    "a lost payload is not told": Break("timeline/claim", "orphan-noted"),
+    "a lost payload is not told": Break("lib/due_timers", "orphan-noted"),
 }

@@ -72,8 +72,8 @@ THE_LOAD = {
     ),
 }
 THE_MARKS = {
-    "ack leaves no mark": Break("timeline/settle", "end-marked"),
-    "death in a claim leaves no mark": Break("timeline/claim", "claim-marks-deaths"),
+    "ack leaves no mark": Break("lib/timeline", "end-marked"),
+    "death in a claim leaves no mark": Break("lib/timeline", "end-marked"),
     "cancel leaves no mark": Break("timeline/cancel", "cancel-marked", "--", old="mark(gone) --"),
     "cancel marks only what it finds": Break(
         "timeline/cancel",

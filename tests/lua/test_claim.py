@@ -214,10 +214,10 @@ async def test_ids_that_foreign_writers_may_choose(bench: Bench) -> None:
 
 
 async def test_records_that_cannot_be_read(bench: Bench) -> None:
-    """One of another size or version counts as none, and is replaced."""
+    """One of another size or an older version counts as none, and is replaced."""
     bench.put("cut", DUE)
     bench.put_record("cut", b"\x01\x01short")
-    bench.put("new", DUE, record(LEASED, DUE, due=DUE, nonce=N2, attempts=7)._replace(version=3))
+    bench.put("new", DUE, record(LEASED, DUE, due=DUE, nonce=N2, attempts=7)._replace(version=1))
     assert [timer.attempt for timer in (await bench.claim(N1)).timers] == [1, 1]
     deadline = own(NOW + LEASE)
     lease = record(LEASED, deadline, due=DUE, nonce=N1)

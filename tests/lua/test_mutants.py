@@ -13,6 +13,7 @@ from tests.lua import test_claim as claim
 from tests.lua import test_extend as extend
 from tests.lua import test_foreign as foreign
 from tests.lua import test_harm as harm
+from tests.lua import test_newer_records as newer
 from tests.lua import test_parking as parking
 from tests.lua import test_read as read
 from tests.lua import test_schedule as schedule
@@ -131,6 +132,10 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "pages by score alone": (read.test_pages_over_any_scores,),
     "pages of any size": (read.test_pages_with_envelopes,),
     "pages skip what moved up": (read.test_pages_over_any_scores,),
+    "records of another version": (claim.test_every_digit_of_a_due_time,),
+    "a newer record read as none": (newer.test_a_record_of_another_size,),
+    "text taken for a newer record": (newer.test_text_is_no_record,),
+    "a newer record taken over": (newer.test_a_record_of_another_size,),
     **OF_FAILURE,
     **OF_JOURNAL,
     **OF_LOAD,

@@ -11,8 +11,8 @@
 
 `KEYS` names the keys in the order in which the script takes them, each with the type that it must have; a
 line that ends in a comma goes on in the next one. `marks` stands last: a script that takes it may end timers.
-`Uses` names the files of `lua/lib` that come between the prelude and the script; such a file says by a line
-`KEYS` which keys a script must have that uses it. A script that only reads has a line `Writes  nothing`, and
+`Uses` names the files of `lua/lib` that come between the prelude and the script; such a file says by `KEYS`
+and `ARGV` what a script must have that uses it. A script that only reads has a line `Writes  nothing`, and
 never comes with the journal.
 
 `ARGV` has one argument a line: its name, its type or unit, and, behind two spaces or more, what there is to
@@ -95,13 +95,15 @@ def verbs() -> tuple[str, ...]:
 def manifest(verb: str) -> Manifest:
     """What the header of `lua/<verb>.lua` declares.
 
-    Raises `ValueError` where it is no manifest, or the script uses a file whose keys it does not take.
+    Raises `ValueError` where it is no manifest, or the script uses a file and lacks what that takes.
     """
     declared = parse(verb, text_of(verb))
     for part in declared.uses:
-        for name, kind in _keys(f"lib/{part}", _header(text_of(f"lib/{part}"))).items():
-            if declared.keys.get(name) != kind:
-                raise ValueError(f"lua/{verb}.lua: Uses has {part}, and KEYS has no {name} {kind} for it")
+        name, header = f"lib/{part}", _header(text_of(f"lib/{part}"))
+        for label, needed in (("KEYS", _keys(name, header)), ("ARGV", _arguments(name, header))):
+            there = declared.keys if label == "KEYS" else declared.arguments
+            for each in [f"{each} {kind}" for each, kind in needed.items() if there.get(each) != kind]:
+                raise ValueError(f"lua/{verb}.lua: Uses has {part}, and {label} has no {each} for it")
     return declared
 
 
@@ -117,6 +119,8 @@ def parse(verb: str, text: str) -> Manifest:
     if writes not in ("", "nothing"):
         raise ValueError(f"lua/{verb}.lua: Writes is {writes!r}; write 'nothing', or leave the line out")
     uses = _line(header, "Uses")
+    if "\n-- ARGV " not in header:
+        raise ValueError(f"lua/{verb}.lua: ARGV is missing; write a name and a type or unit, or none")
     arguments = _arguments(verb, header)
     if clash := sorted(keys.keys() & arguments.keys()):
         raise ValueError(
@@ -146,7 +150,7 @@ def _keys(verb: str, header: str) -> dict[str, str]:
 def _arguments(verb: str, header: str) -> dict[str, str]:
     arguments: dict[str, str] = {}
     found = re.search(r"^-- ARGV {4}(.+(?:\n-- {9}.+)*)$", header, re.MULTILINE)
-    lines = found[1].split("\n-- " + " " * 8) if found else [""]
+    lines = found[1].split("\n-- " + " " * 8) if found else []
     for line in [] if lines == ["none"] else lines:
         if line.startswith(" "):  # goes on with what there is to say
             continue

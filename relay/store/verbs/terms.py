@@ -16,7 +16,7 @@ def as_it_is(reply: Any) -> Any:
 
 
 def limit_words(limits: Limits) -> tuple[str | int, ...]:
-    """As the scripts' `read_limits` takes them."""
+    """As a script takes an argument of the type `limits`."""
     return (
         limits.max_attempts,
         limits.max_claims,
