@@ -59,14 +59,24 @@ def test_hadolint_finds_nothing() -> None:
 
 def test_the_rules_in_the_chart_are_valid(tmp_path: Path) -> None:
     """As Prometheus reads them, once out of the object that carries them, and their templates unharmed. The
-    runbooks are where the values say, whose slash at the end does no harm."""
+    runbooks are links to where the values say."""
     rule: dict[str, Any] = one(rendered("helm4", CI[names(CI).index("exposed")]), "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))
     ran = run(need("promtool"), "check", "rules", file)
     assert ran.code == 0, ran.err
     source = (CHART / "files" / "relay-rules.yaml").read_text(encoding="utf-8")
-    assert rule["spec"] == yaml.safe_load(source.replace("relay.example/docs", "wiki.example/relay"))
+    link = "runbook_url: https://wiki.example/relay/how-to/runbook.html#"
+    assert rule["spec"] == yaml.safe_load(source.replace("runbook: docs/how-to/runbook.md#", link))
+    assert source.count("runbook: docs/how-to/runbook.md#") == source.count("- alert: ") > 0
+
+
+def test_no_alert_has_a_link_that_nobody_gave() -> None:
+    """Without the value the alerts name the page as the file does."""
+    docs = rendered("helm4", {"monitoring": {"prometheusRule": {"enabled": True}}})
+    source = (CHART / "files" / "relay-rules.yaml").read_text(encoding="utf-8")
+    assert one(docs, "PrometheusRule")["spec"] == yaml.safe_load(source)
+    assert "runbook_url" not in str(docs)
 
 
 def test_the_dashboard_in_the_chart_is_the_file(tmp_path: Path) -> None:

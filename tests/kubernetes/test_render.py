@@ -560,7 +560,7 @@ def test_notes_say_what_to_do_next(name: str, tmp_path: Path) -> None:
         assert 'spec.initContainers     {{ include "relay.sidecar" .Subcharts.relay }}' in text
 
 
-def test_notes_say_that_runbooks_lead_nowhere(tmp_path: Path) -> None:
-    """Where the rules are on and nobody has said where the docs are."""
+def test_notes_say_that_alerts_have_no_link(tmp_path: Path) -> None:
+    """Where the rules are on and nobody has said where the runbook is read."""
     text = notes_of({"monitoring": {"prometheusRule": {"enabled": True}}}, tmp_path)
-    assert "set monitoring.prometheusRule.runbookBaseUrl" in text
+    assert "set monitoring.prometheusRule.runbookUrl" in text
