@@ -114,7 +114,7 @@ class Effect:
     error: str = ""
 
 
-def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:
+def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:  # see 0075
     """What an event does to a timer; `life` is None where there is none."""
     living = None if life is None or life.state is LifeState.DEAD else life
     if event is LifeEvent.REDRIVE:

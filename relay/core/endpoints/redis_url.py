@@ -49,7 +49,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class RedisLocation:
+class RedisLocation:  # see 0020
     """One server: `hosts` has it, or `path` names its socket. With `master` they are Sentinels."""
 
     hosts: tuple[tuple[str, int], ...] = ()

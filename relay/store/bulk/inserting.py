@@ -31,7 +31,7 @@ class Inserted(NamedTuple):
     alive: int = 0
 
 
-class Inserting:
+class Inserting:  # see 0070
     """Inserts the timers of one run over a `BulkStore`'s connection, with `AHEAD` batches under way.
 
     `spare`: a timer that lives stays as it is; otherwise it is replaced.

@@ -14,7 +14,7 @@ TURN = 0.1
 """Seconds that one batch lasts at most: the load is spread, and no batch waits long for another."""
 
 
-class Pace:
+class Pace:  # see 0051
     """Turns at `rate` timers a second, by the clock of Redis. Loads that name a rate share the time: two at
     1,000/s write 500/s each."""
 

@@ -89,7 +89,7 @@ class _Sent(NamedTuple):
     first: float | None
 
 
-class BulkStore:
+class BulkStore:  # see 0050
     """Writes and reads many timers over a connection of its own. Not to be shared between threads."""
 
     def __init__(self, server: BlockingServer) -> None:

@@ -53,7 +53,7 @@ def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[st
         "socket_timeout": timeout,
         "db": where.db,
         "protocol": 2,
-        "retry": kinds.retry(NoBackoff(), 0),
+        "retry": kinds.retry(NoBackoff(), 0),  # see 0013
         "encoding_errors": "surrogateescape",
         **_login(where.login),
         **_place(where, kinds, timeout),

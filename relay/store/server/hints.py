@@ -35,7 +35,7 @@ HEARING = 2.0
 log = logging.getLogger(__name__)
 
 
-class RedisHints:
+class RedisHints:  # see 0009
     """`WakeHints` over one connection of its own, which only `run` touches.
 
     Whatever is published while the connection is down is lost. So each time that it is made,

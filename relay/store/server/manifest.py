@@ -47,7 +47,7 @@ all of these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest:  # see 0072
     """`keys`, `arguments`: name to type, in order. `uses`: files of `lua/lib`, without their suffix.
 
     `tail`: whether more comes behind the arguments.

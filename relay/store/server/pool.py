@@ -58,7 +58,7 @@ def pack(slowly: Callable[..., list[bytes]], *args: Any) -> list[bytes]:
     return slowly(*args)
 
 
-class MasterPool(ConnectionPool):
+class MasterPool(ConnectionPool):  # see 0018
     """At most `max_connections`; who finds none free waits, for `timeout` seconds at most, in turn.
 
     A master that is made a replica may keep its connections, and take writes until it is. So
@@ -130,7 +130,7 @@ class MasterPool(ConnectionPool):
         await super().ensure_connection(connection)
 
 
-class Client(Redis):
+class Client(Redis):  # see 0065
     """redis-py's, with a shorter way for a command.
 
     Its own asks a policy about retries, of which there are none here, counts for metrics that nobody reads,

@@ -18,7 +18,7 @@ SENTINEL_TIMEOUT = 1.0
 Address = tuple[str, int]
 
 
-class Sentinels:
+class Sentinels:  # see 0019
     """Those that watch one master. `options` are redis-py's for a connection to any of them."""
 
     def __init__(self, addresses: Sequence[Address], master: str, options: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ FOLLOW = 1.0
 """Seconds between two questions to Sentinel; so long at most are we behind it."""
 
 
-class Server:
+class Server:  # see 0073
     """A Redis or Valkey server, or the master behind Sentinels.
 
     At most `connections` carry commands; further calls wait for a free one. None is sent twice: a claim that
