@@ -34,6 +34,7 @@ if done then -- @rule ledger-read
   return answer({ 'DONE', loaded, live, marked })
 end
 
+-- see 0067
 scores, ids, envelopes = cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
 local size, fields = #ids, {}
 if any then

@@ -113,7 +113,7 @@ end
 
 -- Have Redis refuse now, and not behind the first write, what an entry takes besides XADD. A delete that finds
 -- nothing, and reads of nothing.
-local function may_append()
+local function may_append() -- see 0031
   redis.call('XDEL', JOURNAL, '0-0')
   redis.call('XRANGE', JOURNAL, '0-0', '0-0')
   redis.call('XREVRANGE', JOURNAL, '0-0', '0-0')

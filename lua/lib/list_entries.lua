@@ -9,7 +9,7 @@
 -- An entry is a JSON object on one line, a line end, and the payload as it is. docs/how-to/dispatch.md has the members.
 
 -- Nothing in it but whole characters of UTF-8.
-local function is_utf8(text)
+local function is_utf8(text) -- see 0045
   if not string.find(text, '[\128-\255]') then return true end
   for _, each in ipairs({
     '[\194-\223][\128-\191]',

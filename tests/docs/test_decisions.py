@@ -52,6 +52,13 @@ def test_the_index_says_where_the_missing_numbers_went() -> None:
     assert listed == [f"{n:04}" for n in range(1, int(listed[-1]) + 1) if f"{n:04}" not in NUMBERS]
 
 
+def test_each_decision_is_named_at_its_place() -> None:
+    """A decision about nothing in the code is listed in the index, with the reason."""
+    without = pages.text("docs/decisions/README.md").partition("## Without a place in the code")[2]
+    listed = set(re.findall(r"^\| (\d{4}) \|", without.partition("\n## ")[0], re.MULTILINE))
+    assert set(NUMBERS) - set(named()) == listed
+
+
 def test_what_the_code_names_is_there() -> None:
     lost = {number: places for number, places in named().items() if number not in NUMBERS}
     assert lost == {}

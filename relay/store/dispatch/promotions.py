@@ -41,7 +41,7 @@ LOOKS = 20
 LOOK_BYTES = 16 << 20
 
 
-class KnownGroups(set[tuple[str, str]]):
+class KnownGroups(set[tuple[str, str]]):  # see 0058
     """The groups, each with its topic, that were there at a call of this process.
 
     One that is met for the first time begins behind all entries. One that was there and isn't any more was

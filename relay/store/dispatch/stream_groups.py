@@ -51,7 +51,7 @@ FIELDS = 10
 """What stream/claim.lua answers of each timer."""
 
 
-class RedisGroups:
+class RedisGroups:  # see 0043
     """A `LeaseSource` of topics with a stream; `policy` is the topics'.
 
     `known_groups` is to be shared with `RedisPromotions`.
