@@ -18,7 +18,7 @@ local letters = {}
 -- Keep the dead. To be called before anything of them is removed: where XADD is not permitted, no timer is lost. A delete
 -- comes first, so that a Redis at its maxmemory takes the rest. And no letter is kept of a death that can't be recorded:
 -- each claim would keep one more.
-local function bury(now_us)
+local function bury(now_us) -- see 0027
   if JOURNAL and #letters > 0 then may_append() end -- @rule append-asked-before-burial
   if #letters > 0 then redis.call('XDEL', dead, '0-0') end -- @rule burial-behind-a-delete
   for _, each in ipairs(letters) do

@@ -133,7 +133,7 @@ end
 --   whole microsecond, or too early a publisher gave a new intent while we held or kept the timer
 --   otherwise                       a foreign worker leased it: due and attempts stay, as far as we know
 --   a newer version's record        leased elsewhere, whatever the score: what it knows is not ours to lose; see 0074
-local function understand(score, raw)
+local function understand(score, raw) -- see 0016
   local r = unpack_record(raw)
   local version = not r and raw and string.byte(raw) or 0
   if version > VERSION and version < FIRST_TEXT then -- @rule newer-records-stand

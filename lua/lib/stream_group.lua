@@ -15,7 +15,7 @@
 -- wait for another try. Every delivery counts one more, and nothing else does.
 
 -- Write due timers to the stream.
-local function to_stream(batch)
+local function to_stream(batch) -- see 0043
   for _, each in ipairs(batch) do
     local id, r, envelope, occurrence = unpack(each)
     local fields = { 'timer_id', id, 'occurrence_id', occurrence, 'due_time', number(r.due) }

@@ -21,6 +21,7 @@ if bad then return bad end
 local now_us = time_us()
 if redis.pcall('XPENDING', stream, group_name).err then -- also while the topic is paused
   redis.call('HDEL', group, NO_NONCE)
+  -- see 0058
   redis.call('XGROUP', 'CREATE', stream, group_name, begins, 'MKSTREAM') -- @rule promoter-group-begins-where-told
 end
 local till = redis.call('GET', pause)

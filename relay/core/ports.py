@@ -40,7 +40,7 @@ MAX_PER_CALL = 500
 """The most timers of one store call."""
 
 
-class LeaseSource(Protocol):
+class LeaseSource(Protocol):  # see 0042
     """Where deliveries come from, and where their ends are written: timelines, or groups of streams.
 
     Every call is atomic, is about one topic, and takes at most `MAX_PER_CALL` timers. "Now" is

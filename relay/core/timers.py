@@ -285,7 +285,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter:  # see 0027
     """A dead timer. `dead_id` distinguishes this death from others of the timer, and orders by `died`.
 
     `group` is the one of a stream's in which it died, if any. `claims` counts its deliveries that were sent,
