@@ -14,6 +14,7 @@
 -- Race    a late ACK of an entry that another consumer has taken, or that was delivered once more: the fence
 --         compares consumer and deliveries before any write; see lib/stream_group.lua.
 -- Race    two outcomes for one delivery: after the first the entry is not pending, or waits for another try.
+-- Race    a clock that steps back: no retry is before the due time.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
 local bad = wrong_type()
@@ -91,7 +92,8 @@ local function end_lease(id, verb, detail, k, deliveries, idle)
     return what
   end
   k.unsent = deliveries - k.claims -- @rule unsent-counted
-  move(id, k.at_us / 1e6)
+  if not k.due then find(k) end
+  move(id, math.max(k.at_us / 1e6, k.due or 0)) -- @rule stream-return-not-early
   kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
   return 'OK'
 end

@@ -83,6 +83,9 @@ def _happenings() -> Iterator[Happening]:
         LifeEvent.RELEASE, received=FLAGS, suspect=FLAGS, unsent=FLAGS, retry_after=[None, HOUR]
     )
     yield from varied(LifeEvent.RELEASE, received=FLAGS, limits=LIMITS)
+    back = [DUE - HOUR]  # the clock stepped back, as a failover may let it
+    yield from varied(LifeEvent.NACK, retry_after=[0], now=back)
+    yield from varied(LifeEvent.RELEASE, received=FLAGS, now=back)
     reasons = [Reason.REJECTED, Reason.FAILED]
     yield from varied(LifeEvent.REJECT, nonce=[N1, N2], reason=reasons, limits=[KEPT], error=["no"])
     yield from varied(LifeEvent.RESCHEDULE, nonce=[N1, N2], due=[DUE, NOW + LEASE])

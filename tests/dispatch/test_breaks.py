@@ -414,6 +414,13 @@ BREAKS = {
         ", 0)",
         old="- idle * 1000, 0)",
     ),
+    "a retry before the due time": of_stream(
+        partial(stream.test_a_retry_is_never_early, verb=Verb.NACK),
+        "stream/settle",
+        "stream-return-not-early",
+        "k.at_us / 1e6)",
+        old="math.max(k.at_us / 1e6, k.due or 0))",
+    ),
     "a release that was received does not count": of_stream(received, "lib/outcomes", "release-counts"),
     "what was not sent counts": of_stream(unsent, "stream/settle", "unsent-counted"),
     "attempts without end": of_stream(

@@ -208,6 +208,20 @@ async def test_a_nack_without_a_delay(fan: Desk) -> None:
     assert NOW < following <= NOW + 20 * SECOND
 
 
+@pytest.mark.parametrize("verb", [Verb.NACK, Verb.RELEASE])
+async def test_a_retry_is_never_early(fan: Desk, verb: Verb) -> None:
+    """Where the clock of Redis has stepped back, it waits for the due time."""
+    one = fan.reader()
+    await fan.put("a")
+    timer = await one.one()
+    fan.at(NOW - 3600 * SECOND)
+    await one.settle(timer, verb, retry_after=0)
+    claim = await one.claim()
+    assert (list(claim.timers), claim.next) == ([], NOW)
+    fan.at(NOW)
+    assert await one.names() == ["a"]
+
+
 @pytest.mark.parametrize(
     ("flags", "attempt", "claims"),
     [({"unsent": True}, 1, 1), ({}, 1, 2), ({"received": True}, 2, 2), ({"suspect": True}, 1, 2)],
