@@ -93,11 +93,35 @@ async def foreign_types(
     """
     found = []
     behind = _behind(server.keys, topic, policy) if policy is not None else ()
-    for key, wanted in (*zip(_used(server.keys, topic, journal), TYPES, strict=False), *behind):
+    marks = (server.keys.key("marks", topic), "hash")
+    for key, wanted in (*zip(_used(server.keys, topic, journal), TYPES, strict=False), marks, *behind):
         held = (await server.ask("TYPE", key)).decode()
         if held not in (wanted, "none"):
             found.append((key, held, wanted))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SweepMarks:
+    """Whose a topic's marks are: which plan's of which cold store. Times are microseconds since 1970."""
+
+    key: str
+    place: str
+    plan: str
+    until: int
+    """Until when they are their driver's own. A driver that is at work puts it off."""
+    kept: int
+    """When they are abandoned: scripts write nothing to them from then on."""
+
+
+async def sweep_marks(server: Server, topic: str) -> SweepMarks | None:
+    """Those that a sweep has left in Redis, if it is not done. Raises `StoreError`."""
+    key = server.keys.key("marks", topic)
+    told = await server.ask("HMGET", key, "place", "plan", "until", "kept")
+    if None in told:
+        return None
+    place, plan, until, kept = (text.decode() for text in told)
+    return SweepMarks(key, place, plan, int(until), int(kept))
 
 
 async def refusals(

@@ -20,9 +20,12 @@ from typer.testing import CliRunner, Result
 from relay.cli.commands import app
 from relay.cli.daemon import doctor_findings
 from relay.core.dispatch import Dispatch, DispatchState, GroupStats
+from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
+from relay.store.bulk.sweeping import Loading
 from relay.store.examine import ServerFacts
+from relay.store.server.blocking import BlockingServer
 from tests.e2e.processes import eventually
 from tests.missing import need
 from tests.servers import Kind, RunningServer, free_port, start_server
@@ -344,6 +347,51 @@ def test_overdue_dead_and_paused(doctor: Any, healthy: RunningServer) -> None:
     assert re.search(r"'late' has 1 timers due, the first for 3\d\d s", seen.of("overdue")[1])
     assert "'dying' has 1 dead letters" in seen.of("dead")[1]
     assert "'paused' is paused, 1 due" in seen.of("paused")[1]
+
+
+def killed(server: RunningServer, topic: str, *, ago: float, kept: float) -> None:
+    """Leave the marks of a sweep that was killed: by its script, which reckons from now."""
+    with BlockingServer(server.url) as blocking:
+        told = Loading(blocking).open(
+            topic,
+            "7",
+            "driver",
+            lock=int(-ago * SECOND),
+            ttl=int(kept),
+            epoch="e",
+            store="s",
+            place="file:/cold store",
+        )
+    assert told == "e"
+
+
+def test_sweeps_that_were_killed(doctor: Any, healthy: RunningServer) -> None:
+    """Each with the command that ends it; one that is at work, or has only just died, is no finding."""
+    for topic, ago, kept in [
+        ("stopped", 300.0, 9_000.0),
+        ("left", 90_000.0, -3_600.0),
+        ("busy", 5.0, 9_000.0),
+    ]:
+        killed(healthy, topic, ago=ago, kept=kept)
+        with healthy.client() as client:
+            client.sadd("timers_topics", topic)
+    seen = doctor(healthy)
+    assert (seen.code, seen.results("note")) == (0, ["sweeps", "sweeps"])
+    left, stopped = (line["message"] for line in seen.lines if line["check"] == "sweeps")
+    assert re.match(r"a sweep or a restore of 'stopped' over file:/cold store stopped 3\d\d s ago", stopped)
+    assert "relay pipeline sweep --cold 'file:/cold store' --topic stopped" in stopped
+    assert "unlink" not in stopped, "timers that were delivered since it began would come again"
+    assert "'left' over file:/cold store was given up" in left
+    assert left.endswith("redis-cli unlink timers_marks:left")
+
+
+def test_marks_of_another_type(doctor: Any, healthy: RunningServer) -> None:
+    """Relays' scripts refuse to end timers of such a topic."""
+    with healthy.client() as client:
+        client.set("timers_marks:orders", "x")
+    seen = doctor(healthy, topics={"orders": {}})
+    assert (seen.code, seen.results("wrong")) == (1, ["keys"])
+    assert "timers_marks:orders holds a string and should hold a hash" in seen.of("keys")[1]
 
 
 @contextmanager

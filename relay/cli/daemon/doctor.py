@@ -164,10 +164,14 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
                 "wrong",
                 f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix",
             )
-        for finding in doctor_findings.dispatched(await topics.stats(name)) if not foreign else ():
+        if foreign:
+            continue
+        stats, marks = await topics.stats(name), await examine.sweep_marks(server, name)
+        swept = doctor_findings.unfinished(name, marks, stats.now) if marks is not None else ()
+        for finding in (*doctor_findings.dispatched(stats), *swept):
             quiet = False
             yield finding
-        if policy.dispatch is not Dispatch.LEASE and not foreign:
+        if policy.dispatch is not Dispatch.LEASE:
             for finding in doctor_findings.behind(name, await promotions.state(name)):
                 quiet = False
                 yield finding

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Literal, TypeAlias
 
 from relay.core.dispatch import DispatchState
 from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
-from relay.store.examine import ROUND_TRIPS, ServerFacts
+from relay.store.examine import ROUND_TRIPS, ServerFacts, SweepMarks
 from relay.store.server.fitness import OLDEST, spares_timers
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
@@ -135,6 +136,21 @@ def dispatched(stats: TopicStats) -> Iterator[Finding]:
             f"{stats.topic!r} has {stats.due} timers due, the first for {age:,.0f} s: no application "
             "takes them, or too slowly; see that one has opened a stream for the topic, and its relay's log",
         )
+
+
+def unfinished(topic: str, marks: SweepMarks, now: int) -> Iterator[Finding]:
+    """Report a sweep that nobody works on; `now` by the clock of Redis."""
+    silent = (now - marks.until) / SECOND
+    if silent <= OVERDUE:
+        return
+    which = f"a sweep or a restore of {topic!r} over {marks.place}"
+    command = f"relay pipeline sweep --cold {quote(marks.place)} --topic {quote(topic)}"
+    again = f"run it again (a sweep: {command})"
+    if now < marks.kept:
+        yield Finding("sweeps", "note", f"{which} stopped {silent:,.0f} s ago and is not done: {again}")
+        return
+    words = f"{which} was given up, and what it left in Redis stays until the topic's next sweep: {again}"
+    yield Finding("sweeps", "note", f"{words}, or remove it: redis-cli unlink {quote(marks.key)}")
 
 
 def behind(topic: str, state: DispatchState) -> Iterator[Finding]:
