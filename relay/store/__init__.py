@@ -1,1 +1,1 @@
-"""Everything that touches Redis, and nothing else does."""
+"""Everything that touches Redis. Nothing outside this package does."""

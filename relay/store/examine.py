@@ -1,4 +1,5 @@
-"""Looks at a server and at a user's rights on it, for `relay doctor`: what is there, never what is right."""
+"""Examines a server and a user's rights on it, for `relay doctor`. It reports facts and does not judge
+them."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ TYPES = ("zset", "hash", "hash", "stream", "string", "stream")
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says about itself. Sizes in bytes; `None` where the user may not know."""
+    """What a server says about itself. Sizes are in bytes; None means that the user may not know."""
 
     name: str
     version: tuple[int, ...]
@@ -72,7 +73,7 @@ async def facts(server: Server) -> ServerFacts:
 
 
 async def clock(server: Server) -> tuple[float, float]:
-    """How far this machine's clock is ahead of the server's, and the median round trip; seconds."""
+    """Return how far this machine's clock is ahead of the server's, and the median round trip, in seconds."""
     trips: list[tuple[float, float]] = []
     for _ in range(ROUND_TRIPS):
         before, start = time.time(), time.perf_counter()
@@ -127,7 +128,7 @@ async def sweep_marks(server: Server, topic: str) -> SweepMarks | None:
 async def refusals(
     server: Server, known: Sequence[str] = (), *, journal: bool = False
 ) -> list[tuple[str, str]]:
-    """Do all that a relay does, on a topic of our own; what was refused, and in which words.
+    """Do all that a relay does, on a topic of our own; return what was refused, and in which words.
 
     Nothing of the topic is left, as far as the user may remove it. `known` are topics that may be
     registered; `journal`: with a journal, if the server has `TRIAL_JOURNALS`. Raises `StoreUnavailable`.

@@ -1,6 +1,6 @@
 """Timers in a dictionary: the same contract without Redis, for tests and as a model.
 
-What happens to a timer is decided in `relay.core.life`; here it is looked up, kept, listed and told.
+`relay.core.life` decides what happens to a timer; this module looks timers up, keeps and lists them.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class _Entry:
 class MemoryStore:
     """A `TimerStore` whose "now" is `clock()` (microseconds).
 
-    `journals` says which topics have a journal. `died` is told of each death: topic, timer_id, effect. The
-    dead are not kept.
+    `journals` says which topics have a journal. `died` is called for each death with topic, timer_id and
+    effect. Dead timers are not kept.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MemoryStore:
     async def schedule(
         self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
     ) -> list[Scheduled]:
-        """See `TimerStore.schedule`."""
+        """See `TimerStore.schedule`. Raises `InvalidField`."""
         now = self._clock()
         dues = [_instant(timer, now) for timer in timers]
         if any(due > LATEST for due in dues):
@@ -244,7 +244,7 @@ class MemoryStore:
         return list(self._journal.batches.get(topic, ()))
 
     async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        """See `TimerStore.list`."""
+        """See `TimerStore.list`. Raises `InvalidField`."""
         order = self._order(topic)
         if cursor:
             instant, _, timer_id = cursor.partition(" ")

@@ -123,7 +123,7 @@ def test_what_is_missing(written: Written) -> None:
     ("options", "code", "words"),
     [
         ((), 3, "is empty, or the topic has no journal"),
-        (("--from", "x"), 2, "--from: is no entry of a journal"),
+        (("--from", "x"), 2, "--from: is not an entry of a journal"),
         (("--follow", "--interval", "x"), 2, "--interval"),
     ],
 )

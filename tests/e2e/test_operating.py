@@ -267,5 +267,6 @@ def test_which_topics_are_known(stage: Stage) -> None:
     assert ask(relay, "cancel", "foreign", "x").code == 0
     odd = ask(relay, "dead", "redrive", "stored", "nope")
     assert odd.code == 2
-    assert odd.err.startswith("relay: dead_id: 'nope' is none that a listing gave, such as 1767225600000-0")
+    wrong = "relay: dead_id: 'nope' is not one that a listing gave, such as 1767225600000-0"
+    assert odd.err.startswith(wrong)
     assert odd.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""One delivery in memory: its lease, and what its handler's words do to its timer."""
+"""One delivery in memory: its lease, and the effect of its handler's outcome on its timer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.engine.delivery.leases import Lease as Claimed
 from relay.v1 import delivery_service_pb2 as pb
 
 LONGEST = 1.0
-"""Of a wait that a real relay draws between 0 and this share of it."""
+"""The share of the longest wait that is taken; a real relay takes a random time between 0 and the longest."""
 
 _OUTCOMES = {
     pb.OUTCOME_ACK: Outcome.ACK,
@@ -34,7 +34,7 @@ _PROBLEMS: dict[Settled, tuple[pb.ProblemReason, str]] = {
 
 
 class HeldDelivery:
-    """One delivery, and what its lease sees of the stream that it came by; `ended` once its end is stored."""
+    """One delivery, which its lease takes for a stream; `ended` is set once its end is stored."""
 
     closed = False
     ended = False
@@ -56,7 +56,7 @@ class HeldDelivery:
         self._void = False
 
     def renew(self) -> bool:
-        """Renew the lease; tell whether it holds."""
+        """Renew the lease; return whether it holds."""
         lease = micros(self._state.policy.lease_ttl)
         extension = Extension(self.lease.message.timer_id, self.nonce, received=True)
         (verdict,) = at_once(self._state.store.extend(self.topic, [extension], lease=lease))
@@ -66,7 +66,7 @@ class HeldDelivery:
         return verdict is Verdict.OK
 
     def settle(self, token: bytes, settlement: pb.Settlement) -> HeldDelivery:
-        """See `Stream.settle`; the outcome is in the store when this returns."""
+        """See `Stream.settle`. The outcome is in the store when this returns. Raises `UsageError`."""
         with self._state.lock:
             if settlement is outcomes.EXTEND:
                 if self._pushed:
@@ -89,7 +89,7 @@ class HeldDelivery:
             self._refused(pb.PROBLEM_REASON_INVALID, str(failure))
             self._void = True
             if not self._pushed:
-                return  # it stays leased, as if nothing had been said
+                return  # it stays leased, as if there had been no outcome
             ending = Ending(Verb.NACK, error=str(failure))
         self._write(ending)
 
@@ -103,14 +103,14 @@ class HeldDelivery:
         self.ended = True
 
     async def wait(self) -> bool:
-        """It is written."""
+        """Return true: it is written."""
         return True
 
     def finished(self, lease: DeliveryLease) -> None:
-        """Nothing: whoever runs the handler knows."""
+        """Do nothing: the code that runs the handler knows."""
 
     def delivered(self) -> Delivered:
-        """What became of it, so far."""
+        """Return what became of the delivery so far."""
         message = self.lease.message
         return Delivered(
             topic=message.topic,

@@ -1,4 +1,4 @@
-"""What a test is told of deliveries and deaths."""
+"""The records of deliveries and deaths that a test gets."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """One delivery that a handler had, as it stood when the handler ended."""
+    """One delivery of a handler, as it was when the handler ended."""
 
     topic: str
     timer_id: str
     attempt: int
     occurrence_id: str
     at: datetime
-    """When, by the clock of the relay in memory: aware, UTC."""
+    """When it was delivered, by the clock of the relay in memory, as an aware datetime in UTC."""
     outcome: Outcome | None
-    """None under `AckPolicy.MANUAL`, where nobody has settled it yet."""
+    """The outcome; None under `AckPolicy.MANUAL` while nobody has settled the delivery."""
     retry_after: timedelta | None
     reason: str
-    """As it goes to the relay's log; of an exception, its class."""
+    """The reason as it goes to the relay's log; for an exception, its class."""
     void: bool
     """Whether the outcome changed nothing: the timer was rescheduled or cancelled meanwhile, or
     the relay refused it."""
@@ -43,11 +43,11 @@ class Died:
     topic: str
     timer_id: str
     reason: str
-    """As in a dead letter: `attempts`, `age`, `expired`, `rejected` or `failed`."""
+    """Why it died, as in a dead letter: `attempts`, `age`, `expired`, `rejected` or `failed`."""
     attempts: int
-    """How many had counted."""
+    """The number of attempts that had counted."""
     due_time: datetime
     at: datetime
-    """When it died, by the clock of the relay in memory: aware, UTC."""
+    """When it died, by the clock of the relay in memory, as an aware datetime in UTC."""
     last_error: str
-    """What its application said in the outcome that it died of; empty if it died of none."""
+    """The reason in the outcome of which it died; empty if it did not die of an outcome."""

@@ -29,7 +29,7 @@ from relay.core.policy import RetryPolicy, TopicPolicy
 __all__ = ["InMemoryRelay", "RetryPolicy", "SyncInMemoryRelay"]
 
 End = RelayClient | SyncRelayClient | PushHandlers
-"""What an application talks to its relay by."""
+"""A client or server by which an application talks to its relay."""
 
 
 class _Double:
@@ -80,11 +80,11 @@ class _Application:
                 end.double = None
 
     def deliveries(self, length: int) -> closing[Generator[tuple[Registration, HeldDelivery], None, None]]:
-        """What falls due while the clock moves on by `length` (microseconds)."""
+        """Yield what falls due while the clock moves on by `length` (microseconds)."""
         return closing(self.timers.deliveries(self._registrations(), length))
 
     def _registrations(self) -> dict[str, tuple[Registration, bool]]:
-        """Handlers by topic, and whether they are pushed to; as they stand now."""
+        """Return the current handlers by topic, and whether they are pushed to. Raises `UsageError`."""
         found: dict[str, tuple[Registration, bool]] = {}
         for end in self._ends:
             if isinstance(end, Handlers):
@@ -99,13 +99,12 @@ class InMemoryRelay:  # see 0024
     """A relay in memory for asyncio tests, joined to the application's own clients.
 
     `ends` are the `RelayClient`, `SyncRelayClient` and `PushHandlers` of the application; without
-    any, `client` is a fresh one. Inside the `async with` their calls end in memory, whether they
-    are open or not, and nothing is dialled. The clock starts at `now` (aware; the real time if
-    not given) and stands still until `advance` moves it. `lease_ttl`, `delivery_timeout`
+    any, `client` is a new one. Inside the `async with` their calls end in memory, whether they
+    are open or not, and nothing is dialled. The clock starts at `now` (an aware datetime, by default the
+    real time) and stands still until `advance` moves it. `lease_ttl`, `delivery_timeout`
     (seconds), `max_payload_bytes`, `max_waiting` and `retry` mean what they mean in the relay's
-    settings, for every topic, with one difference: no dice are thrown for the wait before another
-    attempt, it is always the longest that a real relay could draw: 1, 2, 4 … 600 s unless `retry`
-    says otherwise.
+    settings, for every topic, with one difference: the wait before another attempt is not random, but
+    always the longest that a real relay could take: 1, 2, 4 … 600 s unless `retry` says otherwise.
 
     >>> async with InMemoryRelay() as relay:
     ...     relay.client.on("invoices")(remind)
@@ -139,7 +138,7 @@ class InMemoryRelay:  # see 0024
 
     @property
     def now(self) -> datetime:
-        """What the relay's clock says: aware, UTC."""
+        """The time by the relay's clock, as an aware datetime in UTC."""
         return self._application.timers.now
 
     @property
@@ -158,10 +157,10 @@ class InMemoryRelay:  # see 0024
     ) -> list[Delivered]:
         """Move the clock, and call the handler of each timer that falls due on the way, at its time.
 
-        One after the other, in the order of their due times, each awaited to its end; NACKed
-        timers come again when they would. Returns what was delivered, in that order. What a
-        handler raises is logged and settled as in production; a `BaseException` that is no
-        `Exception`, as of `pytest.fail`, is raised here. Timers of topics without a handler wait.
+        They run one after the other, in the order of their due times, each awaited to its end; NACKed
+        timers come again when they would. Returns the deliveries in that order. An exception of a
+        handler is logged and settled as in production; a `BaseException` that is not an
+        `Exception`, such as that of `pytest.fail`, is raised here. Timers of topics without a handler wait.
         """
         delivered: list[Delivered] = []
         with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
@@ -191,9 +190,9 @@ class InMemoryRelay:  # see 0024
 
 
 class SyncInMemoryRelay:
-    """The same for tests without an event loop, such as Django's: `with`, and no `await`.
+    """A relay in memory for tests without an event loop, such as Django's: it needs `with`, and no `await`.
 
-    `client` is the first `SyncRelayClient` among `ends`, or a fresh one. Handlers are those of
+    `client` is the first `SyncRelayClient` among `ends`, or a new one. Handlers are those of
     the `RelayClient`s and `PushHandlers` among them. A plain handler runs in the calling thread,
     so that it sees the test's database transaction; an async one on a loop of the relay's own.
     """
@@ -223,7 +222,7 @@ class SyncInMemoryRelay:
 
     @property
     def now(self) -> datetime:
-        """What the relay's clock says: aware, UTC."""
+        """The time by the relay's clock, as an aware datetime in UTC."""
         return self._application.timers.now
 
     @property

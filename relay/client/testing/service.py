@@ -1,4 +1,4 @@
-"""`TimerService` in memory: the same checks, the same answers."""
+"""`TimerService` in memory, with the same checks and the same answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 def at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """The result of a coroutine that waits for nothing, as those of `MemoryStore` do."""
+    """Return the result of a coroutine that never waits, as those of `MemoryStore`."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -65,7 +65,7 @@ class MemoryState:
 
 
 class MemoryService:
-    """Answers calls from the store; for any number of threads at once."""
+    """Answers calls from the store. Any number of threads may use it at once."""
 
     def __init__(self, state: MemoryState) -> None:
         self._store = state.store
@@ -173,6 +173,6 @@ def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) 
 
 
 def _error(failure: ServiceError) -> errors.CallError:
-    """As a call would end with it."""
+    """Return the error with which a call would end."""
     told = translate.item_error(failure)
     return errors.make(told.code, told.message, field=told.field)

@@ -23,7 +23,7 @@ from relay.engine.delivery.leases import Leases
 from relay.store.memory import MemoryStore
 
 MAX_DELIVERIES = 10_000
-"""In one go; more means that a handler makes timers due for ever."""
+"""The most deliveries of one move of the clock; more means that a handler makes timers due without end."""
 
 
 class MemoryTimers:
@@ -42,16 +42,16 @@ class MemoryTimers:
 
     @property
     def now(self) -> datetime:
-        """What the clock says."""
+        """Return the time by the clock."""
         return arguments.from_micros(self._state.clock)
 
     def deliveries(
         self, registrations: Mapping[str, tuple[Registration, bool]], length: int
     ) -> Generator[tuple[Registration, HeldDelivery], None, None]:
-        """Move the clock on by `length` (microseconds), and on the way give out each delivery at its time.
+        """Move the clock on by `length` (microseconds), and yield each delivery at its time.
 
-        Before the next one is asked for, its handler is run. `registrations` tell, by topic, the
-        handler and whether it is pushed to.
+        The caller runs its handler before it asks for the next one. `registrations` has the handler of each
+        topic and whether it is pushed to. Raises `UsageError`.
         """
         if self._busy:
             raise UsageError("a handler can't move the clock that it was called by")
@@ -64,7 +64,7 @@ class MemoryTimers:
                     return
                 if count == MAX_DELIVERIES:
                     raise UsageError(
-                        f"{MAX_DELIVERIES:,} deliveries in one go: do handlers make timers due for ever?"
+                        f"{MAX_DELIVERIES:,} deliveries in one go: do handlers make timers due without end?"
                     )
                 yield registrations[held.topic][0], held
                 held.book.end(held.lease)
@@ -97,7 +97,7 @@ class MemoryTimers:
         return page.timers[0].next_claim if page.timers else None
 
     def _keep_leases(self) -> None:
-        """As the relay's lease keeper does: renew, unless the delivery has been silent for too long."""
+        """Renew as the relay's lease keeper does, unless the delivery has been silent for too long."""
         clock = self._state.clock
         self._held = [
             held
@@ -106,7 +106,7 @@ class MemoryTimers:
         ]
 
     def _claim(self, topic: str, *, pushed: bool) -> HeldDelivery | None:
-        """Claim the first timer; None if it died of that."""
+        """Claim the first timer; return None if it died of that."""
         store, policy = self._state.store, self._state.policy
         nonce, lease = self._nonce(), micros(policy.lease_ttl)
         claim = at_once(
@@ -149,7 +149,7 @@ class MemoryTimers:
 
 
 def span(delta: timedelta | None, days: float, hours: float, minutes: float, seconds: float) -> int:
-    """A length of time as microseconds; not negative."""
+    """Turn a length of time, 0 or more, into microseconds. Raises `UsageError`."""
     whole = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds) + (delta or timedelta())
     if whole < timedelta(0):
         raise UsageError("the clock only goes forward")

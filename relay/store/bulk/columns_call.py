@@ -13,12 +13,12 @@ from relay.store.server.blocking import BlockingServer, as_arguments, encoded, i
 from relay.store.server.scripts import Call, Prepared
 
 VERSION_DIGITS = 19
-"""Of a version as the scripts compare it: they know no whole numbers of that size."""
+"""The digits of a version as the scripts compare it: they have no whole numbers of that size."""
 
 
 class LoadRows(NamedTuple):
-    """One batch as columns: `due` and `expires` in microseconds, `versions` one for each row or one for
-    all."""
+    """One batch as columns: `due` and `expires` are in microseconds, `versions` has one for each row or one
+    for all."""
 
     batch: int | str
     timer_ids: Sequence[str | bytes]
@@ -34,19 +34,20 @@ def version_text(version: int) -> str:
 
 
 def versions_text(versions: Sequence[int]) -> str:
-    """Of a batch's rows: one behind the other, or once if all have the same."""
+    """Write the versions of a batch's rows: one after the other, or once if all have the same."""
     return "".join(map(version_text, versions if len(set(versions)) > 1 else versions[:1]))
 
 
 def expiries_text(expires: Sequence[int | None]) -> str:
-    """Of each row the score at which it expires, or nothing, and a semicolon; '' where none is given."""
+    """Write for each row the score at which it expires, or nothing, and a semicolon; empty if none
+    expires."""
     if all(each is None for each in expires):
         return ""
     return "".join(f"{'' if each is None else max(to_score(each), 1e-6)!r};" for each in expires)
 
 
 def text_head(size: int) -> bytes:
-    """What stands before a text of so many bytes in MessagePack."""
+    """Return what stands before a text of this size in MessagePack."""
     if size < 1 << 5:
         return bytes((0xA0 | size,))
     return pack(">BH", 0xDA, size) if size < 1 << 16 else pack(">BI", 0xDB, size)
@@ -110,7 +111,7 @@ class ColumnsCall(NamedTuple):
 class UnderWay:
     """Calls that are on their way to a server, `AHEAD` at most.
 
-    `count` is given what each call returned.
+    `count` is called with the result of each call.
     """
 
     def __init__(self, server: BlockingServer, count: Callable[[Any], None]) -> None:
@@ -119,13 +120,13 @@ class UnderWay:
         self._calls: deque[ColumnsCall] = deque()
 
     def send(self, call: Call[Any], rows: PackedRows) -> None:
-        """Wait until one more call may be sent, and send it on its way; raises `StoreError`."""
+        """Wait until one more call may be sent, and send it. Raises `StoreError`."""
         while len(self._calls) >= AHEAD:
             self._settle()
         self._send(ColumnsCall(self._server.prepare(call), rows))
 
     def flush(self) -> None:
-        """Wait for all that are under way; raises `StoreError`."""
+        """Wait for all calls that are under way. Raises `StoreError`."""
         while self._calls:
             self._settle()
 

@@ -1,6 +1,6 @@
-"""A load's run in Redis: `lua/bulk/insert.lua` inserts each timer once, and keeps the run's ledger.
+"""A load's run in Redis: `lua/bulk/insert.lua` inserts each timer once and keeps the run's ledger.
 
-The script says what it promises, and which races it closes.
+The script's header says what it promises, and which races it closes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ KEPT = 7 * 86_400
 """Seconds for which a ledger is kept after the last batch of its run."""
 
 LONGEST = 64
-"""Bytes of an id that a ledger has as it is."""
+"""The most bytes of an id that a ledger holds unchanged."""
 
 TOLD = b"\1"
 """Stands in the ledger before a timer of which the cold store was told. No id has control characters."""
 
 
 class Inserted(NamedTuple):
-    """How many of a run's timers were inserted, were in its ledger, and were alive and spared."""
+    """The numbers of a run's timers that were inserted, were in its ledger, and existed and were spared."""
 
     inserted: int = 0
     known: int = 0
@@ -34,7 +34,7 @@ class Inserted(NamedTuple):
 class Inserting:  # see 0070
     """Inserts the timers of one run over a `BulkStore`'s connection, with `AHEAD` batches under way.
 
-    `spare`: a timer that lives stays as it is; otherwise it is replaced.
+    With `spare` an existing timer stays as it is; otherwise it is replaced.
     """
 
     def __init__(self, store: BulkStore, run: str, *, spare: bool = False) -> None:
@@ -44,10 +44,10 @@ class Inserting:  # see 0070
         self._topics: set[str] = set()
         self._under_way = UnderWay(store.server, self._count)
         self.done = Inserted()
-        """What became of all batches whose replies have come."""
+        """The counts of all batches whose replies have come."""
 
     def insert(self, topic: str, rows: PackedRows) -> None:
-        """Insert a batch that has each timer once; `flush` waits until it is done. Raises `StoreError`."""
+        """Insert a batch that has each timer once. `flush` waits until it is done. Raises `StoreError`."""
         if topic not in self._topics:
             self.flush()
             self._store.keep(topic)  # and have it known as a topic
@@ -55,7 +55,7 @@ class Inserting:  # see 0070
         self._under_way.send(bulk.insert(topic, self._run, KEPT, self._spare, rows.expires), rows)
 
     def flush(self) -> None:
-        """Wait for all that is under way; raises `StoreError`."""
+        """Wait for all that is under way. Raises `StoreError`."""
         self._under_way.flush()
 
     def _count(self, answer: Any) -> None:
@@ -66,7 +66,7 @@ class Inserting:  # see 0070
 
 
 def is_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> list[bool]:
-    """Of each timer whether this run has told the cold store of it; raises `StoreError`."""
+    """Return for each timer whether this run has told the cold store of it. Raises `StoreError`."""
     key = store.server.keys.key("ledger", topic, run=run)
     found: list[bool] = []
     for start in range(0, len(timer_ids), BATCH):

@@ -1,4 +1,4 @@
-"""Which timers are there, asked for by name: what an audit holds against a journal."""
+"""Looks timers up by name, so that an audit can compare them with a journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.store.server.server import Server
 
 
 async def present(server: Server, topic: str, timer_ids: Sequence[str]) -> list[tuple[bool, bool]]:
-    """Of each: whether the timeline has it, and whether there is a lease record. Raises `StoreError`.
+    """Return for each whether the timeline has it, and whether there is a lease record. Raises `StoreError`.
 
     Each part of `MAX_PER_CALL` is of one moment, all together are not.
     """
@@ -28,7 +28,7 @@ async def present(server: Server, topic: str, timer_ids: Sequence[str]) -> list[
 
 
 def present_now(server: BlockingServer, topic: str, timer_ids: Sequence[str]) -> Iterator[tuple[bool, bool]]:
-    """The same by a connection that blocks. A timer's two answers are of one moment."""
+    """Look up over a connection that blocks. A timer's two answers are of one moment."""
     timeline, _, leases, *_ = server.keys.of(topic)
     for start in range(0, len(timer_ids), MAX_PER_CALL):
         part = timer_ids[start : start + MAX_PER_CALL]

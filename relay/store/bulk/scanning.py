@@ -1,9 +1,9 @@
-"""Reading a whole topic in parallel: cut by rank into even parts, each read page by page.
+"""Reads a whole topic in parallel: it is split by rank into even parts, each of which is read page by page.
 
-A part is bounded by two places in the timeline, not by ranks: whatever stays where it is is read once, by one
-part, however much comes and goes meanwhile. A timer that moves while it is read (claimed, retried, replaced)
-may be read twice, or, if it moves towards the front, not at all. One timer is read whole: place, record and
-envelope belong together.
+A part is bounded by two places in the timeline, not by ranks: a timer that stays where it is is read once, by
+one part, however many come and go meanwhile. A timer that moves while the topic is read (because it is
+claimed, retried or replaced) may be read twice, or not at all if it moves towards the front. A timer is read
+whole: its place, record and envelope belong together.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from relay.store.verbs import timeline
 from relay.store.verbs.terms import Words
 
 PAGE_BYTES = 1 << 20
-"""Envelopes that one call reads at most, roughly: a claim beside it waits so long."""
+"""The approximate limit of envelope bytes in one call: a claim beside it waits that long."""
 
 LEAST = 2000
-"""Timers below which a further part costs more than it gains."""
+"""The number of timers below which a further part costs more than it gains."""
 
 Place = tuple[float, bytes]
 """Score and timer_id, in the order of the timeline."""
 
 
 class TopicSlice(NamedTuple):
-    """Of a topic what lies behind `after` and not behind `until`; None: from the start, to the end.
+    """The part of a topic behind `after` and not behind `until`; None means the start or the end of the
+    topic.
 
     With `due`, lowest and first too late in microseconds, it is instead what is due then and does not stand
     there: leased timers, retries.
@@ -120,7 +121,8 @@ def _after(place: Place | None) -> tuple[str, bytes]:
 
 
 def together(pages: Iterator[TimerColumns], *, timers: int, size: int) -> Iterator[TimerColumns]:
-    """Pages put together, of so many timers or so many bytes of envelopes at least, but for the last."""
+    """Join pages until they have at least `timers` timers or `size` bytes of envelopes; the last may have
+    less."""
     held, held_size = TimerColumns([], [], [], []), 0
     for page in pages:
         held.timer_ids.extend(page.timer_ids)

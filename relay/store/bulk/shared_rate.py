@@ -1,4 +1,4 @@
-"""A rate that all bulk loads keep to together, however many workers they have."""
+"""A rate that all bulk loads keep together, however many workers they have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.verbs import bulk
 
 TURN = 0.1
-"""Seconds that one batch lasts at most: the load is spread, and no batch waits long for another."""
+"""The most seconds that one batch lasts: the load is spread, and no batch waits long for another."""
 
 
 class Pace:  # see 0051
@@ -23,10 +23,10 @@ class Pace:  # see 0051
         self._rate = rate
         self._sleep = sleep
         self.batch = min(BATCH, max(1, math.floor(rate * TURN)))
-        """Timers to write in one turn, at most."""
+        """The most timers to write in one turn."""
 
     def turn(self, count: int) -> None:
-        """Wait until `count` timers may be written; raises `StoreError`."""
+        """Wait until `count` timers may be written. Raises `StoreError`."""
         lasts = math.ceil(count / self._rate * SECOND)
         wait = int(self._store.call(bulk.pace(lasts)))
         if wait > 0:

@@ -1,11 +1,11 @@
 """Timers in bulk, for Spark's workers: written in batches that Redis hardly notices, and without a guard.
 
-A load replaces whatever lives under its ids, as `timeline/schedule` does, and asks nobody. So it is for
-timers that are new; what may have been delivered or cancelled since it was put down is for a sweep's guarded
+A load replaces existing timers with its ids, as `timeline/schedule` does, without a check. So it is for new
+timers. Timers that may have been delivered or cancelled since they were written down need a sweep's guarded
 load.
 
-Each batch is one MULTI: ZADD first, so that a full Redis refuses the whole; then the lease records of the ids
-go, so that whoever delivers a timer that is replaced has a token that is worth nothing; then the envelopes.
+Each batch is one MULTI. ZADD comes first, so that a full Redis refuses the whole. Then the lease records of
+the ids are removed, so that the token of a delivery of a replaced timer is void. Then come the envelopes.
 Topics with a journal take the script instead: there an entry comes before the first write.
 """
 
@@ -27,10 +27,10 @@ from relay.store.verbs import timeline
 R = TypeVar("R")
 
 BATCH = 500
-"""Timers that one call writes at most: a claim beside it waits so long."""
+"""The most timers that one call writes: a claim beside it waits that long."""
 
 BATCH_BYTES = 1 << 20
-"""Envelopes that one call writes at most, roughly."""
+"""The approximate limit of envelope bytes that one call writes."""
 
 AHEAD = 3
 """Batches that are under way while the next one is made: Redis has work while a worker packs, or waits for a
@@ -75,7 +75,7 @@ class Packed(NamedTuple):
 
 @dataclass(slots=True)
 class _Topic:
-    """What a store knows of a topic: the score of the earliest timer that relays were told of."""
+    """What a store knows about a topic: the score of the earliest timer that a hint has named."""
 
     keep: int
     hinted: float = math.inf
@@ -98,11 +98,11 @@ class BulkStore:  # see 0050
         self._under_way: deque[_Sent] = deque()
 
     def connect(self) -> None:
-        """Find out whether Redis is there; raises `StoreError`."""
+        """Check that Redis answers. Raises `StoreError`."""
         self.server.ask("PING")
 
     def close(self) -> None:
-        """Leave. What `flush` has not seen may have been written or not."""
+        """Close the connection. Timers that `flush` has not confirmed may have been written or not."""
         self._under_way.clear()
         self.server.close()
 
@@ -113,17 +113,17 @@ class BulkStore:  # see 0050
         self.close()
 
     def now(self) -> int:
-        """The clock of Redis, microseconds since 1970; raises `StoreError`."""
+        """Return the time by the clock of Redis, in microseconds since 1970. Raises `StoreError`."""
         seconds, micros = self.server.ask("TIME")
         return int(seconds) * SECOND + int(micros)
 
     def count(self, topic: str) -> int:
-        """How many timers the topic has; raises `StoreError`."""
+        """Return how many timers the topic has. Raises `StoreError`."""
         found: int = self.server.ask("ZCARD", self.server.keys.of(topic)[0])
         return found
 
     def topics(self) -> list[str]:
-        """All that relays or loads have registered, sorted; raises `StoreError`."""
+        """Return all topics that relays or loads have registered, sorted. Raises `StoreError`."""
         found: set[bytes] = set()
         cursor = b"0"
         while True:
@@ -135,7 +135,7 @@ class BulkStore:  # see 0050
     # ------------------------------------------------------------------- writing
 
     def write(self, batch: TimerBatch) -> None:
-        """Write the timers, whatever lives under their ids; the last of an id that comes twice wins.
+        """Write the timers in the place of existing ones. If an id comes twice, its last timer counts.
 
         Names, sizes and due times have been checked. Returns when most are written: `flush` tells that all
         are. Raises `StoreError`; then any number of them may be written, each of them whole.
@@ -185,7 +185,7 @@ class BulkStore:  # see 0050
             self._settle()
 
     def flush(self) -> None:
-        """Wait until all is written; raises `StoreError`."""
+        """Wait until all is written. Raises `StoreError`."""
         while self._under_way:
             self._settle()
 
@@ -200,7 +200,7 @@ class BulkStore:  # see 0050
         return known
 
     def _probe(self, name: str) -> None:
-        """Raises `WrongKeyType` where a key of the topic's holds something else."""
+        """Raises `WrongKeyType` if a key of the topic holds something else."""
         timeline, payloads, leases, _, _, journal = self.server.keys.of(name)
         kinds = {timeline: b"zset", payloads: b"hash", leases: b"hash", journal: b"stream"}
         replies = self.server.all(*(("TYPE", key) for key in kinds))
@@ -261,7 +261,7 @@ class BulkStore:  # see 0050
     # ------------------------------------------------------------------ scripts
 
     def call(self, call: Call[R]) -> R:
-        """Run a script, behind all that is under way; raises `StoreError`."""
+        """Run a script, behind all that is under way. Raises `StoreError`."""
         self.flush()
         return self.server.call(call)
 
@@ -271,7 +271,7 @@ _FIRST_ONE = b"$1\r\n0\r\n$1\r\n0\r\n$10\r\nWITHSCORES\r\n"
 
 
 def _command(name: bytes, key: str, arguments: int) -> bytes:
-    """How a command begins that has so many arguments behind its key."""
+    """Return the beginning of a command with this number of arguments behind its key."""
     raw = key.encode()
     return b"*%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (2 + arguments, len(name), name, len(raw), raw)
 

@@ -15,11 +15,12 @@ from relay.store.server.blocking import BlockingServer
 from relay.store.verbs import bulk
 
 RETIRING = 7 * 86_400
-"""Seconds for which Redis remembers who retires; who comes later asks anew."""
+"""Seconds for which Redis remembers who retires. A job that comes later asks again."""
 
 
 class StalePlan(StoreRefused):
-    """The marks that the plan was made under are gone, or another plan has them: what it has read is old."""
+    """The marks under which the plan was made are gone, or another plan has them, so what it has read is
+    old."""
 
 
 class Fenced(StoreRefused):
@@ -53,7 +54,7 @@ class Marks(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What batches came to; `again` counts those that had been loaded before."""
+    """The counts of batches; `again` counts those that had been loaded before."""
 
     batches: int = 0
     loaded: int = 0
@@ -122,38 +123,38 @@ class Loading:
     # --------------------------------------------------------------------- load
 
     def load(self, marks: Marks, rows: PackedRows) -> None:
-        """Insert the batch, once; `flush` tells that it is. Raises `StalePlan`, `StoreError`."""
+        """Insert the batch once; `flush` confirms it. Raises `StalePlan` and `StoreError`."""
         name = marks.name_of(rows.batch)
         call = bulk.guarded_load(marks.topic, marks.epoch, marks.plan, name, rows.versions, rows.expires)
         self._under_way.send(call, rows)
 
     def skip(self, marks: Marks, batch: int | str) -> bool:
-        """Whether the batch was loaded before; then it counts. Raises `StalePlan`, `StoreError`."""
+        """Whether the batch was loaded before; then it counts. Raises `StalePlan` and `StoreError`."""
         self.flush()
         key, entry = self._server.keys.key("marks", marks.topic), f"b{marks.plan}:{marks.name_of(batch)}"
         epoch, plan, done = self._server.ask("HMGET", key, "epoch", "plan", entry)
         if (epoch, plan) != (marks.epoch.encode(), marks.plan.encode()):
-            raise StalePlan("the marks of this plan are gone; plan anew")
+            raise StalePlan("the marks of this plan are gone; make a new plan")
         if done is None:
             return False
         self.done = self.done.plus(Loaded(1, *_ENTRY.unpack(done))._replace(again=1))
         return True
 
     def flush(self) -> None:
-        """Wait for all that is under way; raises `StalePlan`, `StoreError`."""
+        """Wait for all that is under way. Raises `StalePlan` and `StoreError`."""
         self._under_way.flush()
 
     def _count(self, answer: Any) -> None:
         word, *counts = answer
         if word == b"STALE_PLAN":
-            raise StalePlan("the marks of this plan are gone; plan anew")
+            raise StalePlan("the marks of this plan are gone; make a new plan")
         self.done = self.done.plus(Loaded(1, *counts)._replace(again=int(word == b"DONE")))
 
     # ------------------------------------------------------------------- retire
 
     def may_retire(self, topic: str, version: int, token: str) -> None:
-        """Make `token` the one that may retire for the version's rows, and no other; nor may any for older
-        ones, until they have asked anew."""
+        """Make `token` the only one that may retire for the version's rows. None may retire for older rows
+        until it has asked again."""
         key = self._server.keys.key("retiring", topic)
         own = version_text(version).encode()
         older = [name for name in self._server.ask("HKEYS", key) if name < own]
@@ -163,11 +164,11 @@ class Loading:
         self._server.ask("EXPIRE", key, RETIRING)
 
     def has_retired(self, topic: str, version: int) -> None:
-        """Nobody needs to retire for the version's rows any more."""
+        """Note that nobody needs to retire for the version's rows any more."""
         self._server.ask("HDEL", self._server.keys.key("retiring", topic), version_text(version))
 
     def retire(self, topic: str, version: int, token: str, timer_ids: Sequence[str | bytes]) -> int:
-        """Remove them from Redis; how many lived. Raises `Fenced`, `StoreError`. At most 500."""
+        """Remove at most 500 timers from Redis; return how many lived. Raises `Fenced` and `StoreError`."""
         reply = self._server.call(bulk.retire(topic, version_text(version), token, timer_ids))
         if reply[0] == b"FENCED":
             raise Fenced("a sweep has finished this write to the cold store; nothing is left to do")

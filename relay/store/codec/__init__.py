@@ -1,1 +1,1 @@
-"""What Redis holds as bytes: envelopes and lease records."""
+"""The bytes that Redis holds: envelopes and lease records."""

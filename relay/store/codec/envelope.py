@@ -6,7 +6,7 @@
 Lengths are byte lengths here. FastStream's writer stores character counts, which agree for ASCII
 only; its older forms are a JSON object with `data` and `headers`, and the bare payload; the
 timers' own older form is a JSON object with `b`, the payload in hex, and `ct`. All of
-them are read, and nothing is refused: what is no envelope is a payload.
+them are read, and nothing is refused: bytes that are not an envelope are a payload.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _HEADERS_START = 18
 _SHORT = Struct(">H")
 
 NO_HEADERS = _PREFIX.pack(MAGIC, 1, _HEADERS_START, _PREFIX.size, 0)
-"""How an envelope begins that holds nothing but a payload."""
+"""The beginning of an envelope that holds only a payload."""
 BODY = len(NO_HEADERS)
-"""Where the payload begins, then."""
+"""Where the payload begins in such an envelope."""
 
 
 class Content(NamedTuple):
-    """What an envelope holds."""
+    """The content of an envelope."""
 
     payload: bytes
     headers: Mapping[str, str]
@@ -38,7 +38,7 @@ class Content(NamedTuple):
 
 
 def encode(payload: bytes, headers: Mapping[str, str], content_type: str) -> bytes:
-    """The envelope. Names and values are at most 65,535 bytes each."""
+    """Make an envelope. Names and values have at most 65,535 bytes each."""
     if not headers and not content_type:
         return NO_HEADERS + payload
     items = dict(headers)
@@ -53,7 +53,7 @@ def encode(payload: bytes, headers: Mapping[str, str], content_type: str) -> byt
 
 
 def decode(data: bytes) -> Content:
-    """What `data` holds, in whichever of the forms it is."""
+    """Read the content of `data` in any of the forms."""
     if data.startswith(NO_HEADERS):
         return Content(data[BODY:], {}, "")
     if data.startswith(MAGIC):
@@ -121,7 +121,7 @@ def _decode_json(data: bytes) -> Content:
 
 
 def _clean(text: str) -> str:
-    """Without the lone surrogates that JSON can spell and UTF-8 can't."""
+    """Return the text without the lone surrogates that JSON can spell and UTF-8 can't."""
     return text.encode(errors="replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""The lease record as Python sees it; `lua/lib/prelude.lua` writes it, and says what it means."""
+"""The lease record in Python. `lua/lib/prelude.lua` writes it, and says what it means."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CLAIMED = Struct("<3xBBII8xd8x16x16s")
 
 
 read_claimed: Callable[[bytes], tuple[int, int, int, int, float, bytes]] = _CLAIMED.unpack
-"""Of a claimed timer's record only what a delivery needs, since there are many of them: `suspect`,
+"""The fields of a claimed timer's record that a delivery needs, since there are many of them: `suspect`,
 `approximate`, `attempts`, `claims`, `due` and `occurrence`."""
 
 
@@ -47,7 +47,7 @@ def read(raw: bytes) -> LeaseRecord:
 
 
 def due_of(raw: bytes) -> int | None:
-    """A record's due time in microseconds; None for what is no record of ours."""
+    """Return a record's due time in microseconds; None if it is not a record of ours."""
     if len(raw) != _RECORD.size or raw[0] != VERSION:
         return None
     return from_score(read(raw).due)

@@ -21,7 +21,7 @@ PROMOTE_BYTES = 4 << 20
 """Payload bytes that one call moves at most, roughly: they stay within the server."""
 
 GONE = 600.0
-"""Seconds without a word after which a consumer that has nothing pending is removed from its group."""
+"""Seconds of silence after which a consumer that has nothing pending is removed from its group."""
 
 TRIM = 10_000
 """Entries that one call removes from a stream, roughly."""
@@ -70,7 +70,7 @@ class RedisPromotions:
         self._policy = policy
         self._park_grace = park_grace
         self._places: dict[str, int] = {}
-        """Of each topic: how many of the oldest entries of its processing list to pass over."""
+        """By topic: how many of the oldest entries of its processing list to skip."""
         self._scans: dict[str, bytes | str] = {}
         """And where the search for finished ones goes on."""
 

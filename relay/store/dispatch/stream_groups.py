@@ -76,7 +76,7 @@ class RedisGroups:  # see 0043
         self._monotonic = monotonic
         self.consumer = consumer or f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._rounds: dict[str, tuple[str, float]] = {}
-        """Of each topic: where the round over what is pending goes on, and when (monotonic seconds)."""
+        """By topic: where the round over pending entries goes on, and when (monotonic seconds)."""
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `LeaseSource.claim`. One script call, which promotes what is due before."""

@@ -1,4 +1,4 @@
-"""Reading a topic's journal: the stream's entries as values. `lua/lib/journal.lua` writes them."""
+"""Reads a topic's journal: the stream's entries as values. `lua/lib/journal.lua` writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.store.server.server import Server
 
 VERSION = 1
 MAX_BATCHES = 1000
-"""At most so many entries are read at once."""
+"""The most entries that one call reads."""
 
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
@@ -27,15 +27,16 @@ class JournalReader:
         self._server = server
 
     async def read(self, topic: str, after: str = "", *, count: int = 100) -> list[JournalBatch]:
-        """Up to `count` batches behind the entry `after`, the oldest first; all of them if it is empty.
+        """Return up to `count` batches behind the entry `after`, the oldest first; an empty `after` means the
+        beginning.
 
-        One XRANGE. Raises `InvalidField("from", …)` for what is no entry's id, and `StoreError`.
+        This is one XRANGE. Raises `InvalidField("from", …)` for an invalid entry id, and `StoreError`.
         """
         start = f"({_checked(after)}" if after else "-"
         return await self._page("XRANGE", topic, start, "+", count)
 
     async def newest(self, topic: str, *, count: int = 1) -> list[JournalBatch]:
-        """The last `count` batches, the oldest first. One XREVRANGE; raises `StoreError`."""
+        """Return the last `count` batches, the oldest first. This is one XREVRANGE. Raises `StoreError`."""
         return (await self._page("XREVRANGE", topic, "+", "-", count))[::-1]
 
     async def _page(self, command: str, topic: str, start: str, end: str, count: int) -> list[JournalBatch]:
@@ -45,7 +46,7 @@ class JournalReader:
 
 
 def decode(entry: str, raw: bytes) -> JournalBatch:
-    """The batch that the stream's entry of this id holds; raises `StoreRefused` if it is none."""
+    """Return the batch in the stream's entry with this id. Raises `StoreRefused` if it holds none."""
     message = journal_pb2.Batch()
     try:
         message.ParseFromString(raw)
@@ -89,5 +90,5 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalReco
 
 def _checked(entry: str) -> str:
     if not _ENTRY.fullmatch(entry):
-        raise InvalidField("from", "is no entry of a journal, such as 1767225600000-0")
+        raise InvalidField("from", "is not an entry of a journal, such as 1767225600000-0")
     return entry

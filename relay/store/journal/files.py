@@ -16,7 +16,7 @@ from relay.store.journal.entries import decode
 from relay.store.server.server import Server
 
 MOST_BYTES = 64 << 20
-"""No entry is as long: a script's arguments would have to be."""
+"""A length that no entry reaches, since a script's arguments can't be that long."""
 
 PAGE = 100
 """Entries that one call to Redis reads."""
@@ -44,8 +44,8 @@ class Raw:
 
 
 def batches(path: Path, topic: str) -> Iterator[JournalBatch]:
-    """What a file holds of this topic's journal. Raises `OSError`, and `InvalidField("file", …)` for what is
-    none of ours."""
+    """Read what a file holds of this topic's journal. Raises `OSError`, and `InvalidField("file", …)` for a
+    file that is not a journal of Relay's."""
     with path.open("rb") as file:
         for number, raw in enumerate(entries(file, str(path))):
             if not number and raw.topic != topic:
@@ -86,7 +86,7 @@ def _size(file: BinaryIO, name: str) -> int | None:
 
 
 def delimited(raw: Raw) -> bytes:
-    """An entry behind its length. Raises `StoreRefused`."""
+    """Return an entry behind its length. Raises `StoreRefused`."""
     message = file_pb2.Entry(id=raw.id, topic=raw.topic)
     try:
         message.batch.ParseFromString(raw.batch)

@@ -1,7 +1,7 @@
-"""A topic's journal in parts, for Spark: where it ends, where it is cut, what lies between two marks.
+"""A topic's journal in parts, for Spark: where it ends, where it is split, what lies between two marks.
 
-Every change has a number, and so a part of so many changes is found by a search of the stream's ids, which
-reads one entry a step: nobody has to read the journal to divide it.
+Every change has a number, so the end of a part of a given size is found by a search of the stream's ids,
+which reads one entry for each step: nobody has to read the journal to divide it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from relay.store.journal.entries import decode
 from relay.store.server.blocking import BlockingServer
 
 PAGE = 100
-"""Entries that one call to Redis reads; each has at most a thousand records."""
+"""The entries that one call to Redis reads; each has at most 1,000 records."""
 
 
 TRIMMED_AT_ONCE = 1000
-"""Entries that one call removes at most: a claim beside it waits so long."""
+"""The most entries that one call removes: a claim beside it waits that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class EntryGap:
-    """Changes are missing before the entry: so many, or, if the journal went back, by how many (negative).
+    """Changes that are missing before the entry. The number is negative if the journal went back by that
+    many.
 
     `time` is that of the batch behind it, 0 where there is none.
     """
@@ -78,8 +79,8 @@ class JournalScan:
         return self._before(topic, "+")
 
     def ahead(self, topic: str, after: Mark, until: Mark, most: int) -> Mark:
-        """The furthest mark with at most so many changes behind `after`, not behind `until`; at least one
-        entry lies between, if there is one. A journal that went back is not cut."""
+        """Return the furthest mark with at most `count` changes behind `after`, and not behind `until`. At
+        least one entry lies between, if there is one. A journal that went back is not split."""
         if not 0 < until.last - after.last > most:
             return until
         low, high, best = max(after.place[0], 0), until.place[0], after
@@ -110,7 +111,7 @@ class JournalScan:
         return best
 
     def cut(self, topic: str, after: Mark, until: Mark, size: int) -> list[tuple[Mark, Mark]]:
-        """The stretch as parts of at most about so many changes each, in order."""
+        """Return the stretch as parts of at most about `count` changes each, in order."""
         parts = []
         while after.place < until.place:
             end = min(self.ahead(topic, after, until, size), until, key=lambda mark: mark.place)
@@ -119,7 +120,8 @@ class JournalScan:
         return parts
 
     def read(self, topic: str, after: Mark, until: Mark) -> Iterator[JournalBatch | EntryGap]:
-        """What lies between two marks, and a `EntryGap` wherever changes are missing. Raises `StoreError`."""
+        """Yield what lies between two marks, and an `EntryGap` wherever changes are missing. Raises
+        `StoreError`."""
         last, start = after.last, _behind(after.entry)
         while batches := self._page(topic, start, until.entry, PAGE):
             for batch in batches:
@@ -132,7 +134,7 @@ class JournalScan:
             yield EntryGap(until.entry, until.last - last)
 
     def trim(self, topic: str, until: str) -> int:
-        """Remove entries before the one of this id, in short calls; answers how many went.
+        """Remove entries before the one with this id, in short calls; return how many were removed.
 
         That one stays, and so does the newest: by its number the next one is numbered. A few more may stay,
         since Redis removes whole nodes.

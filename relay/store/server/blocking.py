@@ -27,7 +27,7 @@ NAME = "relay-pipeline"
 """What CLIENT LIST shows."""
 
 TIMEOUT = 20.0
-"""Seconds in which Redis has to answer; a loader is no relay, and can wait."""
+"""Seconds within which Redis must answer: a loader is not a relay, and can wait."""
 
 KEEP_ALL = 1 << 52
 """Records that a journal keeps where nobody told how many: trimming is left to the relays."""
@@ -54,8 +54,8 @@ class BlockingServer:
     refuses is an exception among the replies; a connection that is lost raises `StoreUnavailable`, and what
     was sent and not answered may have happened. Nothing is ever sent twice.
 
-    A topic whose journal is there has one, whatever `journals` says of it. `on_refused_hint` is told of each
-    wake hint that Redis refused. `texts` replaces scripts by other text, for tests that break them on
+    A topic whose journal is there has one, whatever `journals` says of it. `on_refused_hint` is called for
+    each wake hint that Redis refused. `texts` replaces scripts by other text, for tests that break them on
     purpose.
     """
 
@@ -69,7 +69,8 @@ class BlockingServer:
         on_refused_hint: OnRefusedHint = log_refused_hint,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
+        """Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
+        used."""
         options = options_of(parse(url), BLOCKING, timeout=timeout)
         made = options.pop("connection_class")
         self.keys = keys or KeyNames()
@@ -128,19 +129,19 @@ class BlockingServer:
     # ----------------------------------------------------------------- commands
 
     def send(self, *commands: Sequence[Argument]) -> None:
-        """Put them on their way."""
+        """Send commands."""
         with translated_errors():
             self._connection.send_packed_command([_pack(command) for command in commands], check_health=False)
         self.waiting += len(commands)
 
     def send_packed(self, data: bytes, replies: int) -> None:
-        """The same for commands that somebody has packed; so many replies will come."""
+        """Send packed commands, which will have `replies` replies."""
         with translated_errors():
             self._connection.send_packed_command([data], check_health=False)
         self.waiting += replies
 
     def receive(self, count: int) -> list[Any]:
-        """The next replies; raises `StoreUnavailable`."""
+        """Read the next replies. Raises `StoreUnavailable`."""
         return [self._receive() for _ in range(count)]
 
     def _receive(self) -> Any:
@@ -153,14 +154,15 @@ class BlockingServer:
         return reply
 
     def all(self, *commands: Sequence[Argument]) -> list[Any]:
-        """Commands and their replies, refusals among them. Nothing else may be under way."""
+        """Send commands and read their replies, refusals among them. Nothing else may be under way; otherwise
+        it raises `RuntimeError`."""
         if self.waiting:
             raise RuntimeError(f"{self.waiting} replies are under way")
         self.send(*commands)
         return self.receive(len(commands))
 
     def ask(self, *command: Argument) -> Any:
-        """One command and its reply; what Redis refuses is raised. Nothing else may be under way."""
+        """Send one command and read its reply. Raises a refusal. Nothing else may be under way."""
         (reply,) = self.all(command)
         return checked(reply)
 

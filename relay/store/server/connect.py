@@ -45,7 +45,7 @@ ASYNC = Kinds(
 def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[str, Any]:
     """redis-py's options of a connection to there, `connection_class` among them; it never retries by itself.
 
-    Raises `UnfitServer` where a file that it names is of no use.
+    Raises `UnfitServer` if a file that it names can't be used.
     """
     if where.tls is not None:
         _check_files(where.tls)
@@ -64,7 +64,7 @@ def open_client(url: str, *, connections: int, timeout: float) -> Client:
     """A client with at most `connections` connections, which never retries by itself. Only `Server` holds
     one.
 
-    Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use.
+    Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be used.
     """
     options = options_of(parse(url), ASYNC, timeout=timeout)
     options |= {"max_connections": connections, "timeout": timeout}
@@ -108,29 +108,30 @@ def _tls(tls: Tls | None) -> dict[str, Any]:
 
 
 def _check_files(tls: Tls) -> None:
-    """Tell now of files that can't be used: later it would look as if Redis were away."""
+    """Check now whether files can be used: later it would look as if Redis were away. Raises
+    `UnfitServer`."""
     context = ssl.create_default_context()
     try:
         if tls.ca_certs:
             context.load_verify_locations(cafile=tls.ca_certs)
     except (OSError, ssl.SSLError) as failure:
         raise UnfitServer(
-            f"redis.url: the file after ssl_ca_certs= is of no use: {_reason(failure)}"
+            f"redis.url: the file after ssl_ca_certs= can't be used: {_reason(failure)}"
         ) from None
     try:
         if tls.certfile:
             context.load_cert_chain(tls.certfile, tls.keyfile, password="")  # a prompt would hang the daemon
     except (OSError, ssl.SSLError) as failure:
         raise UnfitServer(
-            f"redis.url: the files after ssl_certfile= and ssl_keyfile= are of no use: {_reason(failure)}"
+            f"redis.url: the files after ssl_certfile= and ssl_keyfile= can't be used: {_reason(failure)}"
         ) from None
 
 
 def guess(url: str, trouble: str) -> str:
-    """What a start that never got an answer may be due to, as the end of a sentence; empty if unknown.
+    """Guess why a start never got an answer, as the end of a sentence; empty if unknown.
 
-    Servers close such connections without a word, or wait for more: only together with the URL
-    does that tell something.
+    Servers close such connections without a word, or wait for more: only together with the URL does
+    that mean something.
     """
     tls = parse(url).tls
     closed = re.search(r"reset|closed|lost|broken pipe|EOF", trouble, re.IGNORECASE)

@@ -37,7 +37,8 @@ _PASSING_WORDS = re.compile(r"(?:^|\s-?|-)(?:READONLY|NOREPLICAS|MISCONF)\b")
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """redis-py's errors as Relay's; see `relay.core.errors`."""
+    """Turn redis-py's errors into Relay's within the block. Raises `StoreUnavailable`, `StoreFull`,
+    `StoreRefused` or another `StoreError`."""
     try:
         yield
     except OutOfMemoryError as failure:

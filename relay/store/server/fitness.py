@@ -19,8 +19,8 @@ def spares_timers(policy: str) -> bool:
 
 
 async def check_server(server: Server, *, allow_eviction: bool, hash_tags: bool = False) -> str:
-    """Raise `UnfitServer` if the server is too old, may evict timers, or is a cluster's node and keys
-    have no hash tags; answers its name and version. Logs that it may evict what is no timer."""
+    """Check the server; return its name and version, and log if it may evict keys that hold no timers. Raises
+    `UnfitServer` if it is too old, may evict timers, or is a cluster's node and keys have no hash tags."""
     info = await server.info()
     version = str(info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -27,10 +27,10 @@ RETRY_REFUSED = 60.0
 """Seconds between two tries while the user lacks the permission."""
 
 HEARTBEAT = 5.0
-"""Seconds of silence after which to ask for a sign of life, and again until the connection is given up."""
+"""Seconds of silence after which the server is pinged; after as many again the connection is given up."""
 
 HEARING = 2.0
-"""Seconds for a message of our own to come back, where hints are tried."""
+"""Seconds within which a message of our own must come back when hints are tried."""
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class RedisHints:  # see 0009
     Whatever is published while the connection is down is lost. So each time that it is made,
     every watcher is woken once and looks for itself; polling covers the rest.
 
-    A connection may be of no use and look well: the server is frozen or cut off (`heartbeat`
-    finds out), or it was the master and is a replica now (`renew` says so; a connection to a
-    replica is refused as it is made).
+    A connection may look well and bring nothing: the server is frozen or cut off (`heartbeat` finds that
+    out), or it was the master and is a replica now (`renew` says so; a connection to a replica is refused
+    when it is made).
 
     `on_refused_hint` is told each time that Redis refuses to be subscribed to: why.
     """
@@ -76,7 +76,7 @@ class RedisHints:  # see 0009
         self._interrupt()
 
     def renew(self) -> None:
-        """The server is no master any more: leave it, and look for the new one."""
+        """Leave a server that is not the master any more, and look for the new one."""
         self._outdated = True
         self._interrupt()
 
@@ -86,7 +86,7 @@ class RedisHints:  # see 0009
             self._reading.cancel()
 
     async def run(self) -> None:
-        """Listen for ever."""
+        """Listen until cancelled."""
         while True:
             if not self._watchers:
                 await self._changed.wait()
@@ -133,7 +133,7 @@ class RedisHints:  # see 0009
         # same. What is published to that one in the meantime is lost.
         connection = pubsub.connection
         assert connection is not None  # it has subscribed
-        # Between the caller's look at the watchers and here is no await: no change goes unnoticed.
+        # There is no await between the caller's look at the watchers and this line, so no change is missed.
         with anyio.CancelScope() as self._reading:
             answer = await connection.read_response(
                 timeout=self._heartbeat, disconnect_on_error=False, push_request=True

@@ -41,8 +41,8 @@ NUMBERS = frozenset(("bytes", "count", "ms", "s", "us"))
 TEXTS = frozenset(("msgpack", "nonce", "text"))
 LIMITS = "limits"
 POLICY = {"attempts": "count", "claims": "count", "age": "us", "keep": "flag", "keep_expired": "flag"}
-"""What the policy says of timers that fail: most attempts, most claims, most time from the due time to
-a further attempt (0: no limit), whether to keep the dead and the expired. An argument of the type `limits` is
+"""The policy for timers that fail: the most attempts, the most claims, the most time from the due time to a
+further attempt (0: no limit), whether to keep dead and expired timers. An argument of the type `limits` is
 all of these."""
 
 
@@ -95,7 +95,7 @@ def verbs() -> tuple[str, ...]:
 def manifest(verb: str) -> Manifest:
     """What the header of `lua/<verb>.lua` declares.
 
-    Raises `ValueError` where it is no manifest, or the script uses a file and lacks what that takes.
+    Raises `ValueError` if it is not a manifest, or if the script uses a file and lacks what that takes.
     """
     declared = parse(verb, text_of(verb))
     for part in declared.uses:

@@ -1,4 +1,4 @@
-"""Connections to a master, and never to a replica: how each begins, when it is made anew, and how a command
+"""Connections to a master, and never to a replica: how each begins, when it is made again, and how a command
 goes over it."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def greet(connection: AbstractConnection) -> None:
 
 
 def role_of(told: bytes) -> str:
-    """The role that INFO tells; empty if it tells none."""
+    """Return the role in INFO; empty if it has none."""
     role = _ROLE.search(told)
     return role[1].decode() if role else ""
 
@@ -59,10 +59,11 @@ def pack(slowly: Callable[..., list[bytes]], *args: Any) -> list[bytes]:
 
 
 class MasterPool(ConnectionPool):  # see 0018
-    """At most `max_connections`; who finds none free waits, for `timeout` seconds at most, in turn.
+    """At most `max_connections` connections. A call that finds none free waits its turn, for at most
+    `timeout` seconds.
 
-    A master that is made a replica may keep its connections, and take writes until it is. So
-    whoever learns that the master is another one calls `renew`.
+    A master that is made a replica may keep its connections, and takes writes until then. So code that
+    learns of another master calls `renew`.
 
     redis-py's own pool that waits takes two locks and counts for its metrics whenever a connection comes or
     goes, which was a quarter of what a script call cost the relay.
@@ -76,7 +77,7 @@ class MasterPool(ConnectionPool):  # see 0018
         self._outdated: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
 
     def renew(self) -> None:
-        """No call that begins from now on uses a connection of before, idle or in use."""
+        """Make every call that begins from now on use a new connection."""
         self._outdated.update(self._made)
 
     def make_connection(self) -> AbstractConnection:

@@ -13,12 +13,13 @@ from relay.store.server.manifest import manifest, text_of
 Argument = bytes | str | int | float
 
 OnRefusedHint = Callable[[str], None]
-"""Told why Redis refused the wake hint of a script call. The call itself has done what it was to do."""
+"""Called with the reason why Redis refused the wake hint of a script call. The call itself has had its
+effect."""
 
 R = TypeVar("R")
 
 MOST_HEADS = 10_000
-"""How many calls' keys are kept as they were put together: one for each set of keys and topic."""
+"""The number of calls whose keys are kept: one for each set of keys and topic."""
 
 
 class Call(NamedTuple, Generic[R]):
@@ -119,7 +120,7 @@ class Scripts:
 
 
 def ignore(*_: object) -> None:
-    """Nobody wants to know."""
+    """Ignore a refused hint."""
 
 
 def reply_of(reply: Any, on_refused_hint: OnRefusedHint) -> Any:

@@ -1,4 +1,4 @@
-"""Sentinel: where the master is, asked anew for every connection that is made."""
+"""Sentinel: where the master is, which is asked again for every connection that is made."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Sentinels:  # see 0019
         timeouts = {"socket_timeout": SENTINEL_TIMEOUT, "socket_connect_timeout": SENTINEL_TIMEOUT}
         self._options = {**options, **timeouts}
         self.told: Address | None = None
-        """What they said last."""
+        """Their last answer."""
         self.moved: Callable[[], None] = lambda: None
-        """Is called when they name another master than before."""
+        """Called when they name another master than before."""
 
     async def master(self) -> Address:
         """The master's address, by the first Sentinel that knows it; that one is asked first from then on.
 
-        Raises redis-py's `ConnectionError`. One that is behind may name a master of before: whoever
-        connects asks the server for its role.
+        Raises redis-py's `ConnectionError` (`RedisConnectionError` here). A Sentinel that is behind may name
+        an earlier master, so each new connection asks the server for its role.
         """
         reasons = []
         for address in tuple(self._addresses):

@@ -30,11 +30,11 @@ from relay.store.server.scripts import (
 R = TypeVar("R")
 
 CONNECTIONS = 3
-"""Of a relay, for commands: a claim or a settle can be under way beside two batches of new timers. An idle
-relay has two of them open, and one more for hints."""
+"""The connections of a relay for commands: a claim or a settle can be under way beside two batches of new
+timers. An idle relay has two of them open, and one more for hints."""
 
 FOLLOW = 1.0
-"""Seconds between two questions to Sentinel; so long at most are we behind it."""
+"""Seconds between two questions to Sentinel, and so the longest time by which a relay is behind it."""
 
 
 class Server:  # see 0073
@@ -60,10 +60,11 @@ class Server:  # see 0073
         texts: Mapping[str, str] | None = None,
     ) -> None:
         """`journals` says which topics have a journal. `observe` is told the verb of each script call that
-        was answered, and how many seconds it took. `on_refused_hint` is told of each wake hint that Redis
+        was answered, and how many seconds it took. `on_refused_hint` is called for each wake hint that Redis
         refused to a script. `texts` replaces scripts by other text, for tests that break them on purpose.
 
-        Raises `ValueError` for what is no URL, `UnfitServer` where a file that it names is of no use."""
+        Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
+        used."""
         self.keys = keys or KeyNames()
         self.moved: list[Callable[[], None]] = []
         """Each is called when the master is another server than before."""
@@ -87,7 +88,7 @@ class Server:  # see 0073
     # ------------------------------------------------------------------ scripts
 
     async def call(self, call: Call[R]) -> R:
-        """Run a script; raises `StoreError`."""
+        """Run a script. Raises `StoreError`."""
         began = monotonic()
         journaled = self._scripts.named(call.verb).journaled
         keep = self._journals.keep(call.topic) if journaled else 0
@@ -164,12 +165,12 @@ class Server:  # see 0073
         return replies
 
     async def ping(self) -> None:
-        """A sign of life; raises `StoreError`."""
+        """Ask for a sign of life. Raises `StoreError`."""
         with translated_errors():
             await self._client.ping()
 
     async def info(self) -> Mapping[str, Any]:
-        """What the server says about itself; raises `StoreError`."""
+        """Return what the server says about itself. Raises `StoreError`."""
         with translated_errors():
             told: Mapping[str, Any] = await self._client.info()
         return told
@@ -201,7 +202,8 @@ class Server:  # see 0073
                 self._tell_moved()
 
     def _route(self, keys: Sequence[Argument]) -> Client:
-        """Who has these keys; all of them are one topic's, and so in one place."""
+        """Return the client of the server with these keys, which all belong to one topic, and so are in one
+        place."""
         return self._client
 
     def _leave(self, client: Client) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from relay.core.policy import TopicPolicy
 
 AT_A_TIME = 16 << 20
-"""Bytes that one command reads at most, of payloads as large as the topic accepts; or one of them."""
+"""The most bytes that one command reads, for payloads as large as the topic accepts; it reads at least
+one."""
 
 MOST = 16
 """Payloads that one command reads, where they are small. Four at a time, a claim takes the server about 7 %

@@ -49,7 +49,7 @@ from relay.store.verbs import timeline
 from relay.store.verbs.terms import condition_words, flag, when_words
 
 PARK_GRACE = 60 * SECOND
-"""How long a timer whose payload is missing is kept before it is removed as an orphan."""
+"""How long a timer whose payload is missing is kept before it is removed as an orphan, in microseconds."""
 
 
 class RedisStore:
@@ -61,7 +61,7 @@ class RedisStore:
         self._largest = largest
 
     async def ping(self) -> None:
-        """A sign of life; raises `StoreError`."""
+        """Ask for a sign of life. Raises `StoreError`."""
         await self._server.ping()
 
     async def schedule(
@@ -170,7 +170,7 @@ class RedisStore:
         return Page(timers, _write_cursor(entries[-2], entries[-3]) if more else "")
 
 
-# To look up a member for each timer is dear: Python 3.11's enums do it in Python.
+# A lookup of a member for each timer is expensive: Python 3.11's enums do it in Python.
 _ACK = Verb.ACK
 _CREATED = Change.CREATED
 VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
@@ -221,8 +221,8 @@ def _detail(settlement: Settlement) -> str | bytes:
 
 
 def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
-    """The timers of a claim, each of them timer_id, record, envelope. There are many, most of them bare, and
-    each further call for one of them is dear."""
+    """Return the timers of a claim, each with timer_id, record and envelope. There are many, most of them
+    bare, and each further call for one of them is expensive."""
     if not flat:
         return ClaimedTimers.of(())
     timer_ids, readable = texts_of(flat[::3])

@@ -20,10 +20,10 @@ CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGE
 ELSEWHERE = b"ELSEWHERE"
 
 PAGE_BYTES = 4 << 20
-"""Content that a page of dead letters reads at most, roughly; it ends sooner then."""
+"""The approximate limit of content bytes that a page of dead letters reads; the page ends sooner then."""
 
 PART = 25
-"""Dead letters that one script call brings back or purges at most: their contents pass through it."""
+"""The most dead letters that one script call redrives or purges: their contents pass through it."""
 
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
@@ -35,7 +35,7 @@ class RedisTopics:
         self._server = server
         self._largest = largest
         self._places: dict[str, tuple[Literal["payloads", "leases"], bytes | str]] = {}
-        """Where the search for orphans goes on in each topic: which hash, and its cursor."""
+        """Where the search for orphans goes on in each topic: the hash and its cursor."""
 
     async def register(self, topic: str) -> None:
         """See `TopicStore.register`. One SADD."""
@@ -78,7 +78,7 @@ class RedisTopics:
         await self._server.call(people.pause(topic, "end", 0))
 
     async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
-        """See `TopicStore.dead_page`. One script call."""
+        """See `TopicStore.dead_page`. One script call. Raises `InvalidField`."""
         if cursor and not _ENTRY.fullmatch(cursor):
             raise InvalidField("page_token", "is not one that a page gave; start without one")
         size = at_once(self._largest(topic))
@@ -158,7 +158,7 @@ def _check(dead_id: str) -> None:
     if not _ENTRY.fullmatch(dead_id):
         raise InvalidField(
             "dead_id",
-            f"{dead_id!r} is none that a listing gave, such as 1767225600000-0; list the dead letters",
+            f"{dead_id!r} is not one that a listing gave, such as 1767225600000-0; list the dead letters",
         )
 
 

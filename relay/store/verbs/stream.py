@@ -29,7 +29,7 @@ class StreamClaimReply(NamedTuple):
 
 
 class Consumer(NamedTuple):
-    """Who reads a topic's stream: in which group, and by which name there."""
+    """A reader of a topic's stream: its group, and its name there."""
 
     group: str
     name: str
@@ -63,8 +63,8 @@ def settle(
 
 
 def extend(topic: str, consumer: Consumer, lease: int, entries: Iterable[Argument]) -> Call[Words]:
-    """Of each entry its id, how often it was delivered, and whether it was received. The reply: the deadline;
-    then a word for each."""
+    """Take for each entry its id, how often it was delivered, and whether it was received. The reply is the
+    deadline, then a word for each."""
     return Call("stream/extend", topic, (lease, *consumer, *entries), as_it_is, group=consumer.group)
 
 

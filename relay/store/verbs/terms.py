@@ -16,7 +16,7 @@ def as_it_is(reply: Any) -> Any:
 
 
 def limit_words(limits: Limits) -> tuple[str | int, ...]:
-    """As a script takes an argument of the type `limits`."""
+    """Write limits as a script takes an argument of the type `limits`."""
     return (
         limits.max_attempts,
         limits.max_claims,
@@ -34,7 +34,7 @@ def when_words(
     create: bool = False,
     condition: Condition = NO_CONDITION,
 ) -> str:
-    """When, and on what terms; see `timeline/schedule.lua`."""
+    """Write when a timer is due, and on what terms; see `timeline/schedule.lua`."""
     when = f"+{delay or 0}" if due is None else repr(to_score(due))
     if expires is not None:
         when += f";e{to_score(expires)!r}"
@@ -48,13 +48,13 @@ def when_words(
 
 
 def condition_words(condition: Condition) -> str:
-    """As the scripts' `refuses` takes it."""
+    """Write a condition as the scripts' `refuses` takes it."""
     due = "" if condition.due is None else f"d{to_score(condition.due)!r}"
     return ("p" if condition.only_pending else "") + due
 
 
 def flag(is_set: bool) -> str:
-    """As the scripts take what is so or not."""
+    """Write a flag as the scripts take it."""
     return "1" if is_set else ""
 
 

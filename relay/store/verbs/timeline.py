@@ -29,7 +29,7 @@ def schedule(topic: str, max_waiting: int, timers: Iterable[Argument]) -> Call[M
 
 
 def cancel(topic: str, timers: Sequence[str]) -> Call[Words]:
-    """Of each timer its id and its condition."""
+    """Take for each timer its id and its condition."""
     return Call("timeline/cancel", topic, timers, as_it_is)
 
 
@@ -61,13 +61,13 @@ def claim(topic: str, request: ClaimRequest, *, park_grace: int, at_once: int) -
 
 def settle(topic: str, limits: Limits, groups: Iterable[Argument]) -> Call[Mixed]:
     """Each group has its nonce, verb, detail, how many, and their ids. The reply: the next score; then place
-    and word of each timer that is no simple success."""
+    and word of each timer that is not a simple success."""
     return Call("timeline/settle", topic, (*limit_words(limits), *groups), as_it_is, hints=True)
 
 
 def extend(topic: str, lease: int, extensions: Iterable[Argument]) -> Call[Words]:
-    """Of each timer its id, its nonce, and whether it was received. The reply: the deadline; then a word for
-    each."""
+    """Take for each timer its id, its nonce, and whether it was received. The reply is the deadline, then a
+    word for each."""
     return Call("timeline/extend", topic, (lease, *extensions), as_it_is)
 
 

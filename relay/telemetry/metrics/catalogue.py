@@ -90,7 +90,9 @@ REDRIVEN = counter(
     "relay.timers.redriven", "{timer}", "Dead letters that were brought back to life through this relay."
 )
 TRIMMED = counter(
-    "relay.dead_letters.trimmed", "{timer}", "Dead letters removed since the policy keeps only so many."
+    "relay.dead_letters.trimmed",
+    "{timer}",
+    "Dead letters removed by dead_letters.max_count or dead_letters.max_age.",
 )
 REPAIRED = counter(
     "relay.timers.repaired",
@@ -103,7 +105,7 @@ UNDELIVERABLE = counter(
     "relay.timers.undeliverable", "{timer}", "Timers that died since no application can be given their id."
 )
 JOURNAL_TRIMMED = counter(
-    "relay.journal.trimmed", "{record}", "Records of the journal removed since it keeps only so many."
+    "relay.journal.trimmed", "{record}", "Records of the journal removed by journal_max_length."
 )
 UNHEARD = counter(
     "relay.wake_hints.refused",

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """How a relay stands. Ages in seconds; by topic, and by loop."""
+    """The state of a relay, by topic and by loop. Ages are in seconds."""
 
     leased: Mapping[str, int] = field(default_factory=dict)
     in_flight: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Gauges:
         self._topic = topic
         self._rows: dict[str, list[Row]] = {}
         self.suppressed: Callable[[], int] = lambda: 0
-        """How many lines the log has left out."""
+        """The number of lines that the log has left out."""
         meter = provider.get_meter("relay", __version__)
         make = {
             InstrumentKind.GAUGE: meter.create_observable_gauge,
@@ -58,7 +58,7 @@ class Gauges:
             make[spec.kind](spec.name, [self._observer(spec)], spec.unit, spec.description)
 
     def show(self, relay: RelayState, topics: Sequence[TopicStats]) -> None:
-        """What the next collection is to tell. No topics: they could not be read."""
+        """Set what the next collection reports. Topics are missing if they could not be read."""
         rows: dict[str, list[Row]] = {}
         self._show_topics(rows, topics)
         self._show_relay(rows, relay)
@@ -72,7 +72,7 @@ class Gauges:
         for topic, group in total.items():
             label = {"topic": topic}
             firsts = [stats.first for stats in group if stats.first is not None]
-            # Of several topics under one name: their sum, or the worst.
+            # Several topics under one name show their sum, or the worst of them.
             late = max((s.now - s.first for s in group if s.first is not None), default=0) / 1e6
             values = {
                 c.WAITING: sum(stats.timers for stats in group),

@@ -47,7 +47,7 @@ class BatchHistogram:  # see 0008
         self._series: dict[str, _Series] = {}
 
     def record(self, attribute: str, values: Sequence[float], times: int = 1) -> None:
-        """Count each value of a batch, which is not empty, so many times."""
+        """Count each value of a batch, which is not empty, `times` times."""
         series = self._of(attribute)
         counts, bounds = series.counts, self.spec.bounds
         for value in values:

@@ -1,4 +1,4 @@
-"""What is counted. Every method takes a batch's count and is called once a batch."""
+"""The instruments. Every method takes a batch's count and is called once for each batch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from relay.telemetry.metrics.catalogue import (
 from relay.telemetry.metrics.histograms import Histograms
 
 OTHER = "other"
-"""The topic that stands for all beyond the limit."""
+"""The topic that stands for all topics beyond the limit."""
 
 MAX_TOPICS = 100
-"""So many topics are told apart: each costs a time series an instrument."""
+"""The number of topics that are distinguished: each costs a time series for each instrument."""
 
 
 class TopicNames:
@@ -78,35 +78,36 @@ class Instruments:
             self._counters[spec.name].add(n, attributes)
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
-        """First deliveries began so many seconds after their due time; negative counts as 0."""
+        """Record the seconds by which first deliveries began after their due time; a negative number counts
+        as 0."""
         if seconds:
             self._lateness.record(self.topic(topic), [max(value, 0.0) for value in seconds])
 
     def late(self, topic: str, seconds: float, span: SpanContext) -> None:
-        """The delivery of that span was late by so much; `lateness` has counted it already."""
+        """Add the span of a delivery to its lateness, which `lateness` has counted already."""
         self._lateness.exemplify(self.topic(topic), seconds, span)
 
     def handled(self, topic: str, seconds: float, count: int, spans: Sequence[SpanContext] = ()) -> None:
-        """So many deliveries had their outcomes after so many seconds; those of `spans` are among them."""
+        """Record the seconds after which deliveries had their outcomes; those of `spans` are among them."""
         topic = self.topic(topic)
         self._handler.record(topic, (seconds,), count)
         for span in spans:
             self._handler.exemplify(topic, seconds, span)
 
     def schedule_took(self, topic: str, seconds: float, span: SpanContext | None = None) -> None:
-        """A call that scheduled was answered after so many seconds."""
+        """Record the seconds after which a call that scheduled was answered."""
         topic = self.topic(topic)
         self._schedule.record(topic, (seconds,))
         if span is not None:
             self._schedule.exemplify(topic, seconds, span)
 
     def round_trip(self, verb: str, seconds: float) -> None:
-        """A script call was answered after so many seconds; `verb` is one of few."""
+        """Record the seconds after which a script call was answered; `verb` is one of few."""
         self._round_trip.record(verb, (seconds,))
 
     def http_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request to the JSON API was answered; `route` is a template, "" if there is none for it. Not by
-        batches, since a request is dear anyway."""
+        """Record the answer to a request to the JSON API; `route` is a template, "" if there is none for it.
+        This is not batched, since a request is expensive anyway."""
         attributes: dict[str, str | int] = {
             "http.request.method": method,
             "http.response.status_code": status,

@@ -21,7 +21,7 @@ from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.resource import resource
 
 Look = Callable[[Gauges], Awaitable[None]]
-"""Reads how everything stands and has the gauges show it; never takes long, and never fails."""
+"""Reads the current state and updates the gauges. It never takes long, and never fails."""
 
 
 class Metrics:
@@ -49,15 +49,15 @@ class Metrics:
         return resource()
 
     async def scrape(self) -> tuple[bytes, str]:
-        """All metrics as they stand now, in Prometheus' text format, and its content type.
+        """Return all current metrics in Prometheus' text format, and its content type.
 
-        In a thread: of a hundred topics it is ten thousand lines, and timers are not to wait for them.
+        This runs in a thread: a hundred topics make ten thousand lines, and timers must not wait for them.
         """
         await self.look(self.gauges)
         return await anyio.to_thread.run_sync(self.render)
 
     def render(self) -> tuple[bytes, str]:
-        """The same, with the gauges as they were shown last."""
+        """Return the metrics with the gauges of the last update."""
         with self._lock:  # the exporter keeps what it collects in a queue that two scrapes would share
             return generate_latest(self._registry), CONTENT_TYPE_LATEST
 

@@ -1,6 +1,6 @@
 """Pushes metrics where OpenTelemetry's variables say, again and again.
 
-Imported only where they ask for it.
+This is imported only if they ask for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import CONSOLE, GRPC, METRICS, exemplars, interval, protocol, unset_empty
 
 FLUSH_TIMEOUT = 2.0
-"""Seconds for the last export when the daemon stops."""
+"""Seconds that the last export has when the daemon stops."""
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def pushers(names: Sequence[str]) -> Callable[[Histograms], list[MetricReader]]:
 
 
 async def push(metrics: Metrics) -> None:
-    """Export for ever, as often as OTEL_METRIC_EXPORT_INTERVAL says."""
+    """Export until cancelled, as often as OTEL_METRIC_EXPORT_INTERVAL says."""
     while True:
         await anyio.sleep(interval(os.environ))
         await step(metrics)
@@ -78,7 +78,7 @@ async def close(metrics: Metrics, timeout: float = FLUSH_TIMEOUT) -> None:
         try:
             anyio.from_thread.run_sync(flushed.set, token=loop)
         except anyio.RunFinishedError:
-            pass  # nobody waits any more
+            pass  # nobody waits for it any more
 
     # A thread of its own, which the process need not wait for: an exporter may try for long.
     threading.Thread(target=flush, name="relay-metrics", daemon=True).start()
