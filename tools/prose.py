@@ -1,8 +1,7 @@
 """Holds the prose of docs, docstrings, comments, help texts and messages to a list of words.
 
     python tools/prose.py            # each phrase over which a reader stumbles, and what to write instead
-    python tools/prose.py --all      # the same, in the files of `NOT_YET` too
-    python tools/prose.py --count    # how often each phrase occurs, in all files
+    python tools/prose.py --count    # how often each phrase occurs
 
 The list has what a pattern can find. The rules behind it are for writers. A sentence has a subject and a
 verb; a number is N; no sentence begins with Of, As or Who as an ellipsis; a sentence states one fact; a
@@ -46,9 +45,6 @@ LEFT_OUT = (
     "docs/decisions/",  # records of their day
     "tools/prose.py",  # names the phrases
 )
-
-NOT_YET = ("lua/",)
-"""Where the phrases are yet to be replaced. An entry leaves this list for good."""
 
 
 class Phrase(NamedTuple):
@@ -129,7 +125,7 @@ MARKS = {".lua": "--", ".proto": "//", ".mjs": "//", ".yaml": "#"}
 
 
 def prose(file: Path) -> Iterator[Line]:
-    """The prose of a file, without what stands in backticks."""
+    """The prose of a file, without code in backticks and the names of rules."""
     source = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
         lines = python_prose(source)
@@ -138,7 +134,7 @@ def prose(file: Path) -> Iterator[Line]:
     else:
         lines = commented_prose(source, MARKS[file.suffix])
     for number, text in lines:
-        yield Line(number, re.sub(r"`[^`]*`", "`…`", text.strip()))
+        yield Line(number, re.sub(r"`[^`]*`|@rule \S+", "…", text.strip()))
 
 
 def files() -> Iterator[tuple[str, Path]]:
@@ -152,11 +148,8 @@ def files() -> Iterator[tuple[str, Path]]:
 
 def main() -> int:
     """Print each phrase that is found; the exit code is 1 if there is one."""
-    everything = bool({"--all", "--count"} & set(sys.argv[1:]))
     counts: Counter[str] = Counter()
     for name, file in files():
-        if name.startswith(NOT_YET) and not everything:
-            continue
         for number, text in prose(file):
             for pattern, instead in PHRASES:
                 for found in pattern.finditer(text):

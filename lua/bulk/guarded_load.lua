@@ -14,7 +14,7 @@
 --         packed_envelopes msgpack
 -- Returns { 'LOADED' | 'DONE', how many were inserted, were alive, had been touched }: the same numbers each time
 --         { 'STALE_PLAN' }           these marks are not the plan's, or abandoned: nothing was done
---         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
+--         error WRONGKEYTYPE; Redis' own error for an invalid score, with nothing written
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that was delivered, cancelled or replaced since the plan read its row: it lives, or left a mark.
 --         So neither does the row bring it back, nor does it take the place of a newer intent.

@@ -12,7 +12,7 @@
 --         packed_ids msgpack
 --         packed_envelopes msgpack
 -- Returns { how many were inserted, how many the ledger had, how many were alive and spared }
---         error WRONGKEYTYPE; Redis' own error for what is no score, with nothing written
+--         error WRONGKEYTYPE; Redis' own error for an invalid score, with nothing written
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a load that is killed and repeated, after what it had inserted was delivered, cancelled or moved: the ledger
 --         is written in the step that inserts the timers, so the repeated load leaves them as they are.

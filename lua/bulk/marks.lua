@@ -2,7 +2,7 @@
 --
 -- KEYS    marks hash
 --         there only while a plan is open:
---           'epoch'                  made anew whenever there were no marks
+--           'epoch'                  a new one whenever there were no marks
 --           'plan', 'driver', 'until' whose they are, and until when nobody else may take them, microseconds
 --           'kept'                   when they are abandoned unless somebody keeps them, microseconds
 --           'store', 'place'         which cold store the plan is of: its name, and where it lies, for people

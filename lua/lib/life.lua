@@ -8,7 +8,7 @@
 --   event       from        an attempt counts     then
 --   claim       PENDING     -                     LEASED; PARKED without a payload; DEAD by expiry or a limit
 --               LEASED      if it was received    the same: the lease is over, and nobody has settled
---               PARKED      -                     the same, but ORPHANED if there still is no payload
+--               PARKED      -                     the same, but ORPHANED if the payload is still missing
 --   receipt     LEASED      -                     LEASED, received; it extends, too
 --   extend      LEASED      -                     LEASED until later, never until sooner
 --   ack         LEASED      -                     gone: the scripts do that by themselves, at once for many

@@ -34,7 +34,7 @@ end
 
 local MAGIC = '\137BIN\13\10\26\10'
 
--- Payload and headers of an envelope. What is none is a payload; headers whose lengths don't add up are left out.
+-- Payload and headers of an envelope. Other bytes are a payload; headers whose lengths don't add up are left out.
 local function opened(envelope)
   if string.sub(envelope, 1, 8) ~= MAGIC or #envelope < 20 then return envelope, {} end
   local version, start, body, count = struct.unpack('>HIIH', envelope, 9)

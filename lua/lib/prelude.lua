@@ -120,7 +120,7 @@ local function fresh(score, expires)
   }
 end
 
--- That of one that expires. Its score is no publisher's, whose the record must not explain.
+-- The record of a timer that expires. No publisher writes its score, since the record must not explain a publisher's.
 local function expiring(score, expires)
   local r = fresh(score, expires)
   r.score = own_score(0, r.due) -- @rule expiring-score-off-grid
@@ -155,7 +155,7 @@ local function understand(score, raw) -- see 0016
 end
 
 -- The fence: the lease is the one taken under this nonce, and nobody has written a score since. A record that does
--- not explain the score is no lease of ours, whatever `understand` makes of it; so nothing more of it is read here.
+-- not explain the score is not a lease of ours, whatever `understand` makes of it, so nothing more of it is read here.
 local function holds(score, raw, nonce)
   return raw
     and #raw == RECORD_SIZE
@@ -171,7 +171,7 @@ local function cut(text)
   return string.sub(text, 1, at - 1), string.sub(text, at + 1)
 end
 
--- Whether nobody has kept the marks for so long that they count for nothing. They have no time to live in Redis: a
+-- Whether nobody has kept the marks in their time, so that they are void. They have no time to live in Redis: a
 -- server that evicts may take such keys first, and a sweep that lost its marks would bring back what was cancelled.
 local function are_abandoned()
   local till = redis.call('HGET', marks, 'kept')

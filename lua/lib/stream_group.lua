@@ -29,7 +29,7 @@ end
 
 local function anybody() return true end -- each group says by itself whom it can't be given
 
--- An entry's fields by name. Of what others have put into the stream, name and time are those of the entry.
+-- An entry's fields by name. An entry that others have put into the stream gives its own name and time.
 local function read_entry(entry)
   local it = by_name(entry[2])
   it.timer_id = it.timer_id or entry[1]
@@ -63,7 +63,7 @@ local function known_as(k)
   return string.format('%d;%d;%d;%d;%d', k.attempts, k.received, k.suspect, k.unsent, k.deliveries)
 end
 
--- Of a pending entry: its consumer, milliseconds idle, how often it was delivered; nil if it is not pending.
+-- A pending entry's consumer, its idle milliseconds, and how often it was delivered; nil if it is not pending.
 local function pending(entry)
   local found = redis.call('XPENDING', stream, group_name, entry, entry, 1)[1]
   if found then return found[2], found[3], found[4] end

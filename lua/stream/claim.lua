@@ -4,7 +4,7 @@
 --         stream stream, retries zset, group hash, marks hash
 -- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
 -- ARGV    limit count               1 to 500
---         lease us                  an entry idle for so long is a dead consumer's
+--         lease us                  an entry idle for this long is a dead consumer's
 --         nonce nonce               never used before
 --         max_bytes bytes           of payloads to stop at (the first timer is taken whatever its size)
 --         grace us                  for a timer without payload

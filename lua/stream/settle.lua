@@ -46,7 +46,7 @@ local function forget(id)
   return 'OK'
 end
 
--- Of an entry that was trimmed under its delivery nothing is left that could come again.
+-- An entry that was trimmed under its delivery leaves nothing that could come again.
 local function lost(id)
   forget(id)
   return 'GONE'

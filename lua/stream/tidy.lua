@@ -9,7 +9,7 @@
 -- Returns { entries removed that all groups have acknowledged, entries removed by ARGV[2], consumers removed }
 --         error WRONGKEYTYPE
 -- Race    a consumer that takes something as it is removed: what is pending is asked in the same step, and Redis
---         makes a consumer anew as it comes back.
+--         makes a consumer again when it comes back.
 -- Race    a group that is made at this moment: it comes before, and counts, or after, and begins with what stays.
 
 local bad = wrong_type()

@@ -5,7 +5,7 @@
 -- ARGV    limit count               entries to look at, 1 to 500
 --         after_score text          of the last entry of the page before; '' for the first page
 --         after_id text             of the same entry; '' for the first page
---         max_bytes bytes           if it is there: with their envelopes, of so many bytes together at most, or one; a page ends
+--         max_bytes bytes           if it is there: with envelopes of at most this many bytes together, or one; a page ends
 --                                   sooner then
 -- Returns { '1' if there is more, else '', then for each entry: timer_id, score, record, and its envelope or false
 --         if asked for }, where the record is as `understand` sees it

@@ -7,7 +7,7 @@
 -- Tail    of each timer: timer_id, when, envelope
 --           when: see `instant`; and then, if wanted, each behind a semicolon and in this order:
 --             'e' and a score          it expires then
---             'x' and microseconds     it expires so long after its due time
+--             'x' and microseconds     it expires this long after its due time
 --             'c'                      only if there is no such timer
 --             'p', 'd' and a score     only if; see `refuses`
 -- Returns { now in microseconds, then for each timer that is not simply new its place, from 1, a word and a text }

@@ -12,7 +12,7 @@
 --                         was never sent: the claim does not count); ';'; microseconds until it is due again
 --           'reject'      the reason of its death, a word; ';'; the error
 --           'reschedule'  when, see `instant`; ';'; envelope, or '' to keep it
--- Returns { score of the next timer or '', then for each timer that is no simple success its place among
+-- Returns { score of the next timer or '', then for each timer that is not a simple success its place among
 --           the ids, from 1, and a word: 'STALE' | 'GONE', or the reason of its death: that of 'reject',
 --           'attempts' | 'claims' | 'age' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error BADVERB <verb>
