@@ -135,13 +135,13 @@ end
 --   a newer version's record        leased elsewhere, whatever the score: what it knows is not ours to lose; see 0074
 local function understand(score, raw) -- see 0016
   local r = unpack_record(raw)
+  if r and r.score == score then return r end -- @rule record-explains-score
   local version = not r and raw and string.byte(raw) or 0
   if version > VERSION and version < FIRST_TEXT then -- @rule newer-records-stand
     local newer = fresh(score, 0)
     newer.state, newer.approximate, newer.elsewhere = LEASED, 1, true
     return newer
   end
-  if r and r.score == score then return r end -- @rule record-explains-score
   if not r or whole_us(score) or score < r.due then -- @rule publishers-give-new-intents
     local new = fresh(score, 0) -- @rule intent-starts-afresh
     new.approximate = whole_us(score) and 0 or 1 -- @rule intent-counts-from-none

@@ -66,8 +66,7 @@ local function say(n, word, text)
 end
 
 for n, id in ipairs(ids) do
-  local at = tail + 3 * (n - 1)
-  local when, options = cut(ARGV[at + 1])
+  local when, options = cut(ARGV[tail + 3 * n - 2])
   local score = instant(when, now_us)
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
   local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
@@ -101,7 +100,7 @@ for n, id in ipairs(ids) do
     if JOURNAL then note_stored(n, id, score, expires) end
     latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
     scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id
-    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[at + 2]
+    stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[tail + 3 * n - 1]
     written[size + 1] = id
   end
 end
