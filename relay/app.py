@@ -319,6 +319,7 @@ async def fit_server(settings: Settings, server: Server) -> str:
 
     Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if Relay can't use it.
     """
+    server.load_scripts()
     trouble = "no answer"
     with anyio.move_on_after(settings.redis.start_timeout):
         while True:

@@ -25,7 +25,6 @@ from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs.bulk import pace
-from relay.store.verbs.terms import as_it_is
 from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ class Bench:
 
     async def run(self, verb: str, *args: bytes | str | int) -> Any:
         """The script's reply as it comes."""
-        return await self.redis.call(Call(verb, self.topic, args, as_it_is))
+        return await self.redis.call(Call(verb, self.topic, args))
 
     async def claim(
         self,

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.timers import NewTimer
+from relay.store.keys import KeyNames
+from relay.store.server import scripts as module
 from relay.store.server.manifest import manifest, verbs
-from relay.store.server.scripts import Script, source
+from relay.store.server.scripts import Script, Scripts, source
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 
@@ -62,6 +64,16 @@ def test_digests() -> None:
     """Each script's digest is that of its own text."""
     assert Script("timeline/get").sha != Script("timeline/get", source("timeline/get") + "\n").sha
     assert len({Script(verb).sha for verb in VERBS}) == len(VERBS)
+
+
+def test_a_relay_reads_all_scripts_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call waits for a file, and one that is missing ends the start."""
+    scripts = Scripts(KeyNames())
+    scripts.load()
+    assert {"timeline/claim", "timeline/claim+journal", "people/stats"} <= scripts._scripts.keys()
+    monkeypatch.setattr(module, "verbs", lambda: ("people/missing",))
+    with pytest.raises(FileNotFoundError, match="missing"):
+        scripts.load()
 
 
 @pytest.mark.checkout

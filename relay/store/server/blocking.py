@@ -90,7 +90,7 @@ class BlockingServer:
         (reply,) = self.all(prepared.command())
         if is_unknown(reply):
             (reply,) = self.all(prepared.command(known=False))
-        return call.read(self.reply_to(prepared, reply))
+        return self._read(call, prepared, reply)
 
     def each(self, calls: Sequence[Call[R]]) -> list[R]:
         """Run scripts, all of one kind, at once; nothing else may be under way. Raises `StoreError`."""
@@ -102,15 +102,18 @@ class BlockingServer:
             self.call(calls[0])  # the server knows the script then
             replies = self.all(*(each.command() for each in prepared))
         return [
-            call.read(self.reply_to(made, reply))
-            for call, made, reply in zip(calls, prepared, replies, strict=True)
+            self._read(call, made, reply) for call, made, reply in zip(calls, prepared, replies, strict=True)
         ]
 
     def prepare(self, call: Call[Any]) -> Prepared:
         """The call for whoever sends it ahead; `reply_to` is what came of it. The first one for a topic asks
         for its journal, and then nothing else may be under way."""
-        journaled = self._scripts.named(call.verb).journaled
-        return self._scripts.prepare(call, self.keep(call.topic) if journaled else 0)
+        return self._scripts.prepare(call, self.keep)
+
+    def _read(self, call: Call[R], prepared: Prepared, reply: Any) -> R:
+        answer = self.reply_to(prepared, reply)
+        read: R = answer if call.read is None else call.read(answer)
+        return read
 
     def reply_to(self, prepared: Prepared, reply: Any) -> Any:
         """The script's own reply; raises `StoreError` where it is a refusal."""

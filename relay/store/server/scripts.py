@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from relay.store.keys import KeyNames
-from relay.store.server.manifest import manifest, text_of
+from relay.store.server.manifest import manifest, text_of, verbs
 
 Argument = bytes | str | int | float
 
@@ -25,14 +25,15 @@ MOST_HEADS = 10_000
 class Call(NamedTuple, Generic[R]):
     """One call of a script: what it is to work on, and with which arguments. `relay.store.verbs` makes them.
 
-    `read` makes a value of the script's reply. `hints`: the script may publish a wake hint, and takes the
-    channel as its first argument, which is not among `args`. `group` and `run` are those of `KeyNames.key`.
+    `read` makes a value of the script's reply; without it the reply stays as it is. `hints`: the script may
+    publish a wake hint, and takes the channel as its first argument, which is not among `args`. `group` and
+    `run` are those of `KeyNames.key`.
     """
 
     verb: str
     topic: str
     args: Sequence[Argument]
-    read: Callable[[Any], R]
+    read: Callable[[Any], R] | None = None
     hints: bool = False
     group: str = ""
     run: str = ""
@@ -96,6 +97,12 @@ class Scripts:
         self._scripts: dict[str, Script] = {}
         self._heads = lru_cache(MOST_HEADS)(self._head)
 
+    def load(self) -> None:
+        """Load all of them now, so that no call waits for files, and one that is missing is noticed."""
+        for verb in verbs():
+            if self.named(verb).journaled:
+                self.named(f"{verb}+journal")
+
     def named(self, name: str) -> Script:
         """The script of this name."""
         script = self._scripts.get(name)
@@ -103,10 +110,14 @@ class Scripts:
             script = self._scripts[name] = Script(name, self._texts.get(name))
         return script
 
-    def prepare(self, call: Call[Any], keep: int) -> Prepared:
-        """`keep` is how many changes the topic's journal keeps, 0 if it has none."""
+    def prepare(self, call: Call[Any], keep_of: Callable[[str], int]) -> Prepared:
+        """`keep_of` tells how many changes a topic's journal keeps, 0 if it has none. It is asked where the
+        call changes timers."""
         verb, topic, args, _, hints, group, run = call
-        script = self.named(f"{verb}+journal" if keep else verb)
+        script = self._scripts.get(verb) or self.named(verb)
+        keep = keep_of(topic) if script.journaled else 0
+        if keep:
+            script = self.named(f"{verb}+journal")
         keys, head = self._heads(script.keys, topic, hints, group, run)
         return Prepared(script, keys, head, args, (keep,) if keep else ())
 

@@ -87,18 +87,24 @@ class Server:  # see 0073
 
     # ------------------------------------------------------------------ scripts
 
+    def load_scripts(self) -> None:
+        """Read all scripts now, so that no call waits for files, and a relay that lacks one fails at its
+        start."""
+        self._scripts.load()
+
     async def call(self, call: Call[R]) -> R:
         """Run a script. Raises `StoreError`."""
         began = monotonic()
-        journaled = self._scripts.named(call.verb).journaled
-        keep = self._journals.keep(call.topic) if journaled else 0
-        reply = await self._run(self._scripts.prepare(call, keep))
-        if keep:
+        prepared = self._scripts.prepare(call, self._journals.keep)
+        reply = await self._run(prepared)
+        if prepared.last:
             reply, trimmed = reply
             if trimmed:
                 self._journals.trimmed(call.topic, trimmed)
         self._observe(call.verb, monotonic() - began)
-        return call.read(reply_of(reply, self._on_refused_hint) if journaled else reply)
+        if prepared.script.journaled:
+            reply = reply_of(reply, self._on_refused_hint)
+        return reply if call.read is None else call.read(reply)
 
     async def _run(self, prepared: Prepared) -> Any:
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
@@ -120,7 +126,7 @@ class Server:  # see 0073
         place; raises `StoreError` where nothing came of it."""
         if not calls:
             return []
-        prepared = [self._scripts.prepare(call, 0) for call in calls]
+        prepared = [self._scripts.prepare(call, self._journals.keep) for call in calls]
         replies = await self._pipelined(prepared)
         unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
         if unknown is not None:
@@ -132,7 +138,7 @@ class Server:  # see 0073
                 await self._route(first.keys).execute_command(*first.command(known=False))
             replies = await self._pipelined(prepared)
         return [
-            reply if isinstance(reply, Exception) else call.read(reply)
+            reply if isinstance(reply, Exception) or call.read is None else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
 

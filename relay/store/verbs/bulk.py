@@ -6,27 +6,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relay.store.server.scripts import Call
-from relay.store.verbs.terms import Words, as_it_is, flag
+from relay.store.verbs.terms import Words, flag
 
 
 def insert(topic: str, run: str, kept: int, spare: bool, expires: str) -> Call[Sequence[int]]:
     """The reply: how many were inserted, were in the ledger, and were alive and spared. `kept` in seconds."""
     args = (kept, "spare" if spare else "", expires)
-    return Call("bulk/insert", topic, args, as_it_is, hints=True, run=run)
+    return Call("bulk/insert", topic, args, hints=True, run=run)
 
 
 def guarded_load(
     topic: str, epoch: str, plan: str, batch: str, versions: str, expires: str
 ) -> Call[Sequence[int | bytes]]:
     """The reply: a word; and how many were inserted, were alive, had been touched."""
-    return Call("bulk/guarded_load", topic, (epoch, plan, batch, versions, expires), as_it_is, hints=True)
+    return Call("bulk/guarded_load", topic, (epoch, plan, batch, versions, expires), hints=True)
 
 
 def retire(
     topic: str, version: str, token: str, timer_ids: Sequence[str | bytes]
 ) -> Call[Sequence[int | bytes]]:
     """The reply: a word; and how many lived."""
-    return Call("bulk/retire", topic, (version, token, *timer_ids), as_it_is)
+    return Call("bulk/retire", topic, (version, token, *timer_ids))
 
 
 def open_marks(
@@ -43,19 +43,19 @@ def open_marks(
 ) -> Call[Words]:
     """The reply: a word, and whose they are. `lock` in microseconds, `ttl` in milliseconds."""
     args = ("open", plan, driver, lock, ttl, epoch, store, place, flag(take_over))
-    return Call("bulk/marks", topic, args, as_it_is)
+    return Call("bulk/marks", topic, args)
 
 
 def keep_marks(topic: str, plan: str, driver: str, *, lock: int, ttl: int) -> Call[Words]:
     """The reply: whether they are this driver's."""
-    return Call("bulk/marks", topic, ("keep", plan, driver, lock, ttl), as_it_is)
+    return Call("bulk/marks", topic, ("keep", plan, driver, lock, ttl))
 
 
 def close_marks(topic: str, plan: str, driver: str) -> Call[Words]:
     """The reply: whether they were this driver's."""
-    return Call("bulk/marks", topic, ("close", plan, driver), as_it_is)
+    return Call("bulk/marks", topic, ("close", plan, driver))
 
 
 def pace(lasts: int) -> Call[bytes]:
     """The reply: how many microseconds to wait. It is about no topic."""
-    return Call("bulk/pace", "", (lasts,), as_it_is)
+    return Call("bulk/pace", "", (lasts,))

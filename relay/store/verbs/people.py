@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from relay.store.server.scripts import Call
-from relay.store.verbs.terms import Mixed, Words, as_it_is
+from relay.store.verbs.terms import Mixed, Words
 
 
 class StatsReply(NamedTuple):
@@ -24,33 +24,29 @@ class StatsReply(NamedTuple):
 
 def stats(topic: str) -> Call[StatsReply]:
     """How a topic stands."""
-    return Call("people/stats", topic, (), _stats)
+    return Call("people/stats", topic, (), StatsReply._make)
 
 
 def pause(topic: str, word: Literal["at", "in", "end"], value: int) -> Call[bytes]:
     """The reply: the end of the pause, if there is one."""
-    return Call("people/pause", topic, (word, value), as_it_is, hints=True)
+    return Call("people/pause", topic, (word, value), hints=True)
 
 
 def letters(topic: str, limit: int, cursor: str, max_bytes: int, at_once: int) -> Call[Mixed]:
     """The reply: whether there is more; then of each its id and its fields."""
-    return Call("people/letters", topic, (limit, cursor, max_bytes, at_once), as_it_is)
+    return Call("people/letters", topic, (limit, cursor, max_bytes, at_once))
 
 
 def redrive(topic: str, dead_ids: Sequence[str]) -> Call[Words]:
     """The reply: of each a word, and the timer_id or the group."""
-    return Call("people/redrive", topic, dead_ids, as_it_is, hints=True)
+    return Call("people/redrive", topic, dead_ids, hints=True)
 
 
 def purge(topic: str, dead_ids: Sequence[str]) -> Call[int]:
     """The reply: how many were there."""
-    return Call("people/purge", topic, dead_ids, as_it_is)
+    return Call("people/purge", topic, dead_ids)
 
 
 def trim(topic: str, max_count: int, max_age: int) -> Call[int]:
     """The reply: how many were removed."""
-    return Call("people/trim", topic, (max_count, max_age), as_it_is)
-
-
-def _stats(reply: Sequence[Any]) -> StatsReply:
-    return StatsReply(*reply)
+    return Call("people/trim", topic, (max_count, max_age))

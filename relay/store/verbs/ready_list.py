@@ -53,14 +53,10 @@ def reclaim(
 ) -> Call[ReclaimReply]:
     """Give back what dead workers have left."""
     args = (left_after, limit, *limit_words(limits), at_once, skip, scan)
-    return Call("list/reclaim", topic, args, _reclaimed)
+    return Call("list/reclaim", topic, args, ReclaimReply._make)
 
 
 def promoted(reply: Sequence[Any]) -> PromoteReply:
     """The reply by name."""
     now, following, count, parked, orphans, deaths, paused, *dues = reply
     return PromoteReply(now, following, count, parked, orphans, deaths, paused, dues)
-
-
-def _reclaimed(reply: Sequence[Any]) -> ReclaimReply:
-    return ReclaimReply(*reply)

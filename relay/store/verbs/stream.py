@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.ready_list import PromoteReply, promoted
-from relay.store.verbs.terms import Words, as_it_is, flag, limit_words
+from relay.store.verbs.terms import Words, flag, limit_words
 
 
 class StreamClaimReply(NamedTuple):
@@ -50,7 +50,7 @@ def claim(
     head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
     where = (*consumer, cursor, flag(reads_new))
     args = (*head, *where, *limit_words(request.limits), at_once, begin)
-    return Call("stream/claim", topic, args, _claimed, group=consumer.group)
+    return Call("stream/claim", topic, args, StreamClaimReply._make, group=consumer.group)
 
 
 def settle(
@@ -59,13 +59,13 @@ def settle(
     """Each entry has its id, how often it was delivered, verb and detail. The reply: what comes next; then a
     word for each."""
     args = (lease, *consumer, *limit_words(limits), *entries)
-    return Call("stream/settle", topic, args, as_it_is, hints=True, group=consumer.group)
+    return Call("stream/settle", topic, args, hints=True, group=consumer.group)
 
 
 def extend(topic: str, consumer: Consumer, lease: int, entries: Iterable[Argument]) -> Call[Words]:
     """Take for each entry its id, how often it was delivered, and whether it was received. The reply is the
     deadline, then a word for each."""
-    return Call("stream/extend", topic, (lease, *consumer, *entries), as_it_is, group=consumer.group)
+    return Call("stream/extend", topic, (lease, *consumer, *entries), group=consumer.group)
 
 
 def promote(
@@ -87,14 +87,10 @@ def promote(
 
 def tidy(topic: str, group: str, gone_after: int, max_length: int, limit: int) -> Call[Sequence[int]]:
     """The reply: entries trimmed, entries dropped, consumers removed. `gone_after` in milliseconds."""
-    return Call("stream/tidy", topic, (gone_after, max_length, limit), as_it_is, group=group)
+    return Call("stream/tidy", topic, (gone_after, max_length, limit), group=group)
 
 
 def redrive(topic: str, group: bytes, dead_ids: Sequence[str]) -> Call[Words]:
     """Dead letters that died in a group of the stream."""
     name = group.decode(errors="replace")
-    return Call("stream/redrive", topic, (group, *dead_ids), as_it_is, hints=True, group=name)
-
-
-def _claimed(reply: Sequence[Any]) -> StreamClaimReply:
-    return StreamClaimReply(*reply)
+    return Call("stream/redrive", topic, (group, *dead_ids), hints=True, group=name)

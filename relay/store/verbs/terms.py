@@ -10,11 +10,6 @@ from relay.core.outcomes import Limits
 from relay.core.timers import NO_CONDITION, Condition
 
 
-def as_it_is(reply: Any) -> Any:
-    """A reply that needs no names."""
-    return reply
-
-
 def limit_words(limits: Limits) -> tuple[str | int, ...]:
     """Write limits as a script takes an argument of the type `limits`."""
     return (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
-from relay.store.verbs.terms import Mixed, Words, as_it_is, limit_words
+from relay.store.verbs.terms import Mixed, Words, limit_words
 
 
 class ClaimReply(NamedTuple):
@@ -25,22 +25,22 @@ class ClaimReply(NamedTuple):
 
 def schedule(topic: str, max_waiting: int, timers: Iterable[Argument]) -> Call[Mixed]:
     """The reply: now; then place, word and text of each timer that is not simply new."""
-    return Call("timeline/schedule", topic, (max_waiting, *timers), as_it_is, hints=True)
+    return Call("timeline/schedule", topic, (max_waiting, *timers), hints=True)
 
 
 def cancel(topic: str, timers: Sequence[str]) -> Call[Words]:
     """Take for each timer its id and its condition."""
-    return Call("timeline/cancel", topic, timers, as_it_is)
+    return Call("timeline/cancel", topic, timers)
 
 
 def run(topic: str, timer_ids: Sequence[str]) -> Call[Words]:
     """Make timers due now."""
-    return Call("timeline/run", topic, timer_ids, as_it_is, hints=True)
+    return Call("timeline/run", topic, timer_ids, hints=True)
 
 
 def get(topic: str, timer_id: str | bytes) -> Call[Words]:
     """The reply: score, record, envelope; or nothing."""
-    return Call("timeline/get", topic, (timer_id,), as_it_is)
+    return Call("timeline/get", topic, (timer_id,))
 
 
 def page(
@@ -49,37 +49,33 @@ def page(
     """`timeline/list`. The reply: whether there is more; then timer_id, score, record of each, and with
     `max_bytes` its envelope."""
     size = () if max_bytes is None else (max_bytes,)
-    return Call("timeline/list", topic, (limit, last_score, last_id, *size), as_it_is)
+    return Call("timeline/list", topic, (limit, last_score, last_id, *size))
 
 
 def claim(topic: str, request: ClaimRequest, *, park_grace: int, at_once: int) -> Call[ClaimReply]:
     """Lease timers that are due."""
     head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
     args = (*head, *limit_words(request.limits), at_once)
-    return Call("timeline/claim", topic, args, _claimed)
+    return Call("timeline/claim", topic, args, ClaimReply._make)
 
 
 def settle(topic: str, limits: Limits, groups: Iterable[Argument]) -> Call[Mixed]:
     """Each group has its nonce, verb, detail, how many, and their ids. The reply: the next score; then place
     and word of each timer that is not a simple success."""
-    return Call("timeline/settle", topic, (*limit_words(limits), *groups), as_it_is, hints=True)
+    return Call("timeline/settle", topic, (*limit_words(limits), *groups), hints=True)
 
 
 def extend(topic: str, lease: int, extensions: Iterable[Argument]) -> Call[Words]:
     """Take for each timer its id, its nonce, and whether it was received. The reply is the deadline, then a
     word for each."""
-    return Call("timeline/extend", topic, (lease, *extensions), as_it_is)
+    return Call("timeline/extend", topic, (lease, *extensions))
 
 
 def orphans(topic: str, which: Literal["payloads", "leases"], cursor: bytes | str, limit: int) -> Call[Words]:
     """The reply: the next cursor; then timer_ids."""
-    return Call("timeline/orphans", topic, (which, cursor, limit), as_it_is)
+    return Call("timeline/orphans", topic, (which, cursor, limit))
 
 
 def repair(topic: str, timer_ids: Sequence[str]) -> Call[Sequence[int]]:
     """The reply: how many payloads and lease records were removed."""
-    return Call("timeline/repair", topic, timer_ids, as_it_is)
-
-
-def _claimed(reply: Sequence[Any]) -> ClaimReply:
-    return ClaimReply(*reply)
+    return Call("timeline/repair", topic, timer_ids)
