@@ -6,6 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.checkout
+
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ("relay/v1", "relay/journal/")
 
