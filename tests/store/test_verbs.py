@@ -1,0 +1,89 @@
+"""The typed functions of the scripts give each script what its header declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relay.core.outcomes import NO_LIMITS, ClaimRequest
+from relay.store.keys import KeyNames
+from relay.store.server.manifest import manifest, verbs
+from relay.store.server.scripts import Call, Scripts
+from relay.store.verbs import bulk, people, ready_list, stream, timeline
+
+REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
+ONE = stream.Consumer("billing", "one")
+CALLS: list[Call[Any]] = [
+    timeline.schedule("t", 0, ("a", "+1", b"")),
+    timeline.cancel("t", ("a", "")),
+    timeline.run("t", ["a"]),
+    timeline.get("t", "a"),
+    timeline.page("t", 1, "", b""),
+    timeline.page("t", 1, "", b"", 100),
+    timeline.claim("t", REQUEST, park_grace=4, at_once=5),
+    timeline.settle("t", NO_LIMITS, (b"n" * 16, "ack", "", 1, "a")),
+    timeline.extend("t", 1, ("a", b"n" * 16, "")),
+    timeline.orphans("t", "leases", "0", 1),
+    timeline.repair("t", ["a"]),
+    people.stats("t"),
+    people.pause("t", "in", 1),
+    people.letters("t", 1, "", 2, 3),
+    people.redrive("t", ["1-0"]),
+    people.purge("t", ["1-0"]),
+    people.trim("t", 1, 2),
+    ready_list.promote("t", limit=1, max_bytes=2, park_grace=3, nonce=b"n" * 16, limits=NO_LIMITS, at_once=4),
+    ready_list.reclaim("t", left_after=1, limit=2, limits=NO_LIMITS, at_once=3, skip=0, scan="0"),
+    stream.claim("t", ONE, REQUEST, park_grace=4, cursor="0-0", reads_new=True, at_once=5, begin="$"),
+    stream.settle("t", ONE, 1, NO_LIMITS, ("1-0", 1, "ack", "")),
+    stream.extend("t", ONE, 1, ("1-0", 1, "")),
+    stream.promote(
+        "t",
+        "billing",
+        limit=1,
+        max_bytes=2,
+        park_grace=3,
+        nonce=b"n" * 16,
+        limits=NO_LIMITS,
+        at_once=4,
+        begin="$",
+    ),
+    stream.tidy("t", "billing", 1, 2, 3),
+    stream.redrive("t", b"billing", ["1-0"]),
+    bulk.insert("t", "run", 1, spare=True, expires=""),
+    bulk.guarded_load("t", "epoch", "plan", "0", "", ""),
+    bulk.retire("t", "1", "token", ["a"]),
+    bulk.open_marks("t", "1", "d", lock=1, ttl=2, epoch="e", store="s", place="p", take_over=False),
+    bulk.keep_marks("t", "1", "d", lock=1, ttl=2),
+    bulk.close_marks("t", "1", "d"),
+    bulk.pace(1),
+]
+COLUMNS = {"bulk/insert": 3, "bulk/guarded_load": 3}
+"""Arguments that come behind those of the call: a batch by columns."""
+LEAST = {"timeline/list": 3, "bulk/marks": 3}
+"""Arguments that these take at least: the others may be left out."""
+
+
+def test_each_script_is_here() -> None:
+    assert {call.verb for call in CALLS} == set(verbs())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.verb)
+def test_a_call_has_the_arguments_and_keys_of_the_header(call: Call[Any]) -> None:
+    """As many as are declared, more where the header has a tail; the journal's comes last."""
+    declared = manifest(call.verb)
+    scripts = Scripts(KeyNames())
+    prepared = scripts.prepare(call, lambda _: 0)
+    assert len(prepared.keys) == len(declared.keys)
+    given = len(prepared.head) - 1 - len(prepared.keys) + len(call.args) + COLUMNS.get(call.verb, 0)
+    fixed = sum(5 if kind == "limits" else 1 for kind in declared.arguments.values())
+    if declared.tail:
+        assert given >= fixed
+    else:
+        assert LEAST.get(call.verb, fixed) <= given <= fixed
+    assert call.hints == ("channel" in declared.arguments)
+    noted = scripts.prepare(call, lambda _: 7)
+    if declared.writes and "timeline" in declared.keys:
+        assert (noted.keys[-1], noted.command()[-1]) == (KeyNames().key("journal", call.topic), 7)
+    else:
+        assert noted == prepared
