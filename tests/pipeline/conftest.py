@@ -38,7 +38,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     started = session(
         "tests",
         master="local[2]",
-        conf={**SMALL_AND_QUICK, **INTERPRETED, "spark.sql.warehouse.dir": str(place / "warehouse")},
+        conf={
+            **SMALL_AND_QUICK,
+            **INTERPRETED,
+            "spark.python.daemon.module": "tests.pipeline.prompt_workers",
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+        },
     )
     yield started
     started.stop()

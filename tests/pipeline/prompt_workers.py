@@ -1,0 +1,14 @@
+"""The workers of the suite's session: Relay's own, at the niceness of the tests.
+
+Relay's workers leave the cores to whatever else wants them. Beside a busy machine the suite would wait for
+them for an hour.
+"""
+
+from __future__ import annotations
+
+from pyspark import daemon
+
+import relay.pipeline.workers  # noqa: F401 (for the forks)
+
+if __name__ == "__main__":
+    daemon.manager()
