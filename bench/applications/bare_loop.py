@@ -14,8 +14,7 @@ import time
 from typing import Any
 
 from bench.applications.tally import say
-from relay.core.nonce import nonces
-from relay.core.outcomes import ClaimRequest
+from relay.core.outcomes import ClaimRequest, nonces
 from relay.core.policy import TopicPolicy
 from relay.store.codec import envelope
 from relay.store.server.scripts import Argument

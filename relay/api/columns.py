@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from relay.api import translate
 from relay.core import validate
 from relay.core.errors import InvalidField, ServiceError
-from relay.core.timers import NO_CONDITION, NewTimers, Scheduled
+from relay.core.timers import NewTimers, Scheduled
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
@@ -98,19 +98,14 @@ class RequestColumns:
 
     def _timers(self, names: list[str], payloads: list[bytes], times: list[int]) -> NewTimers:  # see 0062
         count = len(names)
-        none: list[int | None] = [None] * count
-        given: list[int | None] = [*times]
-        return NewTimers(
+        given = {"delays" if self._delayed else "dues": times}
+        return NewTimers.filled(
             names,
-            payloads,
-            dues=none if self._delayed else given,
-            delays=given if self._delayed else none,
+            payloads=payloads,
             headers=[self._headers] * count,
             content_types=[self._content_type] * count,
-            expires=none,
-            expires_after=none,
             create=[self._create] * count,
-            conditions=[NO_CONDITION] * count,
+            **given,
         )
 
 

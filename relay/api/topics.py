@@ -11,7 +11,7 @@ from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.errors import InvalidField, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import Change, DeadLetter, TopicStats
+from relay.core.timers import Change, Content, DeadLetter, TopicStats
 from relay.engine.engine import Engine
 from relay.v1 import topic_service_pb2 as pb
 
@@ -183,8 +183,6 @@ def _dead_letter(topic: str, letter: DeadLetter) -> pb.DeadLetter:
         due_time=translate.timestamp(letter.due),
         death_time=translate.timestamp(letter.died),
         occurrence_id=translate.text(letter.occurrence_id),
-        payload=letter.payload,
-        headers=letter.headers,
-        content_type=letter.content_type,
+        **Content.of(letter).fields(),
         group=letter.group,
     )

@@ -19,6 +19,7 @@ from relay.core.timers import (
     NO_CONDITION,
     Change,
     Condition,
+    Content,
     NewTimer,
     NewTimers,
     Scheduled,
@@ -95,16 +96,16 @@ def new_timer(
         raise InvalidField("due_time", "is not set, and neither is delay; set one of the two")
     expires, expires_after = expiry(spec, due)
     return NewTimer(
-        timer_id,
-        validate.payload(spec.payload, max_payload_bytes),
-        due,
-        delay,
-        headers(spec.headers, trace),
-        validate.content_type(spec.content_type),
-        expires,
-        expires_after,
-        create,
-        condition,
+        timer_id=timer_id,
+        payload=validate.payload(spec.payload, max_payload_bytes),
+        due=due,
+        delay=delay,
+        headers=headers(spec.headers, trace),
+        content_type=validate.content_type(spec.content_type),
+        expires=expires,
+        expires_after=expires_after,
+        create=create,
+        condition=condition,
     )
 
 
@@ -128,17 +129,16 @@ def new_timers(
         validate.content_type(each)
     expiries = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
     bare = headers({}, trace)
-    return NewTimers(
+    return NewTimers.filled(
         timer_ids,
-        payloads,
-        dues,
-        delays,
-        [headers(said, trace) if (said := spec.headers) else bare for spec in specs],
-        content_types,
-        [instant for instant, _ in expiries],
-        [distance for _, distance in expiries],
-        [create] * len(specs),
-        [NO_CONDITION] * len(specs),
+        payloads=payloads,
+        dues=dues,
+        delays=delays,
+        headers=[headers(said, trace) if (said := spec.headers) else bare for spec in specs],
+        content_types=content_types,
+        expires=[instant for instant, _ in expiries],
+        expires_after=[distance for _, distance in expiries],
+        create=[create] * len(specs),
     )
 
 
@@ -294,9 +294,7 @@ def timer(topic: str, stored: StoredTimer) -> pb.Timer:
         topic=topic,
         timer_id=text(stored.timer_id),
         due_time=timestamp(stored.due),
-        payload=stored.payload,
-        headers=stored.headers,
-        content_type=stored.content_type,
+        **Content.of(stored).fields(),
         state=STATES[stored.state],
         attempts=stored.attempts,
         next_claim_time=timestamp(stored.next_claim),

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from relay.client import arguments, connection_log, errors
-from relay.client.arguments import Seconds
 from relay.client.calls import batches, timer_calls
 from relay.client.calls.change_values import ChangeResult
 from relay.client.calls.channel import Wire, target_or_default
 from relay.client.calls.timer_values import (
     NewTimer,
     ScheduledTimer,
+    ScheduleOptions,
     ScheduleResult,
     Timer,
     TimerInfo,
@@ -77,17 +77,8 @@ class RelayClient(Handlers):
         topic: str,
         payload: bytes,
         *,
-        delay: Seconds | None = None,
-        due_time: datetime | None = None,
-        timer_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        content_type: str = "",
-        expire_time: datetime | None = None,
-        expire_after: Seconds | None = None,
-        create_only: bool = False,
-        only_if_pending: bool = False,
-        only_if_due_at: datetime | None = None,
         timeout: float | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduledTimer:
         """Store one timer. When this returns, the timer will be delivered, whatever dies meanwhile.
 
@@ -106,23 +97,7 @@ class RelayClient(Handlers):
 
         >>> await client.schedule("invoices", b"42", delay=5.0, timer_id="invoice-42")
         """
-        return await self._run(
-            timer_calls.schedule(
-                topic,
-                payload,
-                delay=delay,
-                due_time=due_time,
-                timer_id=timer_id,
-                headers=headers,
-                content_type=content_type,
-                expire_time=expire_time,
-                expire_after=expire_after,
-                create_only=create_only,
-                only_if_pending=only_if_pending,
-                only_if_due_at=only_if_due_at,
-                timeout=self._limit(timeout),
-            )
-        )
+        return await self._run(timer_calls.schedule(topic, payload, timeout=self._limit(timeout), **options))
 
     async def schedule_batch(
         self, timers: Iterable[NewTimer], *, create_only: bool = False, timeout: float | None = None

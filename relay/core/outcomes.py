@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from typing import NamedTuple
 
-from relay.core.timers import ClaimedTimer, NewTimer
+from relay.core.timers import ClaimedTimer, Content, NewTimer
 
 
 class Verb(Enum):
@@ -77,6 +79,16 @@ class ClaimRequest:
     nonce: bytes
     max_bytes: int
     limits: Limits = NO_LIMITS
+
+
+def nonces(instance: bytes | None = None) -> Callable[[], bytes]:
+    """Return a source of 16-byte nonces: 8 random bytes of this instance and a sequence.
+
+    They never repeat within an instance; two instances share one with a chance of 2^-64.
+    """
+    prefix = secrets.token_bytes(8) if instance is None else instance
+    sequence = count(1)
+    return lambda: prefix + next(sequence).to_bytes(8, "big")
 
 
 @dataclass(slots=True)
@@ -153,19 +165,17 @@ class Ending:
         if self.verb is Verb.NACK and retry_after is None:
             retry_after = wait()
         if self.again is not None:
+            content, payload = Content.of(timer), self.again.payload
+            if payload is not None:
+                content = content._replace(payload=payload)
             again = NewTimer(
-                timer.timer_id,
-                timer.payload if self.again.payload is None else self.again.payload,
-                self.again.due,
-                self.again.delay,
-                timer.headers,
-                timer.content_type,
+                timer_id=timer.timer_id, due=self.again.due, delay=self.again.delay, **content.fields()
             )
         return Settlement(
-            timer.timer_id,
-            nonce,
-            self.verb,
-            retry_after,
+            timer_id=timer.timer_id,
+            nonce=nonce,
+            verb=self.verb,
+            retry_after=retry_after,
             reason=self.reason,
             error=self.error,
             again=again,

@@ -5,87 +5,37 @@ All instants are microseconds since 1970 by the clock of Redis (`relay.core.inst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
-from itertools import chain
-from operator import attrgetter, itemgetter
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
+from operator import attrgetter
+from typing import Any, NamedTuple, Self
 
+from relay.core.batch import Batch, columns_of
 from relay.core.dispatch import DispatchState
 
 NO_HEADERS: Mapping[str, str] = {}
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
 
+class Content(NamedTuple):
+    """What a timer carries to its handler."""
 
-class ByColumns(Sequence[Row]):  # see 0062
-    """Many timers of a kind, a list for each field of a `ROW`: all lists are equally long.
-
-    Calls bring hundreds, and most of what happens to them happens to all of them in the same way. An object
-    for each would be most of the work.
-    """
-
-    __slots__: tuple[str, ...] = ()
-    ROW: ClassVar[Any]
-    timer_ids: list[str]
+    payload: bytes = b""
+    headers: Mapping[str, str] = NO_HEADERS
+    content_type: str = ""
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Self:
-        """Return the same rows by columns."""
-        if isinstance(rows, cls):
-            return rows
-        columns = list(map(list, zip(*rows, strict=True)))
-        return cls(*(columns or ([] for _ in cls.ROW._fields)))
+    def of(cls, holder: object) -> Self:
+        """Return the content of what has these fields among others."""
+        return cls(*_CONTENT(holder))
 
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate several."""
-        if len(parts) == 1:
-            return parts[0]
-        columns = zip(*(part.columns() for part in parts), strict=True)
-        return cls(*(list(chain.from_iterable(column)) for column in columns))
-
-    def columns(self) -> tuple[list[Any], ...]:
-        """Return the lists, in the order of the fields."""
-        return _columns_of(type(self))(self)
-
-    def picked(self, pick: Callable[[list[Any]], list[Any]]) -> Self:
-        """Return some of the rows; `pick` takes theirs from each column."""
-        return type(self)(*map(pick, self.columns()))
-
-    def only(self, places: Sequence[int]) -> Self:
-        """Return the rows at these places."""
-        return self.picked(at(places))
-
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-    @overload
-    def __getitem__(self, place: slice) -> Self: ...
-
-    def __getitem__(self, place: int | slice) -> Row | Self:
-        """Return one row, or some of the rows."""
-        if isinstance(place, slice):
-            return self.picked(itemgetter(place))
-        row: Row = self.ROW(*[column[place] for column in self.columns()])
-        return row
-
-    def __iter__(self) -> Iterator[Row]:
-        return map(self.ROW._make, zip(*self.columns(), strict=True))
-
-    def __len__(self) -> int:
-        return len(self.timer_ids)
+    def fields(self) -> dict[str, Any]:
+        """Return the content by names, for what has these fields among others."""
+        return self._asdict()
 
 
-@cache
-def _columns_of(kind: type[ByColumns[Any]]) -> Callable[[object], tuple[list[Any], ...]]:
-    return attrgetter(*kind.__slots__)
-
-
-def at(places: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
-    """Picks the values of a column at these places."""
-    return lambda column: [column[place] for place in places]
+NO_CONTENT = Content()
+_CONTENT: Callable[[object], tuple[Any, ...]] = attrgetter(*Content._fields)
 
 
 class TimerState(Enum):
@@ -126,11 +76,10 @@ class NewTimer(NamedTuple):
     condition: Condition = NO_CONDITION
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class NewTimers(ByColumns[NewTimer]):
+@columns_of(NewTimer)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class NewTimers(Batch[NewTimer]):
     """Timers to be stored, all of one topic."""
-
-    ROW = NewTimer
 
     timer_ids: list[str]
     payloads: list[bytes]
@@ -230,11 +179,10 @@ class ClaimedTimer(NamedTuple):
     proof: bytes = b""
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class ClaimedTimers(ByColumns[ClaimedTimer]):
+@columns_of(ClaimedTimer)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class ClaimedTimers(Batch[ClaimedTimer]):
     """The timers of a claim."""
-
-    ROW = ClaimedTimer
 
     timer_ids: list[str]
     payloads: list[bytes]

@@ -14,8 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import ServiceError, StoreUnavailable, TopicFull
-from relay.core.nonce import nonces
-from relay.core.outcomes import Ending, Verb
+from relay.core.outcomes import Ending, Verb, nonces
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import SourceOf, Stores, TopicStore
 from relay.core.timers import (

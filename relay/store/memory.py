@@ -27,11 +27,13 @@ from relay.core.outcomes import (
 )
 from relay.core.timers import (
     NO_CONDITION,
+    NO_CONTENT,
     Change,
     Claim,
     ClaimedTimer,
     ClaimedTimers,
     Condition,
+    Content,
     NewTimer,
     Page,
     Scheduled,
@@ -280,9 +282,7 @@ def _stored(entry: _Entry, *, content: bool = False) -> StoredTimer:
         due=life.due,
         next_claim=life.next_claim,
         attempts=life.attempts,
-        payload=timer.payload if content else b"",
-        headers=timer.headers if content else {},
-        content_type=timer.content_type if content else "",
+        **(Content.of(timer) if content else NO_CONTENT).fields(),
     )
 
 
@@ -290,9 +290,7 @@ def _claimed(entry: _Entry) -> ClaimedTimer:
     timer, life = entry.content, entry.life
     return ClaimedTimer(
         timer_id=timer.timer_id,
-        payload=timer.payload,
-        headers=timer.headers,
-        content_type=timer.content_type,
+        **Content.of(timer).fields(),
         due=life.due,
         attempt=life.attempts + 1,
         occurrence_id=f"{timer.timer_id}/{life.occurrence.hex()}",

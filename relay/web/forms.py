@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
+from relay.core.timers import Content
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 SECONDS = "_sec"
@@ -264,6 +265,12 @@ def write(message: Message) -> dict[str, Any]:
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     return value
+
+
+def drop_content(value: dict[str, Any]) -> None:
+    """Remove the fields that listings leave out from a timer or a dead letter."""
+    for name in Content._fields:
+        value.pop(name, None)
 
 
 def with_message(value: dict[str, Any], payload: bytes) -> dict[str, Any]:

@@ -55,8 +55,8 @@ class Probes:
         return _answer([] if self._has_started else reasons)
 
     async def metrics(self, _: Request) -> Response:
-        content, content_type = await self._metrics.scrape()
-        return Response(content, headers={"content-type": content_type})
+        content, kind = await self._metrics.scrape()
+        return Response(content, headers={"content-type": kind})
 
     def _ready(self) -> list[str]:
         reasons = self._health.ready(needs_redis=self._needs_redis)

@@ -12,9 +12,6 @@ from relay.v1 import timer_service_pb2 as service
 from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation, timer_path
 
-CONTENT = ("payload", "headers", "content_type")
-"""The fields of a Timer that only `get` fills."""
-
 STORED = (pb.CHANGE_RESULT_CREATED, pb.CHANGE_RESULT_REPLACED)
 ABOUT = ("mode", "condition")
 """The fields of a ScheduleRequest, which stand beside those of its timer."""
@@ -72,7 +69,7 @@ async def batch(calls: Calls, call: ApiCall) -> Answer:
         _rename(result.error, given)
     value = forms.write(answer)
     for result in value["results"]:
-        _without_content(result.get("scheduled", {}).get("timer", {}))
+        forms.drop_content(result.get("scheduled", {}).get("timer", {}))
     return Answer(value)
 
 
@@ -118,13 +115,8 @@ def _brief(message: Message) -> dict[str, Any]:
     """Remove the fields of timers that only `get` fills."""
     value = forms.write(message)
     for timer in (value.get("timer"), *value.get("timers", ())):
-        _without_content(timer or {})
+        forms.drop_content(timer or {})
     return value
-
-
-def _without_content(timer: dict[str, Any]) -> None:
-    for name in CONTENT:
-        timer.pop(name, None)
 
 
 TIMERS = "/v1/topics/{topic}/timers"

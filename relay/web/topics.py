@@ -8,9 +8,6 @@ from relay.v1 import topic_service_pb2 as pb
 from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 
-CONTENT = ("payload", "headers", "content_type")
-"""The fields of a DeadLetter that a listing leaves out."""
-
 
 async def page(calls: Calls, call: ApiCall) -> Answer:
     """Read the state of topics."""
@@ -45,8 +42,7 @@ async def dead_page(calls: Calls, call: ApiCall) -> Answer:
     call.read_query(request.filter)
     value = forms.write(await calls.topics.list_dead(request))
     for letter in value["dead_letters"]:
-        for name in CONTENT:
-            del letter[name]
+        forms.drop_content(letter)
     return Answer(value)
 
 

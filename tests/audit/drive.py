@@ -7,8 +7,7 @@ from random import Random
 from typing import Protocol
 
 from relay.core.instants import SECOND
-from relay.core.nonce import nonces
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb, nonces
 from relay.core.ports import TimerStore, TopicStore
 from relay.core.timers import NewTimer
 from tests.lua.bench import LEASE

@@ -11,8 +11,7 @@ import pytest
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
-from relay.core.nonce import nonces
-from relay.core.outcomes import ClaimRequest, Limits, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Settlement, Verb, Verdict, nonces
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server

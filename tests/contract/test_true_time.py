@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from relay.core.nonce import nonces
-from relay.core.outcomes import ClaimRequest, Extension, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Settlement, Verb, Verdict, nonces
 from relay.core.timers import Claim, NewTimer
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore

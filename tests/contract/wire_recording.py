@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from relay.client import NewTimer, RelayClient, TimerState, errors
-from relay.core.nonce import nonces
+from relay.core.outcomes import nonces
 from relay.store.keys import KeyNames
 from relay.v1 import delivery_service_pb2 as pb
 from tests.contract.recording import DEAD_ID, NO_ID

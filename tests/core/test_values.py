@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core import errors
-from relay.core.nonce import nonces
+from relay.core.outcomes import nonces
 from relay.core.pacing import FailureBackoff, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 

@@ -14,8 +14,7 @@ from faststream import Context, StreamMessage
 from faststream_redis_timers import TimersBroker
 from redis.asyncio import Redis
 
-from relay.core.nonce import nonces
-from relay.core.outcomes import ClaimRequest, Settled, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Settled, Settlement, Verb, nonces
 from relay.core.timers import Claim, ClaimedTimer, NewTimer
 from relay.store.keys import KeyNames
 from relay.store.server.connect import open_client

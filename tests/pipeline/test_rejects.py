@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from relay.core.instants import SECOND
+from relay.core.timers import Content
 from relay.pipeline.inputs.sources import Source
 from relay.pipeline.jobs import job
 from relay.pipeline.jobs import schedule as schedule_job
@@ -41,7 +42,7 @@ def run(source: Source, server: RunningServer, **options: Any) -> Summary:
     return job.run("schedule", lambda spark, bar: schedule_job.run(spark, bar, asked), job.Running())
 
 
-def stored(server: RunningServer, topic: str) -> dict[str, tuple[int, envelope.Content]]:
+def stored(server: RunningServer, topic: str) -> dict[str, tuple[int, Content]]:
     timeline, payloads, *_ = KeyNames().of(topic)
     with server.client() as client:
         held: Any = client.hgetall(payloads)
@@ -92,7 +93,7 @@ def test_rejects_are_corrected_and_loaded_as_they_are(
     assert (summary.counts["written"], summary.counts["rejected"]) == (2, 0)
     found = stored(valkey, topic)
     assert {name: due for name, (due, _) in found.items()} == {"a": DUE, "b": DUE + SECOND, "c": DUE}
-    assert found["b"][1] == envelope.Content(b'{"n":2,"x":"y"}', {}, "application/json")
+    assert found["b"][1] == Content(b'{"n":2,"x":"y"}', {}, "application/json")
     assert found["a"][1].payload == b'{"n":1,"x":null}'
 
 

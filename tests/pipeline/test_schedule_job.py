@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from relay.cli.commands import app
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
+from relay.core.timers import Content
 from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs import job
 from relay.pipeline.jobs import schedule as schedule_job
@@ -48,7 +49,7 @@ def run(source: Source, server: RunningServer, **options: Any) -> Summary:
     return job.run("schedule", lambda spark, bar: schedule_job.run(spark, bar, asked), job.Running())
 
 
-def stored(server: RunningServer, topic: str) -> dict[str, tuple[int, envelope.Content]]:
+def stored(server: RunningServer, topic: str) -> dict[str, tuple[int, Content]]:
     timeline, payloads, *_ = KeyNames().of(topic)
     with server.client() as client:
         held: Any = client.hgetall(payloads)
@@ -119,9 +120,7 @@ def test_an_export_of_bullmq(spark: SparkSession, valkey: RunningServer, topic: 
         unit="ms",
     )
     run(source, valkey)
-    assert stored(valkey, topic) == {
-        "42": (DUE, envelope.Content(b'{"b": 1, "a": null}', {}, "application/json"))
-    }
+    assert stored(valkey, topic) == {"42": (DUE, Content(b'{"b": 1, "a": null}', {}, "application/json"))}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +271,7 @@ def test_the_command(
         "skipped_alive": 0,
         "problems": [],
     }
-    assert stored(valkey, topic) == {"7": (DUE, envelope.Content(b"", {}, ""))}
+    assert stored(valkey, topic) == {"7": (DUE, Content(b"", {}, ""))}
     wrong = CliRunner().invoke(app, [*command, "-m", "nonsense=1"])
     assert (wrong.exit_code, wrong.stderr) == (
         2,

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, cast
 from hypothesis.stateful import invariant, rule
 
 from relay.core.instants import from_score
-from relay.core.nonce import nonces
-from relay.core.outcomes import Extension, Limits, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Limits, Reason, Settled, Settlement, Verb, Verdict, nonces
 from relay.core.timers import Change, NewTimer
 from relay.store.journal.entries import JournalReader
 from tests.lua.bench import EMPTY, LEASE, NOW, Bench, score

@@ -10,7 +10,8 @@ from faststream_redis_timers.envelope import TimerMessageFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.store.codec.envelope import MAGIC, Content, decode, encode
+from relay.core.timers import Content
+from relay.store.codec.envelope import MAGIC, decode, encode
 
 # Control characters aside: among them a NUL that stands for a length could be read in two ways.
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)

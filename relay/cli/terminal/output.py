@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from relay.client import ChangeResult, ScheduledTimer, Timer, TimerInfo
+from relay.client.calls.topic_values import DeadLetter
 
 
 def document(value: dict[str, Any]) -> None:
@@ -53,24 +54,14 @@ def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
 
 def timer(found: Timer, as_json: bool) -> None:
     """Print what `get` answers."""
-    text = _text(found.payload)
     if as_json:
-        content = text if text is not None else base64.b64encode(found.payload).decode()
-        document(
-            {
-                **fields(found),
-                "payload": content,
-                "payload_encoding": "base64" if text is None else "utf-8",
-                "headers": dict(found.headers),
-                "content_type": found.content_type,
-            }
-        )
+        document({**fields(found), **content(found)})
         return
+    text = decoded(found.payload)
     shown = f"{len(found.payload)} bytes, not text (--json has them)" if text is None else safe(text)
     rows = [
         *((label.replace("_", " "), str(value)) for label, value in fields(found).items()),
-        ("content type", found.content_type),
-        *((f"header {key}", value) for key, value in sorted(found.headers.items())),
+        *content_rows(found),
         ("payload", shown),
     ]
     typer.echo(block(rows))
@@ -88,7 +79,30 @@ def fields(found: TimerInfo) -> dict[str, Any]:
     }
 
 
-def _text(payload: bytes) -> str | None:
+def content(found: Timer | DeadLetter) -> dict[str, Any]:
+    """Return the fields of the content, for JSON."""
+    text = decoded(found.payload)
+    return {
+        "payload": base64.b64encode(found.payload).decode() if text is None else text,
+        "payload_encoding": "base64" if text is None else "utf-8",
+        "headers": dict(found.headers),
+        "content_type": found.content_type,
+    }
+
+
+def content_rows(found: Timer | DeadLetter, width: int | None = None) -> list[tuple[str, str]]:
+    """Return labels and values of the content beside the payload. Headers are cut to `width` characters."""
+    headers = [(f"header {key}", cut(value, width)) for key, value in sorted(found.headers.items())]
+    return [("content type", found.content_type), *headers]
+
+
+def cut(text: str, width: int | None) -> str:
+    """Cut a text to `width` characters, if that is given."""
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
+
+
+def decoded(payload: bytes) -> str | None:
+    """Return a payload as text, or None if it is not text."""
     try:
         return payload.decode()
     except UnicodeDecodeError:

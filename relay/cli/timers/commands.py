@@ -93,19 +93,21 @@ def schedule(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    asked = timer_calls.ScheduleOptions(
-        topic=topic,
-        timer_id=timer_id,
+    asked = timer_calls.TypedOptions(
         delay=delay,
         at=at,
         payload=payload,
         payload_file=payload_file,
         headers=tuple(header or ()),
-        content_type=content_type,
-        create_only=create_only,
         expire_after=expire_after,
     )
-    timer_calls.schedule(asked, RelayConnection(target, timeout), as_json)
+    timer_calls.schedule(
+        RelayConnection(target, timeout),
+        topic,
+        asked,
+        {"timer_id": timer_id, "content_type": content_type, "create_only": create_only},
+        as_json,
+    )
 
 
 @app.command(rich_help_panel=TIMERS)

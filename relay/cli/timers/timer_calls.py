@@ -13,6 +13,7 @@ from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.topic_calls import pause_of
 from relay.client import ChangeResult, RelayClient, TimerState
+from relay.client.calls.timer_values import ScheduleOptions
 from relay.client.calls.topics import TopicInfo, Topics
 from relay.client.errors import CallError
 
@@ -20,23 +21,21 @@ MAX_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleOptions:
-    """The options of `schedule`, as they were typed."""
+class TypedOptions:
+    """The options of `schedule` that are read from a text."""
 
-    topic: str
-    timer_id: str | None
     delay: str | None
     at: str | None
     payload: str | None
     payload_file: Path | None
     headers: tuple[str, ...]
-    content_type: str
-    create_only: bool
     expire_after: str | None
 
 
-def schedule(asked: ScheduleOptions, connection: RelayConnection, as_json: bool) -> None:
-    """Store a timer and show it."""
+def schedule(
+    connection: RelayConnection, topic: str, asked: TypedOptions, given: ScheduleOptions, as_json: bool
+) -> None:
+    """Store a timer and show it. The client gets the options of `given` as they are."""
     if (asked.delay is None) == (asked.at is None):
         fail("give --in or --at, and not both", BAD_INPUT)
     delay = parse.length(asked.delay, "--in") if asked.delay is not None else None
@@ -46,19 +45,14 @@ def schedule(asked: ScheduleOptions, connection: RelayConnection, as_json: bool)
     )
     headers = parse.headers(asked.headers)
     payload = parse.payload(asked.payload, asked.payload_file)
-    timer = connection.ask(
-        lambda client: client.schedule(
-            asked.topic,
-            payload,
-            delay=delay,
-            due_time=due_time,
-            timer_id=asked.timer_id,
-            headers=headers,
-            content_type=asked.content_type,
-            create_only=asked.create_only,
-            expire_after=expire_after,
-        ),
-    )
+    options: ScheduleOptions = {
+        **given,
+        "delay": delay,
+        "due_time": due_time,
+        "headers": headers,
+        "expire_after": expire_after,
+    }
+    timer = connection.ask(lambda client: client.schedule(topic, payload, **options))
     output.scheduled(timer, as_json)
 
 

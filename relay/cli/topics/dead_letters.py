@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from relay.cli.terminal import known_topics, output, tables
 from relay.cli.terminal.exits import NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.dead_letter_selection import PAGE, LetterOptions
-from relay.client.calls.topics import ALL_DEAD, DeadLetter, DeadLetterInfo, Topics
+from relay.client.calls.topics import ALL_DEAD, DeadLetterInfo, Topics
 
 MOST_PAGES = 20
 """Pages that `dead list` looks through with a filter but without --all."""
@@ -90,12 +89,11 @@ def get(connection: RelayConnection, topic: str, dead_id: str, most: int, as_jso
     if letter is None:
         fail(f"there is no dead letter {output.name(topic, dead_id)}", NOT_FOUND)
     if as_json:
-        output.document({**document(letter), **_content(letter)})
+        output.document({**document(letter), **output.content(letter)})
         return
     rows = [
         *((label.replace("_", " "), str(value)) for label, value in document(letter).items()),
-        ("content type", letter.content_type),
-        *((f"header {key}", _cut(value, HEADER_WIDTH)) for key, value in sorted(letter.headers.items())),
+        *output.content_rows(letter, HEADER_WIDTH),
         ("payload", shown(letter.payload, most)),
     ]
     typer.echo(output.block(rows))
@@ -120,29 +118,13 @@ def shown(payload: bytes, most: int) -> str:
     """Return the beginning of a payload as text, or as hexadecimal digits if it is not text, and its size."""
     part, is_cut = payload[:most], len(payload) > most
     # The last character of a cut text may be incomplete: it has up to four bytes.
-    texts = (_decoded(part[: len(part) - n]) for n in range(min(4, len(part)) if is_cut and part else 1))
+    ends = range(min(4, len(part)) if is_cut and part else 1)
+    texts = (output.decoded(part[: len(part) - n]) for n in ends)
     text = next((text for text in texts if text is not None), None)
     words = part.hex(" ") if text is None else text
     if is_cut:
         return f"{words} … (the first {most} of {len(payload)} bytes; --json has all)"
     return words if text is not None else f"{words} ({len(payload)} bytes, not text)"
-
-
-def _decoded(part: bytes) -> str | None:
-    try:
-        return part.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _content(letter: DeadLetter) -> dict[str, Any]:
-    text = _decoded(letter.payload)
-    return {
-        "payload": base64.b64encode(letter.payload).decode() if text is None else text,
-        "payload_encoding": "base64" if text is None else "utf-8",
-        "headers": dict(letter.headers),
-        "content_type": letter.content_type,
-    }
 
 
 def _row(letter: DeadLetterInfo) -> tuple[str, ...]:
@@ -152,9 +134,5 @@ def _row(letter: DeadLetterInfo) -> tuple[str, ...]:
         letter.reason,
         str(letter.attempts),
         output.iso(letter.death_time),
-        _cut(letter.last_error, ERROR_WIDTH),
+        output.cut(letter.last_error, ERROR_WIDTH),
     )
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from google.protobuf.message import Message
 
 from relay.client import arguments, errors
-from relay.client.arguments import Seconds
 from relay.client.calls.backoff import RetryBackoff
 from relay.client.calls.change_values import ChangeResult, condition, read_result
 from relay.client.calls.channel import (
@@ -32,13 +31,14 @@ from relay.client.calls.channel import (
     Wire,
 )
 from relay.client.calls.timer_values import (
+    MAY_BE_NONE,
     STATES_ON_THE_WIRE,
     NewTimer,
     ScheduledTimer,
     Timer,
+    TimerFields,
     TimerInfo,
     TimerState,
-    make_timer_id,
 )
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
@@ -143,17 +143,11 @@ def schedule(
     topic: str,
     payload: bytes,
     *,
-    delay: Seconds | None,
-    due_time: datetime | None,
-    timer_id: str | None,
-    headers: Mapping[str, str] | None,
-    content_type: str,
-    expire_time: datetime | None,
-    expire_after: Seconds | None,
-    create_only: bool,
-    only_if_pending: bool,
-    only_if_due_at: datetime | None,
     timeout: float,
+    create_only: bool = False,
+    only_if_pending: bool = False,
+    only_if_due_at: datetime | None = None,
+    **fields: Unpack[TimerFields],
 ) -> Steps[ScheduledTimer]:
     """Store one timer. Raises `InvalidArgument` or another `CallError`."""
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
@@ -162,21 +156,14 @@ def schedule(
             "create_only can't be combined with only_if_pending or only_if_due_at",
             field="create_only",
         )
-    if required is not None and timer_id is None:
+    if required is not None and fields.get("timer_id") is None:
         raise errors.InvalidArgument(
             "timer_id must be given with only_if_pending or only_if_due_at", field="timer_id"
         )
-    new = NewTimer(
-        topic=topic,
-        payload=payload,
-        delay=delay,
-        due_time=due_time,
-        timer_id=make_timer_id() if timer_id is None else timer_id,
-        headers={} if headers is None else headers,
-        content_type=content_type,
-        expire_time=expire_time,
-        expire_after=expire_after,
-    )
+    given: dict[str, Any] = {
+        name: value for name, value in fields.items() if value is not None or name not in MAY_BE_NONE
+    }
+    new = NewTimer(topic=topic, payload=payload, **given)
     request = pb.ScheduleRequest(timer=new.to_proto(), mode=mode_of(create_only), condition=required)
     response = yield from call(SCHEDULE, request, timeout)
     return ScheduledTimer.from_response(response)

@@ -115,7 +115,31 @@ class NewTimer:
                 raise errors.InvalidArgument("expire_after must be more than 0", field="expire_after")
 
 
-class _TimerFields(TypedDict):
+class TimerFields(TypedDict, total=False):
+    """The fields of a `NewTimer` beside topic and payload, as arguments."""
+
+    delay: Seconds | None
+    due_time: datetime | None
+    timer_id: str | None
+    headers: Mapping[str, str] | None
+    content_type: str
+    expire_time: datetime | None
+    expire_after: Seconds | None
+
+
+MAY_BE_NONE = ("timer_id", "headers")
+"""The arguments for which None means that they are not given."""
+
+
+class ScheduleOptions(TimerFields, total=False):
+    """The keyword arguments of `schedule`, which both clients take; see `RelayClient.schedule`."""
+
+    create_only: bool
+    only_if_pending: bool
+    only_if_due_at: datetime | None
+
+
+class _InfoFields(TypedDict):
     topic: str
     timer_id: str
     due_time: datetime
@@ -124,7 +148,7 @@ class _TimerFields(TypedDict):
     next_claim_time: datetime
 
 
-def _read_info(timer: timer_pb2.Timer) -> _TimerFields:
+def _read_info(timer: timer_pb2.Timer) -> _InfoFields:
     claim = timer.next_claim_time if timer.HasField("next_claim_time") else timer.due_time
     return {
         "topic": timer.topic,

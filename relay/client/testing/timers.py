@@ -16,8 +16,7 @@ from relay.client.testing.records import Died
 from relay.client.testing.service import MemoryService, MemoryState, at_once
 from relay.core.instants import micros
 from relay.core.life import Effect
-from relay.core.nonce import nonces
-from relay.core.outcomes import ClaimRequest, Reason
+from relay.core.outcomes import ClaimRequest, Reason, nonces
 from relay.core.policy import TopicPolicy
 from relay.engine.delivery.leases import Leases
 from relay.store.memory import MemoryStore

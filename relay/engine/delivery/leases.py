@@ -9,7 +9,8 @@ from itertools import pairwise, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
-from relay.core.timers import ClaimedTimer, ClaimedTimers, at, content_size
+from relay.core.batch import at
+from relay.core.timers import ClaimedTimer, ClaimedTimers, content_size
 
 if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry by that
     from relay.telemetry.traces.spans import DeliveryTrace

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 
+from relay.core.timers import Content
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.reading import RECORD, TEXT, Reading
 from relay.store.codec import envelope
@@ -31,7 +32,7 @@ class First:
     topic: str = ""
     timer_id: str = ""
     due: int = 0
-    content: envelope.Content | None = None
+    content: Content | None = None
     refused: dict[str, Any] | None = None
 
     def document(self, zone: str) -> dict[str, Any]:

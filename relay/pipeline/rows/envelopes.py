@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from relay.core.timers import Content
 from relay.store.codec import envelope
 
 _FIXED = len(envelope.encode(b"", {}, ""))
@@ -203,7 +204,7 @@ def _one_by_one(raw: pa.Array, rows: np.ndarray[Any, Any]) -> tuple[pa.Array, pa
     return payloads, *_columns(contents)
 
 
-def _columns(contents: list[envelope.Content] | list[envelope.Content | None]) -> tuple[pa.Array, pa.Array]:
+def _columns(contents: list[Content] | list[Content | None]) -> tuple[pa.Array, pa.Array]:
     headers = [None if each is None else list(each.headers.items()) for each in contents]
     kinds = [None if each is None else each.content_type for each in contents]
     return pa.array(headers, HEADERS), pa.array(kinds, pa.string())

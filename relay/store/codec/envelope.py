@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from struct import Struct, error, pack
-from typing import NamedTuple
+
+from relay.core.timers import Content
 
 MAGIC = b"\x89BIN\x0d\x0a\x1a\x0a"
 CONTENT_TYPE = "content-type"
@@ -27,14 +28,6 @@ NO_HEADERS = _PREFIX.pack(MAGIC, 1, _HEADERS_START, _PREFIX.size, 0)
 """The beginning of an envelope that holds only a payload."""
 BODY = len(NO_HEADERS)
 """Where the payload begins in such an envelope."""
-
-
-class Content(NamedTuple):
-    """The content of an envelope."""
-
-    payload: bytes
-    headers: Mapping[str, str]
-    content_type: str
 
 
 def encode(payload: bytes, headers: Mapping[str, str], content_type: str) -> bytes:

@@ -168,14 +168,15 @@ def _claimed(parts: Sequence[bytes | int]) -> ClaimedTimer:
     milliseconds, _, sequence = entry.partition(b"-")
     timer_id, readable = text_of(raw_id)
     return ClaimedTimer(
-        timer_id,
-        *envelope.decode(stored),
-        from_score(float(due)),
-        int(attempts) + 1,
-        occurrence.decode(errors="backslashreplace"),  # others write to the stream, too, and anything
-        bool(approximate),
-        bool(suspect),
-        readable,
-        int(claims),
-        _PROOF.pack(int(milliseconds), int(sequence), int(deliveries)),
+        timer_id=timer_id,
+        **envelope.decode(stored).fields(),
+        due=from_score(float(due)),
+        attempt=int(attempts) + 1,
+        # Others write to the stream, too, and anything.
+        occurrence_id=occurrence.decode(errors="backslashreplace"),
+        approximate=bool(approximate),
+        suspect=bool(suspect),
+        readable=readable,
+        claims=int(claims),
+        proof=_PROOF.pack(int(milliseconds), int(sequence), int(deliveries)),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
 from relay.core.errors import InvalidField
@@ -28,11 +28,13 @@ from relay.core.outcomes import (
 )
 from relay.core.timers import (
     NO_CONDITION,
+    NO_CONTENT,
     NO_HEADERS,
     Change,
     Claim,
     ClaimedTimers,
     Condition,
+    Content,
     NewTimer,
     NewTimers,
     Page,
@@ -68,11 +70,11 @@ class RedisStore:
         self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
     ) -> list[Scheduled]:
         """See `TimerStore.schedule`. One script call."""
-        columns = NewTimers.of(timers).columns()
-        timer_ids, payloads, dues, delays, headers, content_types, *terms = columns
-        whens = map(when_words, dues, delays, *terms)
-        contents = map(envelope.encode, payloads, headers, content_types)
-        args = chain.from_iterable(zip(timer_ids, whens, contents, strict=True))
+        new = NewTimers.of(timers)
+        dues, delays = new.dues, new.delays
+        whens = map(when_words, dues, delays, new.expires, new.expires_after, new.create, new.conditions)
+        contents = map(envelope.encode, new.payloads, new.headers, new.content_types)
+        args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))
         time, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
         now = int(time)
         results = [
@@ -215,7 +217,7 @@ def _detail(settlement: Settlement) -> str | bytes:
         return f"{settlement.reason.value};{settlement.error}"
     if verb is Verb.RESCHEDULE and settlement.again is not None:
         again = settlement.again
-        stored = envelope.encode(again.payload, again.headers, again.content_type)
+        stored = envelope.encode(**Content.of(again).fields())
         return f"{when_words(again.due, again.delay)};".encode() + (stored if settlement.new_content else b"")
     return ""
 
@@ -239,29 +241,24 @@ def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
     )
     # Those claimed for the first time share theirs.
     occurred = {each: each.hex() for each in set(occurrences)}
-    return ClaimedTimers(
+    named = zip(timer_ids, occurrences, strict=True)
+    return ClaimedTimers.filled(
         timer_ids,
-        list(payloads),
-        list(headers),
-        list(content_types),
-        from_scores(dues),
+        payloads=list(payloads),
+        headers=list(headers),
+        content_types=list(content_types),
+        dues=from_scores(dues),
         # Foreign writers reach this record, too.
-        [attempt + 1 if attempt < 0xFFFFFFFF else attempt for attempt in attempts],
-        [f"{name}/{occurred[each]}" for name, each in zip(timer_ids, occurrences, strict=True)],
-        [each == 1 for each in approximate],
-        [each == 1 for each in suspect],
-        readable,
-        list(claims),
-        [b""] * len(timer_ids),
+        attempts=[attempt + 1 if attempt < 0xFFFFFFFF else attempt for attempt in attempts],
+        occurrence_ids=[f"{name}/{occurred[each]}" for name, each in named],
+        approximate=[each == 1 for each in approximate],
+        suspect=[each == 1 for each in suspect],
+        readable=readable,
+        claims=list(claims),
     )
 
 
-def _stored(
-    timer_id: str,
-    score: float,
-    raw_record: bytes,
-    content: envelope.Content = envelope.Content(b"", {}, ""),  # noqa: B008  (an immutable value)
-) -> StoredTimer:
+def _stored(timer_id: str, score: float, raw_record: bytes, content: Content = NO_CONTENT) -> StoredTimer:
     record = lease_record.read(raw_record)
     return StoredTimer(
         timer_id=timer_id,
@@ -269,9 +266,7 @@ def _stored(
         due=from_score(record.due),
         next_claim=from_score(score),
         attempts=record.attempts,
-        payload=content.payload,
-        headers=content.headers,
-        content_type=content.content_type,
+        **content.fields(),
     )
 
 

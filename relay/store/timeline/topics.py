@@ -187,9 +187,7 @@ def _letter(name: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
         died=int(fields[b"died"]),
         error=fields[b"error"].decode(errors="replace"),
         occurrence_id=f"{timer_id}/{fields[b'occurrence'].hex()}",
-        payload=held.payload,
-        headers=held.headers,
-        content_type=held.content_type,
+        **held.fields(),
         claims=int(fields.get(b"claims", 0)),
         group=fields.get(b"group", b"").decode(errors="replace"),
     )
