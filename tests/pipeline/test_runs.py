@@ -115,7 +115,7 @@ def test_a_row_that_ends_the_load_and_is_mended(
     rows = "".join(f"t-{n},2090-01-01T00:00:00Z,{n}\n" for n in range(30_000))
     Path(source.place).write_text(f"timer_id,due_time,payload\n{rows}last,soon,x\n")
     with pytest.raises(
-        job.JobFailed, match=r"due_time: is 'soon'.* --run-id run-\w{16} inserts the "
+        job.JobFailed, match=r"due_time: is 'soon'.* --run-id run-\w{16} inserts only "
     ) as failed:
         run(spark, source, valkey, tmp_path, rejects=None)
     (run_id,) = re.findall(r"run-\w{16}", str(failed.value))
