@@ -56,7 +56,7 @@ def payloads(server: RunningServer, topic: str) -> dict[str, bytes]:
 
 def read(spark: SparkSession, source: Source) -> list[Row]:
     with configured(spark, source.conf):
-        return rows_of(spark, source).collect()
+        return rows_of(spark, source).frame.collect()
 
 
 def rows(writer: str, values: Sequence[str]) -> list[list[str]]:
@@ -175,7 +175,7 @@ def test_malformed_records_are_rejects(
 HEADERS = [
     ("b,a\n", "header: of .*/2.csv calls column 1 'b', not 'a' as the first file .*/1.csv"),
     ("a,b,c\n", "header: of .*/2.csv has 3 columns, not the 2 of the first file"),
-    ("", "header: of .*/2.csv is missing: the file is empty"),
+    (" \n", "header: of .*/2.csv is missing: the file holds only white space"),
     ("a,A\n", "header: of .*/2.csv names 'a' twice"),
     ('"a,b\n', "header: of .*/2.csv opens a quote that is never closed"),
 ]
@@ -188,6 +188,44 @@ def test_headers_are_compared_in_every_file(spark: SparkSession, tmp_path: Path)
         (tmp_path / "2.csv").write_text(second)
         with pytest.raises(InvalidField, match=said):
             rows_of(spark, Source(str(tmp_path), "csv"))
+
+
+EMPTY: dict[str, bytes] = {"0.csv": b"", "2.csv.gz": b"", "3.csv.gz": gzip.compress(b""), "4.csv": b""}
+
+
+def test_empty_files_are_skipped(
+    spark: SparkSession, valkey: RunningServer, topic: str, tmp_path: Path
+) -> None:
+    """Files without a byte, packed or not, hold no records; the summary counts them and names the first few.
+    A file that has only a header is none of them."""
+    for name, data in EMPTY.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "1.csv").write_text(f"{','.join(HEAD)}\na,{DUE},x\n")
+    (tmp_path / "5.csv").write_text(f"{','.join(HEAD)}\n")
+    for single_line in (False, True):
+        source = Source(str(tmp_path), "csv", constants={"topic": topic}, single_line=single_line)
+        summary = run(source, valkey, replace=True)
+        assert {name: count for name, count in summary.counts.items() if count} == {
+            "empty_files": 4,
+            "written": 1,
+        }
+        (warning,) = summary.warnings
+        first = ", ".join(f"file://{tmp_path}/{name}" for name in ("0.csv", "2.csv.gz", "3.csv.gz"))
+        assert warning == f"4 files are empty, and were skipped: {first} and 1 more"
+    assert payloads(valkey, topic) == {"a": b"x"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_nothing_but_empty_files(spark: SparkSession, kind: str, tmp_path: Path) -> None:
+    """That is an error, which says so."""
+    for name, data in EMPTY.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InvalidField, match=rf"source: holds no records: file:.*/{name} is empty"):
+            rows_of(spark, Source(str(tmp_path / name), kind, constants={"topic": "t"}))
+    with pytest.raises(
+        InvalidField, match=r"source: holds no records: all its 4 files are empty: file:.*0\.csv"
+    ):
+        rows_of(spark, Source(str(tmp_path), kind, constants={"topic": "t"}))
 
 
 @pytest.mark.parametrize(
@@ -219,13 +257,13 @@ def test_files_are_whole_unless_records_are_lines(spark: SparkSession, tmp_path:
     small = {"spark.sql.files.maxPartitionBytes": "40000", "spark.sql.files.openCostInBytes": "1"}
     lines = Source(str(tmp_path / "in.csv"), constants={"topic": "t"}, single_line=True)
     with configured(spark, small):
-        found = rows_of(spark, lines)
+        found = rows_of(spark, lines).frame
         assert found.rdd.getNumPartitions() > 2
         assert sorted((row.timer_id, row.payload) for row in found.collect()) == sorted(
             (name, payload) for name, _, payload in rows
         )
         with pytest.raises(Exception, match="Spark has cut"):
-            rows_of(spark, Source(str(tmp_path / "in.csv"), constants={"topic": "t"})).collect()
+            rows_of(spark, Source(str(tmp_path / "in.csv"), constants={"topic": "t"})).frame.collect()
     (tmp_path / "lf.csv").write_text(",".join(HEAD) + "\n")
     with pytest.raises(InvalidField, match=r"single_line: needs files with equal line ends, and .*/lf\.csv"):
         rows_of(spark, Source(str(tmp_path), "csv", constants={"topic": "t"}, single_line=True))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -82,7 +84,7 @@ def test_json_lines_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("\n".join(LINES))
     source = Source(str(tmp_path / "in.jsonl"), columns={"timer_id": "id"}, constants={"topic": "t"})
     found: dict[Any, Any] = {
-        row.timer_id or bytes(row["__text"]).decode(): row for row in rows_of(spark, source).collect()
+        row.timer_id or bytes(row["__text"]).decode(): row for row in rows_of(spark, source).frame.collect()
     }
     assert list(found) == ["a", "b", "c", LINES[3], LINES[4]]
     assert bytes(found["a"].payload) == b'{"a":null,"b":1}'
@@ -91,12 +93,27 @@ def test_json_lines_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     assert [row["__malformed"] for row in found.values()] == [None, None, None, NO_JSON, NO_JSON]
 
 
+@pytest.mark.parametrize("whole", ["false", "true"])
+def test_empty_files_beside_others(spark: SparkSession, tmp_path: Path, whole: str) -> None:
+    """They are named, and nothing is looked for in them, whether lines or whole files are documents."""
+    (tmp_path / "day=1 a").mkdir()
+    full = tmp_path / "day=1 a" / "1 b.json"
+    full.write_text('{"timer_id": "a", "due_time": "2090-01-01T00:00:00Z"}')
+    empty = {"0.json": b"", "2.json.gz": b"", "3.json.gz": gzip.compress(b"")}
+    for name, data in empty.items():
+        (full.parent / name).write_bytes(data)
+    options, columns = {"multiLine": whole}, {"payload": "day"}
+    found = rows_of(spark, Source(str(tmp_path), "json", options, columns, constants={"topic": "t"}))
+    assert [(row.timer_id, row.payload) for row in found.frame.collect()] == [("a", "1 a")]
+    assert [unquote(file).rpartition("/")[2] for file in found.empty] == list(empty)
+
+
 def test_a_file_that_is_one_document(spark: SparkSession, tmp_path: Path) -> None:
     """An array of objects over many lines, by Spark's own option."""
     rows = [{"timer_id": f"t-{n}", "due_time": "2090-01-01T00:00:00Z"} for n in range(3)]
     (tmp_path / "in.json").write_text(json.dumps(rows, indent=2))
     source = Source(str(tmp_path / "in.json"), options={"multiLine": "true"}, constants={"topic": "t"})
-    assert sorted(row.timer_id for row in rows_of(spark, source).collect()) == ["t-0", "t-1", "t-2"]
+    assert sorted(row.timer_id for row in rows_of(spark, source).frame.collect()) == ["t-0", "t-1", "t-2"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +157,7 @@ def test_nothing_that_follows_an_object_is_dropped(spark: SparkSession, tmp_path
     ]
     (tmp_path / "in.jsonl").write_bytes(b"\n".join([*good, b"", b"  ", *bad]))
     source = Source(str(tmp_path / "in.jsonl"), columns={"timer_id": "id"}, constants={"topic": "t"})
-    found: list[Any] = rows_of(spark, source).collect()
+    found: list[Any] = rows_of(spark, source).frame.collect()
     assert [row.timer_id for row in found if row["__malformed"] is None] == ["bom", "spaces"]
     refused = {bytes(row["__text"]): row["__malformed"] for row in found if row["__malformed"] is not None}
     assert refused == dict(zip(bad, [MORE] * 4 + [NO_JSON] * 2 + [NOT_UTF8], strict=True))
@@ -173,7 +190,9 @@ def test_no_number_loses_digits(spark: SparkSession, tmp_path: Path, whole: bool
         columns={"timer_id": "id"},
         constants={"topic": "t"},
     )
-    found: dict[str, Any] = {bytes(row["__text"]).decode(): row for row in rows_of(spark, source).collect()}
+    found: dict[str, Any] = {
+        bytes(row["__text"]).decode(): row for row in rows_of(spark, source).frame.collect()
+    }
     assert list(found) == rows
     for row, (_, number, lost) in zip(found.values(), NUMBERS, strict=True):
         if lost is None:
@@ -194,7 +213,7 @@ def test_what_becomes_text_keeps_its_digits(spark: SparkSession, tmp_path: Path)
     rows = [f'{{"timer_id": "a", "due_time": "2090-01-01", "payload": {each}}}' for each in payloads]
     (tmp_path / "in.jsonl").write_text("\n".join(rows))
     source = Source(str(tmp_path / "in.jsonl"), constants={"topic": "t"})
-    first, second = (json.loads(row.payload) for row in rows_of(spark, source).collect())
+    first, second = (json.loads(row.payload) for row in rows_of(spark, source).frame.collect())
     assert first == ["9007199254740993", "0.1234567890123456789", "é"]
     assert second == ['{"n":[1E400,true,null],"é":"?"}']
 
@@ -204,7 +223,7 @@ def test_several_documents_in_one_file(spark: SparkSession, tmp_path: Path) -> N
     texts = ['{"timer_id": "a",\n "due_time": "2090-01-01"}', '{"timer_id": "b"}', '{"timer_id":', "5"]
     (tmp_path / "in.json").write_text("\n".join([texts[0], f"[{texts[1]}, 7]", *texts[2:]]))
     source = Source(str(tmp_path / "in.json"), options={"multiLine": "true"}, constants={"topic": "t"})
-    found = [(row.timer_id, row["__malformed"]) for row in rows_of(spark, source).collect()]
+    found = [(row.timer_id, row["__malformed"]) for row in rows_of(spark, source).frame.collect()]
     assert found == [("a", None), ("b", None), (None, NO_JSON), (None, NO_JSON)]
 
 

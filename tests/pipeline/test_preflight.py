@@ -58,6 +58,8 @@ def test_mistakes_are_found_before_spark_starts(
     java.chmod(0o755)
     empty = tmp_path / "empty.parquet"
     empty.mkdir()
+    hollow = tmp_path / "hollow.csv"
+    hollow.touch()
     text = tmp_path / "text.parquet"
     text.write_text("no Parquet")
     occupied = keyspace.topic()
@@ -90,6 +92,7 @@ def test_mistakes_are_found_before_spark_starts(
         ([str(table), *right[3:]], {}, 2, "topic: is not a column there; name it"),
         ([str(tmp_path / "no.csv"), *topic], {}, 2, f"source: {tmp_path}/no.csv does not exist"),
         ([str(empty), *topic], {}, 2, f"source: {empty} holds no files"),
+        ([str(hollow), *topic], {}, 2, f"source: holds no records: {hollow} is empty"),
         ([str(text), *topic], {}, 2, f"source: {text} is not a Parquet file"),
         ([str(tmp_path / "no"), *topic], {}, 2, "format: can't be told from"),
         ([*right, "--rejects", str(table)], {}, 2, f"rejects: {table} is a file; name a folder"),

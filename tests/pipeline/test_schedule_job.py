@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 DUE = 4_000_000_000 * SECOND
-COUNTS = dict.fromkeys(schedule_job.COUNTS, 0)
+COUNTS = dict.fromkeys(("empty_files", *schedule_job.COUNTS), 0)
 THERE = "there are topic, timer_id, due_time, payload, headers, content_type, expire_time"
 MIDNIGHT = 3_786_912_000 * SECOND  # 2090-01-01
 
@@ -146,7 +146,7 @@ def test_times_of_every_kind(spark: SparkSession, sql: str, unit: str | None, du
     try:
         spark.sql(f"select {sql} as due_time").createOrReplaceTempView("times")
         source = Source("times", "table", constants={"topic": "t"}, unit=unit)
-        found = rows_of(spark, source).selectExpr("unix_micros(due_time)").first()
+        found = rows_of(spark, source).frame.selectExpr("unix_micros(due_time)").first()
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
     assert found == (due,)
@@ -263,6 +263,7 @@ def test_the_command(
         "job": "schedule",
         "ok": True,
         "dry_run": False,
+        "empty_files": 0,
         "written": 1,
         "rejected": 0,
         "later": 0,

@@ -7,21 +7,20 @@ is inside quotes. By default Spark splits files at any line break: see `WHOLE_FI
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as t
 
 from relay.core.errors import InvalidField
 from relay.pipeline.inputs.csv_text import OPTIONS, Dialect, Records, Splitter, header, without_bom
+from relay.pipeline.inputs.files_found import Rows, found_in, shown
 from relay.pipeline.rows.reading import FILE, LINE, MALFORMED, TEXT
 
 WHOLE_FILES = {
@@ -36,7 +35,6 @@ _PASSED = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifieda
 _HEAD = 1 << 20
 """The most bytes of a header."""
 
-_AT_ONCE = 16
 _CARRIED = t.StructType(
     [
         t.StructField(TEXT, t.BinaryType()),
@@ -59,9 +57,7 @@ class CsvPlan:
     """The columns of a worker's rows."""
 
 
-def rows_of_csv(
-    spark: SparkSession, place: str, options: Mapping[str, str], *, single_line: bool
-) -> DataFrame:
+def rows_of_csv(spark: SparkSession, place: str, options: Mapping[str, str], *, single_line: bool) -> Rows:
     """Return all columns as text, with those that folders name; a missing value is null. `TEXT` has the
     record, `FILE` and `LINE` say where it is, `MALFORMED` says why it can't be split: its columns are null
     then.
@@ -78,7 +74,8 @@ def rows_of_csv(
     finding = {name: value for name, value in options.items() if name.lower() in _PASSED}
     dialect = Dialect.of(own, single_line=single_line)
     lines = spark.read.options(**finding).option("lineSep", "\n").text(place)
-    names, crlf = _headers(spark, sorted(lines.inputFiles()), dialect)
+    found = found_in(spark, lines, _HEAD)
+    names, crlf = _headers(found.files, found.heads, dialect)
     partitions = lines.schema.fields[1:]
     fields = [*(t.StructField(name, t.StringType()) for name in names), *partitions, *_CARRIED.fields]
     told = tuple(each.name for each in partitions)
@@ -92,56 +89,37 @@ def rows_of_csv(
     if not single_line:
         # Thousands of small files would be as many tasks.
         read = read.coalesce(4 * spark.sparkContext.defaultParallelism)
-    return read.mapInArrow(partial(_rows, plan), t.StructType(fields))
+    return Rows(read.mapInArrow(partial(_rows, plan), t.StructType(fields)), found.empty)
 
 
 # ------------------------------------------------------------------------------------- on the driver
 
 
-def _headers(spark: SparkSession, files: list[str], dialect: Dialect) -> tuple[list[str], bool | None]:
+def _headers(files: list[str], heads: list[bytes], dialect: Dialect) -> tuple[list[str], bool | None]:
     """Return the common header of all files, and whether their lines end in CR LF; None if only some do.
     Raises `InvalidField`."""
-    if not files:
-        raise InvalidField("source", "has no files")
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda file: _header(spark, file, dialect), files))
+    found = [_header(file, head, dialect) for file, head in zip(files, heads, strict=True)]
     names, crlf = found[0]
     for file, (others, _) in zip(files, found, strict=True):
         if others != names:
-            raise InvalidField(
-                "header", f"of {_shown(file)} {_difference(names, others)} ({_shown(files[0])})"
-            )
+            raise InvalidField("header", f"of {shown(file)} {_difference(names, others)} ({shown(files[0])})")
     if all(each == crlf for _, each in found):
         return names, crlf
     if dialect.single_line:
         odd = next(file for file, (_, each) in zip(files, found, strict=True) if each != crlf)
         raise InvalidField(
             "single_line",
-            f"needs files with equal line ends, and {_shown(odd)} differs from {_shown(files[0])};"
+            f"needs files with equal line ends, and {shown(odd)} differs from {shown(files[0])};"
             " leave --single-line out",
         )
     return names, None
 
 
-def _header(spark: SparkSession, file: str, dialect: Dialect) -> tuple[list[str], bool]:
-    head = _head(spark, file)
+def _header(file: str, head: bytes, dialect: Dialect) -> tuple[list[str], bool]:
     try:
         return header(head, dialect, whole=len(head) < _HEAD)
     except InvalidField as problem:
-        raise InvalidField(problem.field, f"of {_shown(file)} {problem.problem}") from None
-
-
-def _head(spark: SparkSession, file: str) -> bytes:
-    """Read a file's first bytes, uncompressed, with Spark's file systems and codecs."""
-    java: Any = spark.sparkContext._jvm
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
-    path = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
-    stream = path.getFileSystem(conf).open(path)
-    try:
-        codec = java.org.apache.hadoop.io.compress.CompressionCodecFactory(conf).getCodec(path)
-        return bytes((codec.createInputStream(stream) if codec is not None else stream).readNBytes(_HEAD))
-    finally:
-        stream.close()
+        raise InvalidField(problem.field, f"of {shown(file)} {problem.problem}") from None
 
 
 def _difference(names: list[str], others: list[str]) -> str:
@@ -151,10 +129,6 @@ def _difference(names: list[str], others: list[str]) -> str:
         return f"has {len(others)} columns, not the {len(names)} of the first file"
     n = next(n for n, (one, two) in enumerate(zip(names, others, strict=True)) if one != two)
     return f"calls column {n + 1} {others[n]!r}, not {names[n]!r} as the first file"
-
-
-def _shown(file: str) -> str:
-    return unquote(file)
 
 
 # -------------------------------------------------------------------------------------- on a worker
@@ -181,7 +155,7 @@ class _File:
         try:
             found = self._splitter.split(piece, last=last)
         except (InvalidField, UnicodeError) as problem:
-            at = f"{_shown(self.file)}, from line {self._splitter.line}"
+            at = f"{shown(self.file)}, from line {self._splitter.line}"
             raise InvalidField("source", f"{at}: {getattr(problem, 'problem', problem)}") from None
         if self._first and found.values:
             self._first = False

@@ -287,7 +287,7 @@ def header(head: bytes, dialect: Dialect, *, whole: bool) -> tuple[list[str], bo
     splitter = Splitter(dialect, None)
     text = without_bom(head, dialect)
     if not text.strip():
-        raise InvalidField("header", "is missing: the file is empty")
+        raise InvalidField("header", "is missing: the file holds only white space")
     found = splitter.split(text, last=whole)
     if not found.values:
         raise InvalidField("header", f"does not end within {len(head):,} bytes")

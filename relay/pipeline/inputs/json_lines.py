@@ -14,10 +14,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as t
 
+from relay.pipeline.inputs.files_found import Rows, found_in, shown
 from relay.pipeline.rows.reading import FILE, LINE, MALFORMED, TEXT
 
 NO_JSON = "is not a JSON object"
@@ -38,7 +39,7 @@ _CHECKED = t.StructType(
 
 def rows_of_json(
     spark: SparkSession, place: str, options: Mapping[str, str], used: Callable[[str], bool]
-) -> DataFrame:
+) -> Rows:
     """Return the columns that Spark finds in the documents; they are null if a document can't be read. `TEXT`
     has the document, `FILE` its file, and `MALFORMED` says why it can't be read.
 
@@ -49,8 +50,11 @@ def rows_of_json(
     lines = spark.read.options(**own).text(place, wholetext=whole)
     folders = lines.schema.fields[1:]
     there = [MALFORMED, *(each.name for each in folders)]
-    found = spark.read.format("json").options(**own).load(place).schema
-    columns = [each for each in found.fields if each.name not in there]
+    files = found_in(spark, lines, 1)
+    # Spark skips empty files, but when it looks for the columns of whole files a codec fails on them.
+    looked_at = [shown(file) for file in files.files] if whole and files.empty else place
+    schema = spark.read.format("json").options(**own).load(looked_at).schema
+    columns = [each for each in schema.fields if each.name not in there]
     read = lines.select(
         sf.col("value").cast("binary").alias(TEXT),
         sf.col("_metadata.file_path").alias(FILE),
@@ -62,7 +66,7 @@ def rows_of_json(
     asked = {name: value for name, value in own.items() if name.lower() not in ("mode", "multiline")}
     parsed = read.mapInArrow(checks.rows, out).withColumn(_READ, sf.from_json(_READ, into, asked))
     misfit = sf.col(_READ).isNull() | sf.col(f"{_READ}.{MALFORMED}").isNotNull()
-    return parsed.select(
+    frame = parsed.select(
         *(sf.col(_READ).getField(each.name).alias(each.name) for each in columns),
         *(sf.col(f"`{each.name}`") for each in folders),
         TEXT,
@@ -70,6 +74,7 @@ def rows_of_json(
         sf.lit(None).cast("long").alias(LINE),
         sf.coalesce(MALFORMED, sf.when(misfit, NO_COLUMNS)).alias(MALFORMED),
     )
+    return Rows(frame, files.empty)
 
 
 # -------------------------------------------------------------------------------------- on a worker

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relay.core.errors import InvalidField, WrongKeyType
-from relay.pipeline.inputs.sources import FORMATS, TABLE, UNITS, Source
+from relay.pipeline.inputs.files_found import all_empty
+from relay.pipeline.inputs.sources import CSV, FORMATS, JSON, TABLE, UNITS, Source
 from relay.pipeline.rows.reading import COLUMNS
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import Settings
@@ -72,6 +73,8 @@ def check_source(source: Source, target: Target, conf: Mapping[str, str]) -> Non
     if kind == TABLE or not _is_here(source.place, conf):
         return
     files = _files(source.place) if kind in {*FORMATS.values(), "text"} else []
+    if kind in (CSV, JSON) and files and not any(file.stat().st_size for file in files):
+        raise all_empty([str(file) for file in files])
     names = _columns(files[0], kind, source.options) if files else None
     if names is not None:
         _check_columns(source, names)

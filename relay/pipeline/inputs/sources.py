@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from relay.core.errors import InvalidField
 from relay.pipeline.inputs import csv_files, json_lines
+from relay.pipeline.inputs.files_found import Rows
 from relay.pipeline.rows import documents
 from relay.pipeline.rows.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS, TEXT
 
@@ -78,7 +79,7 @@ class Source:
         return csv_files.WHOLE_FILES if self.kind == CSV and not self.single_line else {}
 
 
-def rows_of(spark: SparkSession, source: Source) -> DataFrame:
+def rows_of(spark: SparkSession, source: Source) -> Rows:
     """Return the columns of `COLUMNS` that exist, with `TOLD` and `PROVENANCE`.
 
     Raises `InvalidField`.
@@ -87,7 +88,7 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
     if unknown:
         raise InvalidField("map", f"{unknown[0]} is not a column of a timer; there are {', '.join(COLUMNS)}")
     try:
-        frame = _load(spark, source)
+        frame, empty = _load(spark, source)
         there = {name.lower() for name in frame.columns}
         chosen = {
             name: sf.expr(source.columns[name]) if name in source.columns else sf.col(f"`{name}`")
@@ -101,7 +102,7 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
     carried = [named[name] for name in PROVENANCE if name in named.columns]
     rows = named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
     check_types(rows.schema)
-    return rows
+    return Rows(rows, empty)
 
 
 def check_types(schema: t.StructType) -> None:
@@ -149,17 +150,17 @@ def _for_arrow(frame: DataFrame, each: t.StructField) -> Column:
     return column
 
 
-def _load(spark: SparkSession, source: Source) -> DataFrame:
+def _load(spark: SparkSession, source: Source) -> Rows:
     kind = source.kind
     if source.single_line and kind != CSV:
         raise InvalidField("single_line", f"is for CSV; leave it out for {kind}")
     if kind == TABLE:
-        return spark.table(source.place)
+        return Rows(spark.table(source.place))
     if kind == CSV:
         return csv_files.rows_of_csv(spark, source.place, source.options, single_line=source.single_line)
     if kind == JSON:
         return json_lines.rows_of_json(spark, source.place, source.options, partial(_is_used, source))
-    return spark.read.format(kind).options(**source.options).load(source.place)
+    return Rows(spark.read.format(kind).options(**source.options).load(source.place))
 
 
 def _is_used(source: Source, column: str) -> bool:

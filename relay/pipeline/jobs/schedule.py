@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
 from relay.pipeline.inputs import preview
+from relay.pipeline.inputs.files_found import skipped
 from relay.pipeline.inputs.run_ids import MaxRejects, checked, derived
 from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
@@ -88,7 +89,7 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     if job.horizon is not None and job.chill is None:
         raise InvalidField("cold", "is missing; with a horizon, name the cold store")
     bar.step("looking at the rows")
-    rows = rows_of(spark, job.source)
+    rows, empty = rows_of(spark, job.source)
     run_id = checked(job.run_id) if job.run_id is not None else derived(spark, job.source)
     reading = Reading(job.target, job.source.constants, make_ids=True)
     load = Load(
@@ -100,7 +101,9 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
         dry=job.dry_run,
         strict=job.rejects is None,
     )
-    summary = Summary("schedule", job.dry_run, facts={"run_id": run_id})
+    summary = Summary("schedule", job.dry_run, {"empty_files": len(empty)}, {"run_id": run_id})
+    if empty:
+        summary.warnings.append(skipped(empty))
     if job.max_rejects is not None:
         bar.step("counting rejects")
         job.max_rejects.hold(*_first_look(rows, load))

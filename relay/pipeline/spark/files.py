@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +16,8 @@ from pyspark.sql import SparkSession
 RENAMES = {"hdfs", "viewfs", "webhdfs", "ofs"}
 """The file systems in which a rename refuses to replace. In object stores a file appears whole when it is
 closed."""
+
+_AT_ONCE = 16
 
 
 class Files:
@@ -90,6 +94,30 @@ class Files:
 
     def _path(self, text: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(text)
+
+
+def head(spark: SparkSession, file: str, most: int) -> bytes:
+    """Read a file's first bytes, uncompressed, with Spark's file systems and codecs. `file` is a URL."""
+    java: Any = spark.sparkContext._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    path = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
+    stream = path.getFileSystem(conf).open(path)
+    try:
+        begun = java.java.io.PushbackInputStream(stream)
+        first = begun.read()
+        if first < 0:  # codecs fail on a file without a byte
+            return b""
+        begun.unread(first)
+        codec = java.org.apache.hadoop.io.compress.CompressionCodecFactory(conf).getCodec(path)
+        return bytes((codec.createInputStream(begun) if codec is not None else begun).readNBytes(most))
+    finally:
+        stream.close()
+
+
+def heads(spark: SparkSession, files: Sequence[str], most: int) -> list[bytes]:
+    """Read the first bytes of each file, of several at once."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda file: head(spark, file, most), files))
 
 
 def _link(target: Path, text: str) -> bool:
