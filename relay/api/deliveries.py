@@ -16,7 +16,7 @@ from functools import partial
 
 import anyio
 
-from relay.api.settlements import EXTEND, admit, problem, settle
+from relay.api.settlements import EXTEND, admit, invalid, problem, take
 from relay.core.errors import InvalidField, StoreUnavailable, TooMany
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Problem, Session
@@ -249,9 +249,10 @@ class Consumers:
             return Problem.STALE
         held.collect()
         held.problems.pop(token, None)  # the settlement reports it again if it holds
-        what = settle(self._engine, held.session, settlement)
-        if what is not None:
-            return what
+        failures: list[InvalidField] = []
+        take(self._engine, held.session, [settlement], wrong=lambda _, failure: failures.append(failure))
+        if failures:
+            return invalid(failures[0])
         if extends:
             held.until[token] = asyncio.get_running_loop().time() + held.visibility
         else:

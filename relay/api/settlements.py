@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from relay.api import translate
 from relay.core.dispatch import Dispatch
@@ -45,15 +45,44 @@ def admit(engine: Engine, field: str, topics: Sequence[str]) -> None:
             )
 
 
-def settle(engine: Engine, session: Session, settlement: pb.Settlement) -> Problem | None:
-    """Take one outcome. Returns a problem if the outcome itself is wrong; the delivery is then still open."""
-    token = settlement.token
-    if settlement.outcome == EXTEND:
-        engine.extend(session, token)
-    else:
+def take(
+    engine: Engine,
+    session: Session,
+    settlements: Iterable[pb.Settlement],
+    acknowledged: Sequence[bytes] = (),
+    *,
+    wrong: Callable[[bytes, InvalidField], None],
+    extends: bool = True,
+) -> None:
+    """Take outcomes in their order, ACKs in a row together, and then the tokens in `acknowledged`.
+
+    If two outcomes are about one delivery, the first one counts. `wrong` is called with the token of each
+    outcome that is wrong itself, and why; that delivery is still open. Without `extends`, EXTEND is wrong,
+    too.
+    """
+    acks: list[bytes] = []
+    for settlement in settlements:
+        token = settlement.token
+        if translate.acknowledges(settlement):
+            acks.append(token)
+            continue
+        engine.acknowledged(session, acks)
+        acks = []
+        if extends and settlement.outcome == EXTEND:
+            engine.extend(session, token)
+            continue
         try:
-            ending = translate.ending(settlement, engine.payload_limit(session, token))
+            end(engine, session, token, settlement)
         except InvalidField as failure:
-            return WRONG.get(failure.field, Problem.INVALID_RESCHEDULE)
-        engine.end(session, token, ending)
-    return None
+            wrong(token, failure)
+    engine.acknowledged(session, [*acks, *acknowledged])
+
+
+def end(engine: Engine, session: Session, token: bytes, said: translate.Ended) -> None:
+    """Take the outcome of a handler that is done. Raises `InvalidField`; the delivery is then still open."""
+    engine.end(session, token, translate.ending(said, engine.payload_limit(session, token)))
+
+
+def invalid(failure: InvalidField) -> Problem:
+    """Return the problem of an outcome that is wrong itself."""
+    return WRONG.get(failure.field, Problem.INVALID_RESCHEDULE)

@@ -9,7 +9,7 @@ import grpc
 from grpc.aio import ServicerContext
 
 from relay.api import translate
-from relay.api.settlements import admit, problem, settle
+from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.engine.delivery.session import Outgoing, Session
@@ -107,18 +107,11 @@ class DeliveryService(base.DeliveryServiceServicer):
     def _settle(self, session: Session, said: pb.Settle) -> None:
         if said.received:
             self._engine.received(session, said.received)
-        acknowledged: list[bytes] = []
-        for settlement in said.settlements:
-            if translate.acknowledges(settlement):
-                acknowledged.append(settlement.token)
-                continue
-            # If two outcomes are about one delivery, the first one counts.
-            self._engine.acknowledged(session, acknowledged)
-            acknowledged = []
-            what = settle(self._engine, session, settlement)
-            if what is not None:
-                session.complain(settlement.token, what)
-        self._engine.acknowledged(session, [*acknowledged, *said.acknowledged])
+
+        def wrong(token: bytes, failure: InvalidField) -> None:
+            session.complain(token, invalid(failure))
+
+        take(self._engine, session, said.settlements, said.acknowledged, wrong=wrong)
 
 
 async def _write(session: Session, context: Context, *, columns: bool) -> None:

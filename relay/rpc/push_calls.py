@@ -136,23 +136,11 @@ class PushBatch:  # see 0057
 
     def _hear_outcomes(self, settlements: Sequence[delivery.Settlement]) -> int:
         """Note them; return how many had no effect."""
-        acknowledged: list[bytes] = []
-        odd = 0
-        for settlement in settlements:
-            token = settlement.token
-            lease = self._open.pop(token, None)
-            if lease is None:
-                odd += 1
-                continue
-            if token not in self._receipts:
-                self._application.sends_receipts = False
-            if translate.acknowledges(settlement):
-                acknowledged.append(token)
-            else:
-                self._ends.settled(lease, settlement)
-        if acknowledged:
-            self._ends.acknowledged(acknowledged)
-        return odd
+        ours = [each for each in settlements if self._open.pop(each.token, None) is not None]
+        if any(each.token not in self._receipts for each in ours):
+            self._application.sends_receipts = False
+        self._ends.settled(ours)
+        return len(settlements) - len(ours)
 
     def _take(self, tokens: Sequence[bytes]) -> list[Lease]:
         """Take out the deliveries that had no outcome yet, and now have one."""
@@ -206,7 +194,7 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
             application.sends_receipts = receipted
             if answer.outcome == delivery.OUTCOME_UNSPECIFIED:
                 answer.outcome = delivery.OUTCOME_ACK
-            ends.settled(lease, answer)
+            ends.answered(lease, answer)
             ends.lives(connection)
         else:
             ends.nack([lease], NOT_READ if answer is UNREADABLE else "the answer was empty")

@@ -13,7 +13,7 @@ import anyio
 import grpc
 from grpc import StatusCode
 
-from relay.api import translate
+from relay.api import settlements, translate
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.outcomes import Ending, Verb
@@ -21,6 +21,8 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
 from relay.rpc.application import Application
+from relay.v1 import delivery_service_pb2 as delivery
+from relay.v1 import timer_handler_pb2 as handler
 
 STATE_LAG = 0.05
 """Seconds by which a channel's state may change after the end of the calls on it."""
@@ -67,18 +69,21 @@ class Ends:
             self._engine.received(self._session, held)
             self._starts(connection)
 
-    def acknowledged(self, tokens: Sequence[bytes]) -> None:
-        """Note that handlers are done, with an ACK."""
-        self._engine.acknowledged(self._session, tokens)
+    def settled(self, outcomes: Iterable[delivery.Settlement]) -> None:
+        """Note that handlers are done. An outcome may be invalid."""
+        settlements.take(self._engine, self._session, outcomes, wrong=self._wrong, extends=False)
 
-    def settled(self, lease: Lease, said: translate.Ended) -> None:
-        """Note that a handler is done. Its outcome may be invalid."""
+    def answered(self, lease: Lease, said: handler.TimerHandlerDeliverResponse) -> None:
+        """Note that the handler of a call of its own is done. Its outcome may be invalid."""
         try:
-            ending = translate.ending(said, self._engine.max_payload_bytes(self.topic))
+            settlements.end(self._engine, self._session, lease.token, said)
         except InvalidField as failure:
-            log.warning("an answer is wrong", extra={"topic": self.topic, "reason": str(failure)})
-            ending = Ending(Verb.NACK, error=str(failure))
-        self._engine.end(self._session, lease.token, ending)
+            self._wrong(lease.token, failure)
+
+    def _wrong(self, token: bytes, failure: InvalidField) -> None:
+        """Count an attempt for a delivery whose outcome is invalid."""
+        log.warning("an answer is wrong", extra={"topic": self.topic, "reason": str(failure)})
+        self._engine.end(self._session, token, Ending(Verb.NACK, error=str(failure)))
 
     def refused(self, leases: Iterable[Lease], reason: str) -> None:
         """Release deliveries that no handler will take."""
