@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
+from relay.pipeline.rows.columns import CONSTANT, CONTENT, ddl
 from relay.pipeline.spark.redis_target import Target, flag, names_of, rate, whole
 from relay.store.bulk.scanning import TopicSlice, cut
 
@@ -48,7 +49,7 @@ _TIMER = (
     "topic string, timer_id string, due_time timestamp, next_claim_time timestamp, state string, "
     "attempts long, claims long, expire_time timestamp"
 )
-SCHEMA = f"{_TIMER}, payload binary, headers map<string,string>, content_type string"
+SCHEMA = f"{_TIMER}, {ddl(CONTENT)}"
 RAW_SCHEMA = f"{_TIMER}, due_us long, score double, record binary, envelope binary"
 
 
@@ -95,7 +96,7 @@ class TimersDataSource(DataSource):
         check_types(schema)
         if "due_time" not in schema.fieldNames():
             raise InvalidField("due_time", "is missing; it has to be a column")
-        constants = {name: self.options[name] for name in ("topic", "content_type") if name in self.options}
+        constants = {name: self.options[name] for name in CONSTANT if name in self.options}
         if "topic" not in schema.fieldNames() and "topic" not in constants:
             raise InvalidField("topic", "is missing; give a column or an option")
         reading = Reading(

@@ -76,7 +76,7 @@ BROKEN = st.sampled_from(
 def test_decoding_is_the_stores(stored: list[bytes | None], cut: int) -> None:
     """Today's form, older ones, broken ones and what is none; many shapes in one column."""
     column = pa.array([b"before"] * cut + stored + [b"behind"], pa.binary())[cut : cut + len(stored)]
-    payloads, headers, kinds = (each.to_pylist() for each in envelopes.decode(column))
+    payloads, headers, kinds = (each.to_pylist() for each in envelopes.decode(column).values())
     found = [
         None if payload is None else (payload, dict(held), kind)
         for payload, held, kind in zip(payloads, headers, kinds, strict=True)

@@ -4,7 +4,7 @@ A journal holds no payloads. So a lost timer gets its content from where it is s
 which the timers were scheduled, or an earlier snapshot. A lost timer without content is set aside and
 reported.
 
-    LOST/timers     topic, timer_id, due_time, expire_time, payload, headers, content_type
+    LOST/timers     topic, timer_id, due_time, expire_time, payload, headers and content type
     LOST/bare       topic, timer_id, due_time: lost, with unknown content
 """
 
@@ -18,9 +18,9 @@ from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
 from relay.pipeline.rows import envelopes
+from relay.pipeline.rows.columns import CONTENT, ddl
 
-CONTENT = "payload binary, headers map<string,string>, content_type string"
-_DECODED = f"topic string, timer_id string, {CONTENT}"
+_DECODED = {"topic": "string", "timer_id": "string", **CONTENT}
 
 
 def lost(living: DataFrame) -> DataFrame:
@@ -33,7 +33,7 @@ def lost(living: DataFrame) -> DataFrame:
 def with_content(timers: DataFrame, contents: DataFrame | None) -> tuple[DataFrame, DataFrame]:
     """Split into timers with content and timers without. `contents` has at most one row for a timer."""
     if contents is None:
-        empty = timers.sparkSession.createDataFrame([], _DECODED)
+        empty = timers.sparkSession.createDataFrame([], ddl(_DECODED))
         return timers.join(empty, ["topic", "timer_id"]), timers
     known = contents.dropDuplicates(["topic", "timer_id"])
     keys = ["topic", "timer_id"]
@@ -51,26 +51,16 @@ def contents(spark: SparkSession, path: str) -> DataFrame:
         if name not in names:
             raise InvalidField("payloads", f"{path} has no column {name}")
     if "envelope" in names:
-        return table.select("topic", "timer_id", "envelope").mapInArrow(_decoded, _DECODED)
+        return table.select("topic", "timer_id", "envelope").mapInArrow(_decoded, ddl(_DECODED))
     if "payload" not in names:
         raise InvalidField("payloads", f"{path} has neither payload nor envelope")
-    payload = f.col("payload").cast("binary").alias("payload")
-    headers = (
-        f.col("headers") if "headers" in names else f.lit(None).cast("map<string,string>").alias("headers")
-    )
-    kind = (
-        f.col("content_type") if "content_type" in names else f.lit(None).cast("string").alias("content_type")
-    )
-    return table.select("topic", "timer_id", payload, headers, kind)
+    absent = {name: f.lit(None).cast(kind) for name, kind in CONTENT.items() if name not in names}
+    return table.withColumns({"payload": f.col("payload").cast("binary"), **absent}).select(*_DECODED)
 
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    names = ["topic", "timer_id", "payload", "headers", "content_type"]
     for batch in batches:
         known = batch.filter(batch.column("envelope").is_valid())
-        columns = [
-            known.column("topic"),
-            known.column("timer_id"),
-            *envelopes.decode(known.column("envelope")),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, names)
+        found = {name: known.column(name) for name in ("topic", "timer_id")}
+        columns = found | envelopes.decode(known.column("envelope"))
+        yield pa.RecordBatch.from_arrays([columns[name] for name in _DECODED], names=[*_DECODED])

@@ -19,6 +19,7 @@ from relay.pipeline.inputs.files_found import skipped
 from relay.pipeline.inputs.run_ids import MaxRejects, checked, derived
 from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
+from relay.pipeline.rows.columns import REJECTED, ddl
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.rows.redis_commands import Group
@@ -31,12 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction
 
 COUNTS = ("written", "rejected", "later", "made_ids", "skipped_by_ledger", "skipped_alive")
-_REJECTED = (
-    "topic string, timer_id string, due_time timestamp, payload binary, headers map<string,string>, "
-    "content_type string, expire_time timestamp, record binary, file string, line long, field string, "
-    "reason string, rejected_at timestamp"
-)
-_OUT = f"{_REJECTED}, {', '.join(f'{name} long' for name in COUNTS)}"
+_OUT = ddl({**REJECTED, **dict.fromkeys(COUNTS, "long")})
 MOVED = (
     "{stored:,} rows were beyond the horizon when these were stored, and {later:,} when the others were "
     "loaded: some are in both places, or in neither. Due times must not change between two reads, as they do "

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.core.timers import Content
+from relay.pipeline.rows.columns import CONTENT
 from relay.store.codec import envelope
 
 _FIXED = len(envelope.encode(b"", {}, ""))
@@ -31,19 +32,19 @@ _END = 1 << 40
 HEADERS = pa.map_(pa.string(), pa.string())
 
 
-def encode(payloads: pa.Array, headers: pa.Array | None, content_types: pa.Array | None) -> pa.Array:
+def encode(payload: pa.Array, headers: pa.Array | None, content_type: pa.Array | None) -> pa.Array:
     """Make envelopes of binary payloads. Null means empty in all three. Headers are a map of strings.
 
     Names and values have at most 65,535 bytes each.
     """
-    size = len(payloads)
-    payloads = pc.fill_null(payloads.cast(pa.large_binary()), b"")
+    size = len(payload)
+    payloads = pc.fill_null(payload.cast(pa.large_binary()), b"")
     if headers is None or headers.null_count == size:
         headers = None
-    if content_types is not None and content_types.null_count < size:
+    if content_type is not None and content_type.null_count < size:
         if headers is not None:
-            return _with_headers(payloads, headers, content_types)
-        return _by_content_type(payloads, content_types)
+            return _with_headers(payloads, headers, content_type)
+        return _by_content_type(payloads, content_type)
     if headers is None:
         return _joined(pa.scalar(envelope.encode(b"", {}, ""), pa.large_binary()), payloads)
     return _with_headers(payloads, headers, None)
@@ -149,9 +150,9 @@ def _prefixes(counts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.A
     return _fixed(rows.tobytes(), _PREFIX.itemsize, len(counts))
 
 
-def decode(envelopes: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Read payloads (binary), headers (a map of strings) and content types of envelopes in any form; null if
-    there is none."""
+def decode(envelopes: pa.Array) -> dict[str, pa.Array]:
+    """Read the content of envelopes in any form, as columns: payloads are binary, headers a map of strings.
+    Where there is no envelope all are null."""
     raw = envelopes.cast(pa.large_binary())
     bodies = _bodies(raw)
     shapes = np.unique(bodies)
@@ -163,13 +164,13 @@ def decode(envelopes: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
         order.append(rows)
         pieces.append(_alike(raw.take(pa.array(rows)), body) if body else _one_by_one(raw, rows))
     if len(pieces) == 1:
-        return pieces[0]
+        return dict(zip(CONTENT, pieces[0], strict=True))
     back = pa.array(np.argsort(np.concatenate(order)) if order else np.zeros(0, dtype=np.int64))
     empty = (pa.nulls(0, pa.binary()), pa.nulls(0, HEADERS), pa.nulls(0, pa.string()))
-    columns = [
+    columns = (
         pa.concat_arrays([kind, *parts]).take(back) for kind, *parts in zip(empty, *pieces, strict=True)
-    ]
-    return columns[0], columns[1], columns[2]
+    )
+    return dict(zip(CONTENT, columns, strict=True))
 
 
 def _bodies(raw: pa.Array) -> np.ndarray[Any, Any]:

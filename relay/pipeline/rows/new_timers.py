@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.pipeline.rows import documents, envelopes, rules
+from relay.pipeline.rows.columns import CONTENT
 from relay.pipeline.rows.reading import (
     COLUMNS,
     FILE,
@@ -52,23 +53,19 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
     expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
     rules.expiry(due, expires, bad)
-    rules.content_types(columns["content_type"], bad)
-    rules.headers(columns["headers"], bad)
-    rules.sizes(columns["payload"], topics, reading, bad)
+    rules.content(columns, topics, reading, bad)
     missing = rules.ids(columns["timer_id"], bad, reading)
     keep = np.ones(rows.num_rows, dtype=bool)
     keep[list(bad)] = False
     mask = pa.array(keep)
     if bad:
-        kept = {
-            name: columns[name].filter(mask) for name in ("timer_id", "payload", "headers", "content_type")
-        }
+        kept = {name: columns[name].filter(mask) for name in ("timer_id", *CONTENT)}
         good = {**columns, **kept}
         topics = rules.TopicColumn(topics.names, topics.codes[keep])
         due, expires, missing = due[keep], expires[keep], missing[keep]
     else:
         good = columns
-    stored = envelopes.encode(good["payload"], good["headers"], good["content_type"])
+    stored = envelopes.encode(**{name: good[name] for name in CONTENT})
     ids = good["timer_id"]
     if missing.any():
         made = pa.array(_made(topics, due, stored, missing), pa.string())

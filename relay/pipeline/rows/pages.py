@@ -72,7 +72,7 @@ def batch_of(topic: str, page: TimerColumns, columns: list[str]) -> pa.RecordBat
     }
     if "payload" in columns:
         content = envelopes.decode(pa.array(page.envelopes, pa.binary()))
-        for name, column in zip(("payload", "headers", "content_type"), content, strict=True):
+        for name, column in content.items():
             made[name] = lambda column=column: column
     return pa.RecordBatch.from_arrays([made[name]() for name in columns], names=columns)
 

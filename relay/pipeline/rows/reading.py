@@ -11,32 +11,22 @@ import pyarrow.compute as pc
 
 from relay.core.errors import InvalidField
 from relay.pipeline.rows import documents, envelopes
+from relay.pipeline.rows.columns import REJECTED, TIMER
 from relay.pipeline.spark.redis_target import Target
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
-COLUMNS = {
-    "topic": pa.string(),
-    "timer_id": pa.string(),
-    "due_time": INSTANT,
-    "payload": pa.binary(),
-    "headers": envelopes.HEADERS,
-    "content_type": pa.string(),
-    "expire_time": INSTANT,
+ARROW = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "long": pa.int64(),
+    "timestamp": INSTANT,
+    "map<string,string>": envelopes.HEADERS,
 }
-"""The columns that a timer may be made of. Only a due time, and a topic from somewhere, are required."""
+"""Arrow's types by Spark's."""
 
-REJECTS = pa.schema(
-    [
-        *COLUMNS.items(),
-        ("record", pa.binary()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
-        ("field", pa.string()),
-        ("reason", pa.string()),
-        ("rejected_at", INSTANT),
-    ]
-)
+COLUMNS = {name: ARROW[kind] for name, kind in TIMER.items()}
+REJECTS = pa.schema([(name, ARROW[kind]) for name, kind in REJECTED.items()])
 """A refused row. The columns of a timer hold what could be read, null if nothing could, and what the load's
 options add (topic, content type). `record` is the whole record: its text if that is known (CSV and JSON),
 otherwise the row as JSON. `line` counts from 1. `field` is the wrong field, `reason` the reason. A load of

@@ -7,6 +7,7 @@ which then says why a row is refused. The first reason counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,16 @@ def expiry(due: np.ndarray[Any, Any], expires: np.ndarray[Any, Any], bad: dict[i
         bad.setdefault(n, "expire_time: is not after due_time; give a later one, or none")
 
 
-def content_types(column: pa.Array, bad: dict[int, str]) -> None:
+def content(
+    columns: Mapping[str, pa.Array], topics: TopicColumn, reading: Reading, bad: dict[int, str]
+) -> None:
+    """Check what a timer carries."""
+    _content_types(columns["content_type"], bad)
+    _headers(columns["headers"], bad)
+    _sizes(columns["payload"], topics, reading, bad)
+
+
+def _content_types(column: pa.Array, bad: dict[int, str]) -> None:
     """See `validate.content_type`."""
     kinds = column.dictionary_encode()
     for code, kind in enumerate(kinds.dictionary.to_pylist()):
@@ -93,7 +103,7 @@ def content_types(column: pa.Array, bad: dict[int, str]) -> None:
                 bad.setdefault(n, str(refusal))
 
 
-def headers(column: pa.Array, bad: dict[int, str]) -> None:
+def _headers(column: pa.Array, bad: dict[int, str]) -> None:
     """Check headers: names are not empty, values are present, and the total fits."""
     if column.null_count == len(column):
         return
@@ -117,7 +127,7 @@ def headers(column: pa.Array, bad: dict[int, str]) -> None:
             bad.setdefault(n, str(refusal))
 
 
-def sizes(column: pa.Array, topics: TopicColumn, reading: Reading, bad: dict[int, str]) -> None:
+def _sizes(column: pa.Array, topics: TopicColumn, reading: Reading, bad: dict[int, str]) -> None:
     """Check that no payload is larger than its topic accepts."""
     target = reading.target
     least = min((each.max_payload_bytes for each in (target.default, *target.own.values())), default=0)
