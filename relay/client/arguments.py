@@ -27,6 +27,7 @@ MAX_OUTSTANDING = 100_000
 _MAX_SECONDS = 315_576_000_000  # what a protobuf Duration holds: 10,000 years
 _MAX_TIME = timedelta(seconds=_MAX_SECONDS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _RESOLVED = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
 """The schemes that gRPC itself can resolve."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
@@ -112,27 +113,25 @@ def to_timeout(value: float) -> float:
     return value
 
 
-def to_duration(value: Seconds, field: str) -> Duration:
-    """Turn seconds or a `timedelta`, 0 or more, into a Duration. Raises `InvalidArgument`."""
+def to_micros(value: Seconds, field: str) -> int:
+    """Turn seconds or a `timedelta`, 0 or more, into microseconds, rounded up. Raises `InvalidArgument`."""
     if isinstance(value, timedelta):
         if value < timedelta(0):
             raise InvalidArgument(f"{field} must not be negative", field=field)
         if value > _MAX_TIME:
             raise InvalidArgument(f"{field} must not be longer than 10,000 years", field=field)
-        return Duration(seconds=value.days * 86_400 + value.seconds, nanos=value.microseconds * 1_000)
+        return value // _MICROSECOND
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument(f"{field} must be seconds or a timedelta, not {_kind(value)}", field=field)
     if not math.isfinite(value) or not 0 <= value <= _MAX_SECONDS:
         raise InvalidArgument(f"{field} must be a finite number of seconds and not negative", field=field)
     whole = int(value)
     # Rounded up, so that the sum is never shorter than what was asked for.
-    nanos = math.ceil((value - whole) * 1e9)
-    return Duration(seconds=whole + nanos // 10**9, nanos=nanos % 10**9)
+    return whole * 1_000_000 - (-math.ceil((value - whole) * 1e9) // 1_000)
 
 
-def to_timestamp(value: datetime, field: str) -> Timestamp:
-    """Turn an aware datetime from 1970 on into a Timestamp, exact to the microsecond. Raises
-    `InvalidArgument`."""
+def to_instant(value: datetime, field: str) -> int:
+    """Turn an aware datetime from 1970 on into microseconds since then. Raises `InvalidArgument`."""
     if not isinstance(value, datetime):
         raise InvalidArgument(f"{field} must be a datetime, not {_kind(value)}", field=field)
     if value.utcoffset() is None:
@@ -143,17 +142,39 @@ def to_timestamp(value: datetime, field: str) -> Timestamp:
     since = value - _EPOCH
     if since < timedelta(0):
         raise InvalidArgument(f"{field} must not be before 1970", field=field)
-    return Timestamp(seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1_000)
+    return since // _MICROSECOND
+
+
+def to_duration(value: Seconds, field: str) -> Duration:
+    """Turn seconds or a `timedelta` into a Duration; see `to_micros`. Raises `InvalidArgument`."""
+    return duration(to_micros(value, field))
+
+
+def to_timestamp(value: datetime, field: str) -> Timestamp:
+    """Turn an aware datetime into a Timestamp; see `to_instant`. Raises `InvalidArgument`."""
+    return timestamp(to_instant(value, field))
+
+
+def duration(micros: int) -> Duration:
+    """Turn microseconds into a Duration."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return Duration(seconds=seconds, nanos=rest * 1_000)
+
+
+def timestamp(micros: int) -> Timestamp:
+    """Turn microseconds since 1970 into a Timestamp."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=rest * 1_000)
 
 
 def to_datetime(value: Timestamp) -> datetime:
     """Turn a Timestamp into an aware datetime in UTC; nanoseconds are cut off."""
-    return from_micros(value.seconds * 1_000_000 + value.nanos // 1_000)
+    return from_micros(micros_of(value))
 
 
-def micros(value: Duration | Timestamp) -> int:
-    """Microseconds, rounded up, as a relay rounds."""
-    return value.seconds * 1_000_000 - (-value.nanos // 1_000)
+def micros_of(value: Timestamp) -> int:
+    """Return a Timestamp's microseconds since 1970; nanoseconds are cut off."""
+    return value.seconds * 1_000_000 + value.nanos // 1_000
 
 
 def from_micros(value: int) -> datetime:

@@ -52,7 +52,7 @@ async def test_schedule_sends_what_it_was_given(relay: ScriptedRelay, client: Re
         (5, 5, 0),
         (0, 0, 0),
         (0.1, 0, 100_000_000),
-        (1e-10, 0, 1),
+        (1e-10, 0, 1_000),
         (1.9999999999, 2, 0),
         (timedelta(days=1, microseconds=7), 86_400, 7_000),
         (timedelta(seconds=315_576_000_000), 315_576_000_000, 0),
@@ -61,7 +61,7 @@ async def test_schedule_sends_what_it_was_given(relay: ScriptedRelay, client: Re
 async def test_delay_is_seconds_or_a_timedelta(
     relay: ScriptedRelay, client: RelayClient, delay: float | timedelta, seconds: int, nanos: int
 ) -> None:
-    """Both are sent as a distance, so that the clock of Redis decides; never rounded down."""
+    """Both are sent as a distance, so that the clock of Redis decides; rounded up to microseconds."""
     async with client:
         await client.schedule("t", b"", delay=delay)
     sent = relay.calls[0][1].timer

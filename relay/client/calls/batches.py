@@ -68,8 +68,7 @@ class _Batch:
         return (yield from self._one_by_one(timers))
 
     def _by_columns(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
-        specs = [new.to_proto() for new in timers]
-        first = specs[0]
+        first = timers[0]
         request = pb.ScheduleColumnsRequest(
             topic=first.topic,
             timer_ids=[new.timer_id for new in timers],
@@ -78,10 +77,8 @@ class _Batch:
             content_type=first.content_type,
             mode=self._mode,
         )
-        if first.HasField("delay"):
-            request.delays_us.extend([arguments.micros(spec.delay) for spec in specs])
-        else:
-            request.due_times_us.extend([arguments.micros(spec.due_time) for spec in specs])
+        times = request.due_times_us if first.delay is None else request.delays_us
+        times.extend([new.time_us for new in timers])
         response = yield from call(SCHEDULE_COLUMNS, request, self._timeout)
         columns = zip(timers, response.due_times_us, response.results, strict=True)
         topic = first.topic

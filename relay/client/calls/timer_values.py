@@ -66,24 +66,57 @@ class NewTimer:
     """When the timer becomes useless: no delivery begins from then on. An aware datetime."""
     expire_after: Seconds | None = None
     """The same as a distance from the due time. Give at most one of the two."""
-    _spec: timer_pb2.TimerSpec = field(init=False, repr=False, compare=False)
+    time_us: int = field(init=False, repr=False, compare=False)
+    """`delay` or `due_time`, whichever is given, in microseconds."""
+    _expiry_us: int = field(init=False, repr=False, compare=False)
+    _spec: timer_pb2.TimerSpec | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         """Refuse what is plainly wrong. Raises `InvalidArgument`."""
         # These are copies of its own, so that nobody changes them after the check.
         object.__setattr__(self, "payload", arguments.check_payload(self.payload))
         object.__setattr__(self, "headers", arguments.check_headers(self.headers))
-        object.__setattr__(self, "_spec", self._checked())
-
-    def to_proto(self) -> timer_pb2.TimerSpec:
-        """Return the message for the wire, which was made when the timer was checked. Callers must not change
-        it."""
-        return self._spec
-
-    def _checked(self) -> timer_pb2.TimerSpec:
         arguments.check_name(self.topic, "topic")
         arguments.check_name(self.timer_id, "timer_id")
         arguments.check_text(self.content_type, "content_type")
+        object.__setattr__(self, "time_us", self._time())
+        object.__setattr__(self, "_expiry_us", self._expiry())
+
+    def to_proto(self) -> timer_pb2.TimerSpec:
+        """Return the message for the wire, which is made once: most timers go by columns and need none.
+        Callers must not change it."""
+        spec = self._spec
+        if spec is None:
+            spec = self._message()
+            object.__setattr__(self, "_spec", spec)
+        return spec
+
+    def _time(self) -> int:
+        if self.delay is not None and self.due_time is None:
+            return arguments.to_micros(self.delay, "delay")
+        if self.due_time is not None and self.delay is None:
+            return arguments.to_instant(self.due_time, "due_time")
+        raise errors.InvalidArgument("due_time or delay must be given, and not both", field="due_time")
+
+    def _expiry(self) -> int:
+        """Return `expire_time` or `expire_after` in microseconds; 0 if neither is given."""
+        if self.expire_time is not None:
+            if self.expire_after is not None:
+                raise errors.InvalidArgument(
+                    "expire_time or expire_after may be given, and not both", field="expire_time"
+                )
+            expiry = arguments.to_instant(self.expire_time, "expire_time")
+            if self.due_time is not None and expiry <= self.time_us:
+                raise errors.InvalidArgument("expire_time must be after due_time", field="expire_time")
+            return expiry
+        if self.expire_after is None:
+            return 0
+        expiry = arguments.to_micros(self.expire_after, "expire_after")
+        if not expiry:
+            raise errors.InvalidArgument("expire_after must be more than 0", field="expire_after")
+        return expiry
+
+    def _message(self) -> timer_pb2.TimerSpec:
         spec = timer_pb2.TimerSpec(
             topic=self.topic,
             timer_id=self.timer_id,
@@ -91,28 +124,15 @@ class NewTimer:
             headers=self.headers,
             content_type=self.content_type,
         )
-        if (self.due_time is None) == (self.delay is None):
-            raise errors.InvalidArgument("due_time or delay must be given, and not both", field="due_time")
         if self.delay is not None:
-            spec.delay.CopyFrom(arguments.to_duration(self.delay, "delay"))
-        elif self.due_time is not None:
-            spec.due_time.CopyFrom(arguments.to_timestamp(self.due_time, "due_time"))
-        self._add_expiry(spec)
-        return spec
-
-    def _add_expiry(self, spec: timer_pb2.TimerSpec) -> None:
+            spec.delay.CopyFrom(arguments.duration(self.time_us))
+        else:
+            spec.due_time.CopyFrom(arguments.timestamp(self.time_us))
         if self.expire_time is not None:
-            if self.expire_after is not None:
-                raise errors.InvalidArgument(
-                    "expire_time or expire_after may be given, and not both", field="expire_time"
-                )
-            spec.expire_time.CopyFrom(arguments.to_timestamp(self.expire_time, "expire_time"))
-            if self.due_time is not None and self.expire_time <= self.due_time:
-                raise errors.InvalidArgument("expire_time must be after due_time", field="expire_time")
+            spec.expire_time.CopyFrom(arguments.timestamp(self._expiry_us))
         elif self.expire_after is not None:
-            spec.expire_after.CopyFrom(arguments.to_duration(self.expire_after, "expire_after"))
-            if not self.expire_after:
-                raise errors.InvalidArgument("expire_after must be more than 0", field="expire_after")
+            spec.expire_after.CopyFrom(arguments.duration(self._expiry_us))
+        return spec
 
 
 class TimerFields(TypedDict, total=False):

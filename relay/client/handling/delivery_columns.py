@@ -1,4 +1,4 @@
-"""Deliveries that came as columns."""
+"""Deliveries as they came, as columns or as messages: both become rows, whose times are microseconds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from relay.client import errors
+from relay.client import arguments, errors
 from relay.v1 import delivery_service_pb2 as pb
 
 
@@ -18,10 +17,11 @@ class Shared(NamedTuple):
     topic: str
     headers: Mapping[str, str]
     content_type: str
+    due_time_approximate: bool = False
 
 
 class Row(NamedTuple):
-    """One of them, with the attributes of a `pb.Delivery`. It keeps nothing of its neighbours alive."""
+    """One delivery, whether it came as a column or as a message. It keeps nothing of its neighbours alive."""
 
     shared: Shared
     timer_id: str
@@ -43,21 +43,21 @@ class Row(NamedTuple):
     def headers(self) -> Mapping[str, str]:
         return self.shared.headers
 
-    @property
-    def content_type(self) -> str:
-        return self.shared.content_type
 
-    @property
-    def due_time(self) -> Timestamp:
-        return _timestamp(self.due_time_us)
-
-    @property
-    def due_time_approximate(self) -> bool:
-        return False
-
-    @property
-    def lease_deadline(self) -> Timestamp:
-        return _timestamp(self.lease_deadline_us)
+def row(message: pb.Delivery) -> Row:
+    """Return a delivery that came as a message."""
+    return Row(
+        shared=Shared(
+            message.topic, dict(message.headers), message.content_type, message.due_time_approximate
+        ),
+        timer_id=message.timer_id,
+        payload=message.payload,
+        due_time_us=arguments.micros_of(message.due_time),
+        attempt=message.attempt,
+        lease_deadline_us=arguments.micros_of(message.lease_deadline),
+        occurrence_id=message.occurrence_id,
+        token=message.token,
+    )
 
 
 def rows(columns: pb.DeliveryColumns) -> list[Row]:
@@ -82,8 +82,3 @@ def rows(columns: pb.DeliveryColumns) -> list[Row]:
         )
     except ValueError:
         raise errors.make(grpc.StatusCode.INTERNAL, "the relay sent columns of different lengths") from None
-
-
-def _timestamp(micros: int) -> Timestamp:
-    seconds, rest = divmod(micros, 1_000_000)
-    return Timestamp(seconds=seconds, nanos=rest * 1_000)
