@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +80,7 @@ def test_a_dry_run_shows_the_first_rows(
 
     shown = CliRunner().invoke(app, command).stdout
     assert "\x1b" not in shown
+    assert re.search(r"^asked redis +yes$", shown, re.MULTILINE)
     assert "/a, due 2090-01-01T00:00:00.000000Z (2090-01-01T01:00:00.000000+01:00 Europe/Berlin)" in shown
     assert "payload of 14 bytes '{\"k\": \"\\x1b[31m\"}', text/plain, lang='de'" in shown
     assert "rejected: due_time: is 'soon', which is not a time (line 4 of file:/" in shown

@@ -21,8 +21,11 @@ from relay.pipeline.jobs import sweep as sweep_job
 from relay.pipeline.jobs.schedule import Schedule
 from relay.pipeline.spark.redis_target import Target
 from relay.store.keys import KeyNames
+from tests.servers import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from relay.pipeline.jobs.job import Summary
@@ -47,7 +50,8 @@ def source(topic: str, tmp_path: Path) -> Source:
 
 
 def run(spark: SparkSession, source: Source, server: RunningServer, place: Path, **options: Any) -> Summary:
-    asked = Schedule(Target(server.url), source, **{"rejects": str(place / "rejects"), **options})
+    target = options.pop("target", Target(server.url))
+    asked = Schedule(target, source, **{"rejects": str(place / "rejects"), **options})
     return job.run("schedule", lambda spark, bar: schedule_job.run(spark, bar, asked), job.Running())
 
 
@@ -106,6 +110,68 @@ def test_only_what_does_not_live(
     end(valkey, topic, "b")
     assert told(run(spark, source, valkey, tmp_path, create_only=True))["skipped_by_ledger"] == 2
     assert set(names(valkey, topic)) == {"a"}
+
+
+def keys_of(server: RunningServer, topic: str) -> dict[bytes, bytes]:
+    """All that Redis holds of a topic, and which topics there are."""
+    with server.client() as client:
+        names: Any = [*client.keys(f"*{topic}*"), b"timers_topics"]
+        return {name: client.dump(name) for name in names}
+
+
+@pytest.fixture
+def reader(valkey: RunningServer) -> Iterator[str]:
+    """A user whose every write is refused."""
+    with valkey.client() as client:
+        client.execute_command(
+            "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@all", "-@write", "-@scripting"
+        )
+        yield valkey.url.replace("://", "://reader:pw@")
+        client.execute_command("ACL", "DELUSER", "reader")
+
+
+def test_a_dry_run_foresees_what_a_load_would_skip(
+    spark: SparkSession, valkey: RunningServer, reader: str, source: Source, topic: str, tmp_path: Path
+) -> None:
+    """What the ledger has and, with `create_only`, what lives. It only reads. The load counts the same."""
+    options: dict[str, Any] = {"run_id": "one", "create_only": True}
+    rehearsed = {"dry_run": True, "target": Target(reader), **options}
+    with valkey.client() as client:
+        client.zadd(KeyNames().of(topic)[0], {"b": 5e9})
+    expected = {"written": 1, "skipped_alive": 1, "rejected": 1}
+    before = keys_of(valkey, topic)
+    for create_only, counted in [(True, expected), (False, {"written": 2, "rejected": 1})]:
+        dry = run(spark, source, valkey, tmp_path, **rehearsed | {"create_only": create_only})
+        assert (told(dry), dry.facts["asked_redis"], dry.warnings) == (counted, True, [])
+    assert keys_of(valkey, topic) == before
+    assert told(run(spark, source, valkey, tmp_path, **options)) == expected
+    end(valkey, topic, "a")
+    before = keys_of(valkey, topic)
+    dry = run(spark, source, valkey, tmp_path, **rehearsed)
+    assert told(dry) == {"skipped_by_ledger": 2, "rejected": 1}
+    (warning,) = dry.warnings
+    assert warning.startswith("run one has inserted all 2 timers of this table before, and none would be")
+    dry = run(spark, source, valkey, tmp_path, replace=True, **{**rehearsed, "create_only": False})
+    assert (told(dry), dry.warnings) == ({"written": 2, "rejected": 1}, [])
+    assert "asked_redis" not in dry.facts, "nothing would be skipped"
+    assert keys_of(valkey, topic) == before
+
+
+def test_a_dry_run_that_can_t_ask(
+    spark: SparkSession, valkey: RunningServer, reader: str, source: Source, tmp_path: Path
+) -> None:
+    """It counts all the same, and says that it did not ask, and why."""
+    with valkey.client() as client:
+        client.execute_command("ACL", "SETUSER", "reader", "-smismember")
+    for url, why in [
+        (f"redis://127.0.0.1:{free_port()}/0", "It can't be reached: nobody listens there"),
+        (reader, "It refuses: "),
+    ]:
+        dry = run(spark, source, valkey, tmp_path, dry_run=True, target=Target(url))
+        assert (told(dry), dry.facts["asked_redis"]) == ({"written": 2, "rejected": 1}, False)
+        (warning,) = dry.warnings
+        assert warning.startswith("Redis was not asked, so rows that a load would skip count as written")
+        assert why in warning
 
 
 def test_a_row_that_ends_the_load_and_is_mended(
@@ -282,6 +348,8 @@ def test_what_was_cancelled_in_the_cold_store_stays_so(
     """A repeated run stores nothing there again."""
     first = {"cold": 1, "later": 1, "written": 1, "superseded": 1}
     assert divide(spark, world, divided, tmp_path) == first
+    dry = divide(spark, world, divided, tmp_path, dry_run=True)
+    assert dry == {"later": 1, "skipped_by_ledger": 2}
     world.cancel("late")
     world.touch("soon")
     assert divide(spark, world, divided, tmp_path) == {"later": 1, "skipped_by_ledger": 2}

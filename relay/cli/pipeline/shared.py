@@ -139,6 +139,12 @@ def job_errors() -> Generator[None, None, None]:
         fail(str(failure), FAILURE)
 
 
+def _figure(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def show(document: dict[str, Any], as_json: bool) -> None:
     """Print a job's summary: JSON on one line, or a line for each figure."""
     from relay.cli.terminal import output
@@ -147,11 +153,7 @@ def show(document: dict[str, Any], as_json: bool) -> None:
         output.document(document)
         return
     left_out = ("ok", "problems", "job", "dry_run", "first")
-    rows = [
-        (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-        for key, value in document.items()
-        if key not in left_out
-    ]
+    rows = [(key.replace("_", " "), _figure(value)) for key, value in document.items() if key not in left_out]
     done = "would do" if document["dry_run"] else "done" if document["ok"] else "failed"
     typer.echo(output.block([(document["job"], done), *rows]))
     if "first" in document:

@@ -23,7 +23,7 @@ from relay.pipeline.rows.columns import REJECTED, ddl
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.rows.redis_commands import Group
-from relay.pipeline.rows.writing import Load, WriteTally, write
+from relay.pipeline.rows.writing import Load, WriteTally, why_not_asked, write
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
 from relay.store.bulk.inserting import is_told, note_told
@@ -39,9 +39,12 @@ MOVED = (
     "with now(): write them to a table first, and load that"
 )
 AGAIN = (
-    "run {run} has inserted all {count:,} timers of this table before, and none was inserted again. "
-    "Whatever has "
-    "become of them since stands. --replace inserts them again, in the place of existing timers"
+    "run {run} has inserted all {count:,} timers of this table before, and none {was} inserted again. "
+    "Whatever has become of them since stands. --replace inserts them again, in the place of existing timers"
+)
+NOT_ASKED = (
+    "Redis was not asked, so rows that a load would skip count as written: those that this run has "
+    "inserted before, and with --create-only those whose timers exist. {why}"
 )
 MENDED = "; rows that were inserted before it stay: once it is mended, --run-id {run} inserts only the others"
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
@@ -106,7 +109,7 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     if job.dry_run:
         summary.first = preview.first(rows, reading, preview.SHOWN)
         bar.step("counting")
-        summary.counts.update(_load(rows, load, None))
+        _count(rows, load, summary)
         return summary
     if bar.shown:
         bar.say("".join(f"first row: {preview.sentence(each)}" for each in preview.first(rows, reading, 1)))
@@ -118,6 +121,23 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
             raise
         raise JobFailed(f"{told}{MENDED.format(run=run_id)}", told.kind) from failure
     return summary
+
+
+def _count(rows: DataFrame, load: Load, summary: Summary) -> None:
+    """Count what a load would do, and ask Redis what it would skip, if Redis can be asked."""
+    if load.run:
+        why = why_not_asked(load)
+        load = replace(load, asks=not why)
+        summary.facts["asked_redis"] = load.asks
+        if why:
+            summary.warnings.append(NOT_ASKED.format(why=why))
+    counts = summary.counts
+    counts.update(_load(rows, load, None))
+    if counts["skipped_by_ledger"] and not any(
+        counts[each] for each in ("written", "skipped_alive", "later")
+    ):
+        known = counts["skipped_by_ledger"]
+        summary.warnings.append(AGAIN.format(run=load.run, count=known, was="would be"))
 
 
 def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summary) -> None:
@@ -146,7 +166,8 @@ def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summar
     if counts["rejected"] and rejects:
         summary.facts["rejects"] = rejects
     if counts["skipped_by_ledger"] and not counts["written"] and not stored:
-        summary.warnings.append(AGAIN.format(run=summary.facts["run_id"], count=counts["skipped_by_ledger"]))
+        known = counts["skipped_by_ledger"]
+        summary.warnings.append(AGAIN.format(run=summary.facts["run_id"], count=known, was="was"))
 
 
 def _until(job: Schedule) -> int | None:

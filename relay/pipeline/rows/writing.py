@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, StoreError, StoreUnavailable
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.reading import Reading
 from relay.pipeline.rows.redis_commands import Group, pack, pack_texts
-from relay.store.bulk.inserting import Inserting
+from relay.store.bulk.inserting import Inserting, foreseen, is_told
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.server.explain import explain
 
 
 @dataclass(slots=True)
@@ -36,8 +37,8 @@ class Load:
     second.
 
     `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare`
-    so is one that exists. Without `run` each row replaces an existing timer. `dry` counts, and leaves Redis
-    alone. With `strict` a refused row ends the load.
+    so is one that exists. Without `run` each row replaces an existing timer. `dry` counts and writes nothing;
+    with `asks` it reads in Redis what would be skipped. With `strict` a refused row ends the load.
     """
 
     reading: Reading
@@ -46,6 +47,7 @@ class Load:
     max_rate: float | None = None
     until: int | None = None
     dry: bool = False
+    asks: bool = False
     strict: bool = False
 
 
@@ -55,7 +57,7 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
     Raises `StoreError`, and `InvalidField` if a column can't be used, or for a row if the load is strict.
     """
     with load.reading.target.open() as store:
-        put = _Inserted(store, load) if load.run and not load.dry else _Replaced(store, load)
+        way = _way(store, load)
         for rows in batches:
             checked = check(rows, load.reading)
             tally.rejected += checked.rejects.num_rows
@@ -66,11 +68,52 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
                 now = group if load.until is None else group.where(group.due < load.until)
                 tally.later += len(group) - len(now)
                 tally.written += len(now)
-                if not load.dry and len(now):
-                    put.put(now)
+                if len(now):
+                    way.put(now)
+                if load.dry and load.asks and len(now) < len(group):
+                    later = group.where(group.due >= (load.until or 0))
+                    tally.skipped_by_ledger += sum(is_told(store, group.topic, load.run, later.ids()))
             if checked.rejects.num_rows:
                 yield checked.rejects
-        put.finish(tally)
+        way.finish(tally)
+
+
+def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced:
+    if load.dry:
+        return _Counted(store, load)
+    return _Inserted(store, load) if load.run else _Replaced(store, load)
+
+
+class _Counted:
+    """Writes nothing, and counts what a load would skip now."""
+
+    def __init__(self, store: BulkStore, load: Load) -> None:
+        self._store, self._load = store, load
+        self._known = self._alive = 0
+
+    def put(self, group: Group) -> None:
+        if self._load.asks:
+            found = foreseen(self._store, group.topic, self._load.run, group.ids(), spare=self._load.spare)
+            self._known += found.known
+            self._alive += found.alive
+
+    def finish(self, tally: WriteTally) -> None:
+        tally.skipped_by_ledger += self._known
+        tally.skipped_alive += self._alive
+        tally.written -= self._known + self._alive
+
+
+def why_not_asked(load: Load) -> str:
+    """Try what a dry load reads in Redis; return why it can't be read, in a sentence, or an empty text."""
+    topic = load.reading.constants.get("topic", "")
+    try:
+        with load.reading.target.open() as store:
+            foreseen(store, topic, load.run, [b"-"], spare=load.spare)
+    except StoreUnavailable as failure:
+        return f"It can't be reached: {explain(failure)}"
+    except StoreError as failure:
+        return f"It refuses: {explain(failure)}"
+    return ""
 
 
 class _Replaced:

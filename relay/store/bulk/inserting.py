@@ -62,6 +62,23 @@ class Inserting:  # see 0070
         self.done = Inserted(*(mine + theirs for mine, theirs in zip(self.done, answer, strict=True)))
 
 
+# ------------------------------------------------------------------------------------- without a write
+
+
+def foreseen(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes], *, spare: bool) -> Inserted:
+    """What `Inserting` would make of these timers now, by reads alone; raises `StoreError`."""
+    ledger, (timeline, *_) = store.server.keys.key("ledger", topic, run=run), store.server.keys.of(topic)
+    known = alive = 0
+    for start in range(0, len(timer_ids), BATCH):
+        part = timer_ids[start : start + BATCH]
+        told = store.server.ask("SMISMEMBER", ledger, *map(_name, part))
+        known += sum(told)
+        if spare:
+            scores = store.server.ask("ZMSCORE", timeline, *part)
+            alive += sum(not was and score is not None for was, score in zip(told, scores, strict=True))
+    return Inserted(len(timer_ids) - known - alive, known, alive)
+
+
 # ------------------------------------------------------------------------ what the cold store was told
 
 
