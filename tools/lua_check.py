@@ -3,7 +3,8 @@
 python tools/lua_check.py [--check]
 
 StyLua and luaparse come from npm into `tools/lua/node_modules`, run by the Node.js that pip brings. They are
-fetched once (2 MB); after that nothing is asked of a registry.
+fetched once (2 MB); after that nothing is asked of a registry. Where no npm registry answers, the scripts are
+not looked at, and one line says so; with RELAY_REQUIRE_ALL=1, as in CI, that is an error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,14 +31,26 @@ NPM_TIMEOUT = 120.0
 """Seconds."""
 
 
-def install() -> None:
-    """Fetch what the lock file names, unless it is there."""
+def install() -> bool:
+    """Fetch what the lock file names, unless it is there; return whether it is."""
     wanted, stamp = (PACKAGES / "package-lock.json").read_text(), PACKAGES / "node_modules" / ".installed"
     if stamp.exists() and stamp.read_text() == wanted:
-        return
+        return True
     options = ["ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    subprocess.run([NODE, NPM, *options], cwd=PACKAGES, check=True, timeout=NPM_TIMEOUT, stdout=sys.stderr)
+    try:
+        subprocess.run(
+            [NODE, NPM, *options],
+            cwd=PACKAGES,
+            check=True,
+            timeout=NPM_TIMEOUT,
+            capture_output=True,
+            text=True,
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
+        print(failure.stderr or failure, file=sys.stderr)
+        return False
     stamp.write_text(wanted)
+    return True
 
 
 def assembled() -> dict[str, str]:
@@ -64,7 +78,12 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 if a file is not in order")
     check = parser.parse_args().check
     files = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in LUA.rglob("*.lua")}
-    install()
+    if not install():
+        missing = "StyLua can't be fetched from npm (see above), and without it lua/ is not looked at."
+        if os.environ.get("RELAY_REQUIRE_ALL") == "1":
+            sys.exit(missing)
+        print(missing, file=sys.stderr)
+        return
     formatted, problems = examined(files)
     for name in [name for name, text in formatted.items() if text != files[name]]:
         if check:
