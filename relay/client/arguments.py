@@ -167,14 +167,12 @@ def timestamp(micros: int) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=rest * 1_000)
 
 
-def to_datetime(value: Timestamp) -> datetime:
-    """Turn a Timestamp into an aware datetime in UTC; nanoseconds are cut off."""
-    return from_micros(micros_of(value))
-
-
-def micros_of(value: Timestamp) -> int:
-    """Return a Timestamp's microseconds since 1970; nanoseconds are cut off."""
-    return value.seconds * 1_000_000 + value.nanos // 1_000
+def to_datetime(value: Timestamp | int) -> datetime:
+    """Turn a Timestamp, whose nanoseconds are cut off, or microseconds since 1970 into an aware datetime in
+    UTC."""
+    if isinstance(value, int):
+        return from_micros(value)
+    return from_micros(value.seconds * 1_000_000 + value.nanos // 1_000)
 
 
 def from_micros(value: int) -> datetime:

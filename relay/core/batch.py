@@ -32,7 +32,7 @@ class Batch(Sequence[Row]):  # see 0062
         if isinstance(rows, cls):
             return rows
         columns = list(map(list, zip(*rows, strict=True)))
-        return cls._made(columns or [[] for _ in cls.__slots__])
+        return cls(*(columns or ([] for _ in cls.__slots__)))
 
     @classmethod
     def filled(cls, timer_ids: list[str], **columns: list[Any]) -> Self:
@@ -49,15 +49,11 @@ class Batch(Sequence[Row]):  # see 0062
         if len(parts) == 1:
             return parts[0]
         columns = zip(*(cls.READ(part) for part in parts), strict=True)
-        return cls._made(list(chain.from_iterable(column)) for column in columns)
-
-    @classmethod
-    def _made(cls, columns: Iterable[list[Any]]) -> Self:
-        return cls(**dict(zip(cls.__slots__, columns, strict=True)))
+        return cls(*(list(chain.from_iterable(column)) for column in columns))
 
     def picked(self, pick: Callable[[list[Any]], list[Any]]) -> Self:
         """Return some of the rows; `pick` takes theirs from each column."""
-        return self._made(map(pick, type(self).READ(self)))
+        return type(self)(*map(pick, type(self).READ(self)))
 
     def only(self, places: Sequence[int]) -> Self:
         """Return the rows at these places."""

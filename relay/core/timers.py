@@ -77,7 +77,7 @@ class NewTimer(NamedTuple):
 
 
 @columns_of(NewTimer)
-@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NewTimers(Batch[NewTimer]):
     """Timers to be stored, all of one topic."""
 
@@ -180,7 +180,7 @@ class ClaimedTimer(NamedTuple):
 
 
 @columns_of(ClaimedTimer)
-@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ClaimedTimers(Batch[ClaimedTimer]):
     """The timers of a claim."""
 

@@ -13,7 +13,6 @@ import pytest
 
 from relay.client.calls.backoff import RetryBackoff
 from relay.client.handling import outcomes
-from relay.client.handling.delivery_columns import row
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
@@ -68,7 +67,7 @@ class Desk:
         self.running = asyncio.create_task(self.outbox.run(cast("Any", self.call)))
 
     def receipt(self, token: bytes) -> None:
-        self.outbox.gather().add_receipt(DeliveryLease(row(pb.Delivery(token=token)), cast("Any", None)))
+        self.outbox.gather().add_receipt(DeliveryLease(pb.Delivery(token=token), cast("Any", None)))
 
     def outcome(self, token: bytes, settlement: pb.Settlement = outcomes.ACK) -> None:
         self.outbox.gather().add_settlement(token, settlement)

@@ -26,7 +26,7 @@ class _Row(NamedTuple):
 
 def test_columns_are_the_fields_of_the_row_in_lists() -> None:
     @columns_of(_Row)
-    @dataclass(slots=True, kw_only=True)
+    @dataclass(slots=True)
     class _Columns(Batch[_Row]):
         timer_ids: list[str]
         sizes: list[int]
@@ -39,7 +39,7 @@ def test_columns_are_the_fields_of_the_row_in_lists() -> None:
 
 
 def test_a_field_without_a_column_is_refused() -> None:
-    @dataclass(slots=True, kw_only=True)
+    @dataclass(slots=True)
     class _Columns(Batch[_Row]):
         timer_ids: list[str]
 
@@ -48,7 +48,7 @@ def test_a_field_without_a_column_is_refused() -> None:
 
 
 def test_columns_in_another_order_are_refused() -> None:
-    @dataclass(slots=True, kw_only=True)
+    @dataclass(slots=True)
     class _Columns(Batch[_Row]):
         sizes: list[int]
         timer_ids: list[str]
@@ -58,7 +58,7 @@ def test_columns_in_another_order_are_refused() -> None:
 
 
 def test_a_column_of_another_type_is_refused() -> None:
-    @dataclass(slots=True, kw_only=True)
+    @dataclass(slots=True)
     class _Columns(Batch[_Row]):
         timer_ids: list[str]
         sizes: list[str]

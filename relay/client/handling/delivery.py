@@ -127,17 +127,17 @@ class Delivery:
     @property
     def content_type(self) -> str:
         """The media type of the payload; may be empty."""
-        return self._message.shared.content_type
+        return self._message.content_type
 
     @property
     def due_time(self) -> datetime:
         """When the timer fell due, as an aware datetime in UTC."""
-        return arguments.from_micros(self._message.due_time_us)
+        return arguments.to_datetime(self._message.due_time)
 
     @property
     def due_time_approximate(self) -> bool:
         """Whether `due_time` is a guess: a foreign worker held the timer before."""
-        return self._message.shared.due_time_approximate
+        return self._message.due_time_approximate
 
     @property
     def attempt(self) -> int:
@@ -152,7 +152,7 @@ class Delivery:
         The relay renews the lease by itself, up to `delivery_timeout` after the delivery or the last
         `extend`.
         """
-        return arguments.from_micros(self._message.lease_deadline_us)
+        return arguments.to_datetime(self._message.lease_deadline)
 
     @property
     def occurrence_id(self) -> str:

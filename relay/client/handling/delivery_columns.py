@@ -1,4 +1,4 @@
-"""Deliveries as they came, as columns or as messages: both become rows, whose times are microseconds."""
+"""Deliveries that came as columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import grpc
 
-from relay.client import arguments, errors
+from relay.client import errors
 from relay.v1 import delivery_service_pb2 as pb
 
 
@@ -17,18 +17,20 @@ class Shared(NamedTuple):
     topic: str
     headers: Mapping[str, str]
     content_type: str
-    due_time_approximate: bool = False
 
 
 class Row(NamedTuple):
-    """One delivery, whether it came as a column or as a message. It keeps nothing of its neighbours alive."""
+    """One of them, with the attributes of a `pb.Delivery`, but for times, which are microseconds.
+
+    It keeps nothing of its neighbours alive.
+    """
 
     shared: Shared
     timer_id: str
     payload: bytes
-    due_time_us: int
+    due_time: int
     attempt: int
-    lease_deadline_us: int
+    lease_deadline: int
     occurrence_id: str
     token: bytes
 
@@ -43,21 +45,13 @@ class Row(NamedTuple):
     def headers(self) -> Mapping[str, str]:
         return self.shared.headers
 
+    @property
+    def content_type(self) -> str:
+        return self.shared.content_type
 
-def row(message: pb.Delivery) -> Row:
-    """Return a delivery that came as a message."""
-    return Row(
-        shared=Shared(
-            message.topic, dict(message.headers), message.content_type, message.due_time_approximate
-        ),
-        timer_id=message.timer_id,
-        payload=message.payload,
-        due_time_us=arguments.micros_of(message.due_time),
-        attempt=message.attempt,
-        lease_deadline_us=arguments.micros_of(message.lease_deadline),
-        occurrence_id=message.occurrence_id,
-        token=message.token,
-    )
+    @property
+    def due_time_approximate(self) -> bool:
+        return False
 
 
 def rows(columns: pb.DeliveryColumns) -> list[Row]:

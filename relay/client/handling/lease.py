@@ -40,7 +40,7 @@ class DeliveryLease:
 
     __slots__ = ("_lost", "message", "settled", "stream", "token")
 
-    def __init__(self, message: Row, stream: Stream) -> None:
+    def __init__(self, message: pb.Delivery | Row, stream: Stream) -> None:
         self.message = message
         self.token = message.token
         self.stream = stream

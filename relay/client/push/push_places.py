@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from relay.client.errors import UsageError
 from relay.client.handling import outcomes
 from relay.client.handling.delivery import AckPolicy
-from relay.client.handling.delivery_columns import row
 from relay.client.handling.handlers import Registration
 from relay.client.handling.invocation import Invocation
 from relay.client.handling.lease import DeliveryLease, Sent
@@ -71,7 +70,7 @@ class PushCall:
     """
 
     def __init__(self, place: PushPlace, messages: Iterable[delivery_pb.Delivery]) -> None:
-        self.open = {message.token: DeliveryLease(row(message), self) for message in messages}
+        self.open = {message.token: DeliveryLease(message, self) for message in messages}
         """The leases without an outcome yet."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._place = place

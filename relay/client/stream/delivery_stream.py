@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from relay.client import errors
-from relay.client.handling.delivery_columns import Row, row, rows
+from relay.client.handling.delivery_columns import Row, rows
 from relay.client.handling.handlers import Registration
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import Frame, Outbox, of_a_stream
@@ -45,7 +45,7 @@ class DeliveryStream:
         self._call = call
         self._workers = workers
         self._on_opened = on_opened
-        self._waiting: deque[Row] = deque()
+        self._waiting: deque[pb.Delivery | Row] = deque()
         self._book = TokenBook(registration.topic)
         self._outbox = Outbox(workers.start, self._unstarted, self._blank, self._start_waiting)
         self._reads_acknowledged = False
@@ -146,7 +146,7 @@ class DeliveryStream:
                 case "columns":
                     self._take(rows(response.columns))
                 case "deliveries":
-                    self._take(map(row, response.deliveries.deliveries))
+                    self._take(response.deliveries.deliveries)
                 case "problems":
                     self._book.report(response.problems.problems)
                 case "opened":
@@ -158,7 +158,7 @@ class DeliveryStream:
                     self.drain(tell=False)
             del response  # its payloads would be in memory twice while nothing more comes
 
-    def _take(self, deliveries: Iterable[Row]) -> None:
+    def _take(self, deliveries: Iterable[pb.Delivery | Row]) -> None:
         if self._draining is None:
             self._waiting.extend(deliveries)
             self.wake()

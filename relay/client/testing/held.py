@@ -8,7 +8,6 @@ from relay.api import translate
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handling import outcomes
-from relay.client.handling.delivery_columns import row
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.records import Delivered, Outcome
@@ -45,7 +44,7 @@ class HeldDelivery:
         self.nonce = claimed.nonce
         self.book = book
         self.deadline = claimed.deadline_time
-        self.lease = DeliveryLease(row(translate.deliveries([claimed]).deliveries[0]), self)
+        self.lease = DeliveryLease(translate.deliveries([claimed]).deliveries[0], self)
         self._state = state
         self.silent_until = self._silence_ends()
         self._timer = claimed.timer
