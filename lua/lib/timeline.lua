@@ -7,9 +7,9 @@ local moved, kept, rewritten = {}, {}, {} -- ids behind their scores; ids before
 local ended, forgotten = {}, {} -- ids of timers that go; ids of which only the record goes, or those as well
 
 local function keep(id, score, record)
-  local n = #moved
+  local n, m = #moved, #kept -- they differ: of a timer that is rescheduled nothing is kept
   moved[n + 1], moved[n + 2] = score, id -- @rule scores-kept-as-numbers
-  kept[n + 1], kept[n + 2] = id, record
+  kept[m + 1], kept[m + 2] = id, record -- @rule records-without-gaps
 end
 
 local function remove(id)

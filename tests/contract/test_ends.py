@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain, product
+from typing import Any
+
 import pytest
 
 from relay.core.instants import LATEST, SECOND
@@ -14,6 +18,32 @@ HOUR = 3600 * SECOND
 
 async def gone(subject: Subject, timer_id: str = "a") -> bool:
     return await subject.store.get(subject.topic, timer_id) is None
+
+
+ENDS: dict[str, dict[str, Any]] = {
+    "a": {"verb": Verb.ACK},
+    "n": {"verb": Verb.NACK, "retry_after": HOUR},
+    "l": {"verb": Verb.RELEASE, "received": True},
+    "j": {"verb": Verb.REJECT},
+    "r": {"verb": Verb.RESCHEDULE, "again": NewTimer("", b"", delay=HOUR)},
+}
+
+
+async def test_ends_of_all_kinds_in_one_call(subject: Subject) -> None:
+    """Each timer stands as if it had been settled alone, in whatever order the ends come."""
+    alone: dict[str, StoredTimer | None] = {}
+    for order in chain.from_iterable(product(ENDS, repeat=length) for length in (1, 2, 3)):
+        names = [f"{place}{end}" for place, end in enumerate(order)]
+        for name in names:
+            await subject.put(name)
+        await subject.claim(N1)
+        ends = [Settlement(name, N1, **ENDS[end]) for name, end in zip(names, order, strict=True)]
+        await subject.store.settle(subject.topic, ends)
+        for name, end in zip(names, order, strict=True):
+            timer = await subject.store.get(subject.topic, name)
+            stands = timer and replace(timer, timer_id="")
+            assert stands == alone.setdefault(end, stands), f"{end} in {order}"
+        await subject.store.cancel(subject.topic, names)
 
 
 # -------------------------------------------------------------------------------- deaths

@@ -40,7 +40,7 @@ class Begun(NamedTuple):
 
     @property
     def entry(self) -> str:
-        return f"1-{self.number}"
+        return f"{DUE // 1000}-{self.number}"  # added when it was due
 
     @property
     def timer_id(self) -> str:
@@ -207,7 +207,7 @@ async def asked(reader: Reader, happening: Happening) -> list[Verdict | Reason |
 
 
 def proof(begun: Begun, *, right: bool) -> bytes:
-    return _PROOF.pack(1, begun.number, begun.deliveries + (not right))
+    return _PROOF.pack(DUE // 1000, begun.number, begun.deliveries + (not right))
 
 
 def letters(reader: Reader) -> dict[str, tuple[Any, ...]]:

@@ -222,6 +222,18 @@ async def test_a_retry_is_never_early(fan: Desk, verb: Verb) -> None:
     assert await one.names() == ["a"]
 
 
+@pytest.mark.parametrize("due_time", [f"{NOW / 1e3:.0f}", "inf", "1e300", "nan"])
+async def test_a_retry_of_what_others_added(fan: Desk, due_time: str) -> None:
+    """A foreign entry may claim any due time: another try is due in time."""
+    one = fan.reader()
+    await one.claim()
+    fan.raw.xadd(fan.stream, {"timer_id": "a", "due_time": due_time})
+    await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
+    assert (await one.claim()).next == NOW + SECOND
+    fan.at(NOW + SECOND)
+    assert await one.names() == ["a"]
+
+
 @pytest.mark.parametrize(
     ("flags", "attempt", "claims"),
     [({"unsent": True}, 1, 1), ({}, 1, 2), ({"received": True}, 2, 2), ({"suspect": True}, 1, 2)],

@@ -86,6 +86,9 @@ THE_TIME = {
     "a back-off with 14 digits": Break(
         "lib/timeline", "scores-kept-as-numbers", "tostring(score), id", old="score, id"
     ),
+    "records among gaps": Break(
+        "lib/timeline", "records-without-gaps", "kept[n + 1], kept[n + 2]", old="kept[m + 1], kept[m + 2]"
+    ),
     "claim by a stale order": Break(
         "timeline/claim",
         "claim-of-due-by-limit",

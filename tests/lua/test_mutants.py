@@ -82,6 +82,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a republish into the past overlooked": (foreign.test_a_republish_into_the_past,),
     "a republish on the grid overlooked": (foreign.test_a_republish_voids_the_lease,),
     "numbers with 14 digits": (claim.test_every_digit_of_a_due_time,),
+    "records among gaps": (settle.test_a_reschedule_beside_a_nack,),
     "a back-off with 14 digits": (settle.test_every_digit_of_a_back_off,),
     "claim by a stale order": (claim.test_the_earliest_first_up_to_the_limit,),
     "release counts without a receipt": (settle.test_release_before_a_receipt,),

@@ -7,6 +7,7 @@ import pytest
 from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
 from relay.core.outcomes import Reason, Settled, Settlement, Verb, Verdict
+from relay.core.timers import NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
@@ -114,6 +115,18 @@ async def test_one_call_for_many(bench: Bench) -> None:
     )
     reply = await bench.run("timeline/settle", *HEAD, N1, "ack", "", 2, "stale", "gone")
     assert (float(reply[0]), reply[1:]) == (own(NOW), [2, b"GONE"])
+
+
+async def test_a_reschedule_beside_a_nack(bench: Bench) -> None:
+    """One leaves no record and the other does: the record is written, whichever comes first."""
+    for timer_id in ("a", "b"):
+        bench.put(timer_id, DEADLINE, HELD)
+    again = NewTimer("a", b"", NOW + SECOND)
+    ends = [Settlement("a", N1, Verb.RESCHEDULE, again=again), Settlement("b", N1, Verb.NACK)]
+    assert await bench.store.settle(bench.topic, ends) == [Verdict.OK, Verdict.OK]
+    state = bench.state()
+    assert state.leases == {"b": record(PENDING, DEADLINE, due=DUE, attempts=1)}
+    assert state.timeline == {"a": score(NOW + SECOND), "b": DEADLINE}
 
 
 async def test_five_hundred_in_one_call(bench: Bench) -> None:
