@@ -38,8 +38,7 @@ class RequestColumns:
         self._times, self._delayed = request.delays_us if delayed else request.due_times_us, delayed
         _check_length("payloads", len(self._payloads), len(self._names))
         _check_length("delays_us" if delayed else "due_times_us", len(self._times), len(self._names))
-        self._headers = translate.headers(request.headers, trace)
-        self._content_type = validate.content_type(request.content_type)
+        self._headers, self._kind = translate.shared(request, trace)
         self._check_shared(len(self._names))
         self._limit = max_payload_bytes
         self._create = create
@@ -48,7 +47,7 @@ class RequestColumns:
 
     def _check_shared(self, timers: int) -> None:
         """Limit what the timers share: it is stored for each, so a small request could fill Redis."""
-        words = (*self._headers, *self._headers.values(), self._content_type)
+        words = (*self._headers, *self._headers.values(), self._kind)
         each = sum(len(word.encode()) for word in words)
         if each * timers > MAX_SHARED:
             raise InvalidField(
@@ -103,7 +102,7 @@ class RequestColumns:
             names,
             payloads=payloads,
             headers=[self._headers] * count,
-            content_types=[self._content_type] * count,
+            content_types=[self._kind] * count,
             create=[self._create] * count,
             **given,
         )

@@ -150,6 +150,13 @@ def headers(said: Mapping[str, str], trace: Mapping[str, str]) -> Mapping[str, s
     return own
 
 
+def shared(
+    request: service.ScheduleColumnsRequest, trace: Mapping[str, str]
+) -> tuple[Mapping[str, str], str]:
+    """Return the headers and the content type of all timers of a request. Raises `InvalidField`."""
+    return headers(request.headers, trace), validate.content_type(request.content_type)
+
+
 def expiry(spec: pb.TimerSpec, due: int | None) -> tuple[int | None, int | None]:
     """Return when a timer expires: an instant, or a distance from its due time; at most one is not None.
     Raises `InvalidField`."""

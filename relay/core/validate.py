@@ -41,7 +41,7 @@ def name(field: str, value: str) -> str:
 def plain_names(values: Sequence[str]) -> bool:
     """Whether there are names, and all are of the usual kind. This takes a fifth of what `name` takes for
     each. False does not mean that one is invalid."""
-    lengths = [len(value) for value in values]
+    lengths = list(map(len, values))
     fit = min(lengths, default=0) > 0 and max(lengths) <= MAX_NAME_BYTES
     return fit and _PLAIN.fullmatch("".join(values)) is not None
 
