@@ -8,7 +8,7 @@
 --         max_bytes bytes           of payloads to stop at (the first timer is taken whatever its size)
 --         grace us                  for a timer without payload
 --         limits limits             no first delivery is beyond them
---         at_once count             payloads to read at a time at at_once: what is read in vain is copied all the same
+--         at_once count             payloads to read at a time at most: what is read in vain is copied all the same
 -- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
 --           number parked, { ids removed as orphans },
 --           { timer_id, record, envelope, and so on },

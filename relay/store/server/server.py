@@ -82,8 +82,10 @@ class Server:  # see 0073
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
-        await self._hints.aclose()
+        try:
+            await self._client.aclose()
+        finally:
+            await self._hints.aclose()
 
     # ------------------------------------------------------------------ scripts
 
