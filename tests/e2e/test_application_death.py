@@ -81,6 +81,7 @@ def test_absent_application(stage: Stage) -> None:
 
     application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "30")
     eventually(lambda: stage.received(TOPIC) == 1, "Redis knows that one is in flight")
+    eventually(lambda: stage.journal.events("start"), "its handler, which starts behind the receipt, says so")
     application.kill()
     eventually(lambda: stage.leased(TOPIC) == 0, "all are released, long before their leases end")
     always(lambda: stage.leased(TOPIC) == 0, "no lease for nobody", 1.0)
