@@ -162,8 +162,8 @@ def test_bytes_that_are_not_of_the_encoding() -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (b"", "header: is missing: the file is empty"),
-        (b"\xef\xbb\xbf\n", "header: is missing: the file is empty"),
+        (b" ", "header: is missing: the file holds only white space"),
+        (b"\xef\xbb\xbf\n", "header: is missing: the file holds only white space"),
         (b"a,,c\n", "header: has no name for column 2"),
         (b"a,b,A\n", "header: names 'a' twice"),
         (b"a\rb\r1,2\r", "header: has a carriage return"),

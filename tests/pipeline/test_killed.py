@@ -130,12 +130,14 @@ def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world:
     """While batches are loaded: the sweep fails, and a later one finishes it; what has ended meanwhile stays
     away."""
     world.write_many(6000, f"{LATER} + id")
+    daemon = spark.sparkContext.getConf().get("spark.python.daemon.module")
+    assert daemon is not None
 
     def kill_worker() -> None:
         """All of them: which one loads can't be seen."""
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # who has gone meanwhile
-                if "relay.pipeline.workers" in child.cmdline():
+                if daemon in child.cmdline():
                     for worker in child.children():
                         worker.kill()
 
