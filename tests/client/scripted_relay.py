@@ -325,6 +325,9 @@ class ScriptedRelay(
 
     async def Deliver(self, _: Any, context: Any) -> None:
         if self.refusals:
+            # As the relay does, which looks at the Open first. gRPC reports a status that comes before the
+            # client has written as an internal error, and the client would open the stream again.
+            await context.read()
             refusal = self.refusals.pop(0)
             self.calls.append(("Deliver", None))
             self.changed()

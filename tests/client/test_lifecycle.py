@@ -31,8 +31,7 @@ columns = either
 
 ROOT = Path(__file__).parents[2]
 
-REFUSED = [Failure(grpc.StatusCode.INVALID_ARGUMENT, "no", field="topics")] * 5
-"""A relay refuses each time that it is asked: a busy gRPC may lose a status that comes at once."""
+REFUSED = Failure(grpc.StatusCode.INVALID_ARGUMENT, "no", field="topics")
 
 
 class Gate:
@@ -215,7 +214,7 @@ async def test_a_refused_open_ends_run(relay: ScriptedRelay, client: RelayClient
 async def test_a_refused_open_ends_the_body(relay: ScriptedRelay, client: RelayClient) -> None:
     """The body of `async with` is cancelled and the refusal raised in its place."""
     Gate(client)
-    relay.refusals = list(REFUSED)
+    relay.refusals = [REFUSED]
     with pytest.raises(InvalidArgument):
         async with client:
             await asyncio.Event().wait()
@@ -227,7 +226,7 @@ async def test_a_refused_open_ends_the_body(relay: ScriptedRelay, client: RelayC
 async def test_a_body_may_answer_its_cancellation(relay: ScriptedRelay, client: RelayClient) -> None:
     """What the body raises in answer to a refusal is not hidden by it."""
     Gate(client)
-    relay.refusals = list(REFUSED)
+    relay.refusals = [REFUSED]
     with pytest.raises(KeyError):  # noqa: PT012
         async with client:
             try:
@@ -239,7 +238,7 @@ async def test_a_body_may_answer_its_cancellation(relay: ScriptedRelay, client: 
 async def test_a_refused_open_ends_wait_ready(relay: ScriptedRelay, client: RelayClient) -> None:
     """Also for a client that was opened without a body."""
     Gate(client)
-    relay.refusals = list(REFUSED)
+    relay.refusals = [REFUSED]
     await client.open()
     with pytest.raises(InvalidArgument):
         await client.wait_ready(60)
