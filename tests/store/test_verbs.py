@@ -14,6 +14,9 @@ from relay.store.verbs import bulk, people, ready_list, stream, timeline
 
 REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
 ONE = stream.Consumer("billing", "one")
+PROMOTE = ready_list.PromoteRequest(
+    limit=1, max_bytes=2, park_grace=3, nonce=b"n" * 16, limits=NO_LIMITS, at_once=4
+)
 CALLS: list[Call[Any]] = [
     timeline.schedule("t", 0, ("a", "+1", b"")),
     timeline.cancel("t", ("a", "")),
@@ -32,22 +35,12 @@ CALLS: list[Call[Any]] = [
     people.redrive("t", ["1-0"]),
     people.purge("t", ["1-0"]),
     people.trim("t", 1, 2),
-    ready_list.promote("t", limit=1, max_bytes=2, park_grace=3, nonce=b"n" * 16, limits=NO_LIMITS, at_once=4),
+    ready_list.promote("t", PROMOTE),
     ready_list.reclaim("t", left_after=1, limit=2, limits=NO_LIMITS, at_once=3, skip=0, scan="0"),
     stream.claim("t", ONE, REQUEST, park_grace=4, cursor="0-0", reads_new=True, at_once=5, begin="$"),
     stream.settle("t", ONE, 1, NO_LIMITS, ("1-0", 1, "ack", "")),
     stream.extend("t", ONE, 1, ("1-0", 1, "")),
-    stream.promote(
-        "t",
-        "billing",
-        limit=1,
-        max_bytes=2,
-        park_grace=3,
-        nonce=b"n" * 16,
-        limits=NO_LIMITS,
-        at_once=4,
-        begin="$",
-    ),
+    stream.promote("t", "billing", PROMOTE, begin="$"),
     stream.tidy("t", "billing", 1, 2, 3),
     stream.redrive("t", b"billing", ["1-0"]),
     bulk.insert("t", "run", 1, spare=True, expires=""),

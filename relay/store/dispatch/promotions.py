@@ -92,33 +92,19 @@ class RedisPromotions:
     async def _promote(
         self, topic: str, policy: TopicPolicy, limit: int, nonce: bytes
     ) -> ready_list.PromoteReply:
-        size = at_once(policy.max_payload_bytes)
-        if policy.dispatch is not Dispatch.STREAM:
-            return await self._server.call(
-                ready_list.promote(
-                    topic,
-                    limit=limit,
-                    max_bytes=PROMOTE_BYTES,
-                    park_grace=self._park_grace,
-                    nonce=nonce,
-                    limits=policy.limits,
-                    at_once=size,
-                )
-            )
-        group = policy.stream.group
-        reply = await self._server.call(
-            stream.promote(
-                topic,
-                group,
-                limit=limit,
-                max_bytes=PROMOTE_BYTES,
-                park_grace=self._park_grace,
-                nonce=nonce,
-                limits=policy.limits,
-                at_once=size,
-                begin=self._known_groups.begin(topic, group),
-            )
+        request = ready_list.PromoteRequest(
+            limit=limit,
+            max_bytes=PROMOTE_BYTES,
+            park_grace=self._park_grace,
+            nonce=nonce,
+            limits=policy.limits,
+            at_once=at_once(policy.max_payload_bytes),
         )
+        if policy.dispatch is not Dispatch.STREAM:
+            return await self._server.call(ready_list.promote(topic, request))
+        group = policy.stream.group
+        begin = self._known_groups.begin(topic, group)
+        reply = await self._server.call(stream.promote(topic, group, request, begin=begin))
         self._known_groups.add((topic, group))
         return reply
 

@@ -10,6 +10,17 @@ from relay.store.server.scripts import Call
 from relay.store.verbs.terms import limit_words
 
 
+class PromoteRequest(NamedTuple):
+    """What a promotion takes at most: `limit` timers, `max_bytes` of payloads. The rest as for a claim."""
+
+    limit: int
+    max_bytes: int
+    park_grace: int
+    nonce: bytes
+    limits: Limits
+    at_once: int
+
+
 class PromoteReply(NamedTuple):
     """What `list/promote` and `stream/promote` answer."""
 
@@ -33,18 +44,10 @@ class ReclaimReply(NamedTuple):
     size: int
 
 
-def promote(
-    topic: str,
-    *,
-    limit: int,
-    max_bytes: int,
-    park_grace: int,
-    nonce: bytes,
-    limits: Limits,
-    at_once: int,
-) -> Call[PromoteReply]:
+def promote(topic: str, request: PromoteRequest) -> Call[PromoteReply]:
     """Move due timers to the ready list."""
-    args = (limit, max_bytes, park_grace, nonce, *limit_words(limits), at_once)
+    head = (request.limit, request.max_bytes, request.park_grace, request.nonce)
+    args = (*head, *limit_words(request.limits), request.at_once)
     return Call("list/promote", topic, args, promoted)
 
 

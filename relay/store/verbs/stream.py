@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
-from relay.store.verbs.ready_list import PromoteReply, promoted
+from relay.store.verbs.ready_list import PromoteReply, PromoteRequest, promoted
 from relay.store.verbs.terms import Words, flag, limit_words
 
 
@@ -68,20 +68,10 @@ def extend(topic: str, consumer: Consumer, lease: int, entries: Iterable[Argumen
     return Call("stream/extend", topic, (lease, *consumer, *entries), group=consumer.group)
 
 
-def promote(
-    topic: str,
-    group: str,
-    *,
-    limit: int,
-    max_bytes: int,
-    park_grace: int,
-    nonce: bytes,
-    limits: Limits,
-    at_once: int,
-    begin: str,
-) -> Call[PromoteReply]:
+def promote(topic: str, group: str, request: PromoteRequest, *, begin: str) -> Call[PromoteReply]:
     """Move due timers to the stream."""
-    args = (limit, max_bytes, park_grace, nonce, group, *limit_words(limits), at_once, begin)
+    head = (request.limit, request.max_bytes, request.park_grace, request.nonce)
+    args = (*head, group, *limit_words(request.limits), request.at_once, begin)
     return Call("stream/promote", topic, args, promoted, group=group)
 
 
