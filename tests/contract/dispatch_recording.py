@@ -7,8 +7,6 @@ writes `recorded/dispatch.json` anew; see `recording.py` for when.
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +15,9 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Settlement, Verb
 from relay.core.timers import ClaimedTimer, NewTimer
 from relay.store.dispatch.stream_groups import _PROOF
-from tests.contract.recording import plain
+from tests.contract.recording import plain, record
 from tests.dispatch.desk import BILLING, LIST, Desk, Reader
 from tests.lua.bench import NOW
-from tests.servers import ServerPool
 
 if TYPE_CHECKING:
     from tests.servers import RunningServer
@@ -200,19 +197,10 @@ async def history(server: RunningServer, kind: str) -> list[dict[str, Any]]:
     return steps
 
 
-async def record(server: RunningServer) -> None:
-    """Run both histories, and write them down."""
-    histories = {kind: await history(server, kind) for kind in STEPS}
-    DISPATCH.write_text(json.dumps(histories, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    pool = ServerPool()
-    try:
-        asyncio.run(record(pool.get("valkey")))
-    finally:
-        pool.close()
+async def histories(server: RunningServer) -> dict[str, list[dict[str, Any]]]:
+    """Both, by what the topic is dispatched to."""
+    return {kind: await history(server, kind) for kind in STEPS}
 
 
 if __name__ == "__main__":
-    main()
+    record(DISPATCH, histories)

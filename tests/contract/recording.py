@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
@@ -21,7 +21,7 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb
 from relay.core.timers import Condition, NewTimer
 from tests.lua.bench import GRACE, LEASE, N1, N2, N3, NOW, Bench
-from tests.servers import ServerPool
+from tests.servers import start_server
 
 if TYPE_CHECKING:
     from tests.servers import RunningServer
@@ -302,8 +302,8 @@ async def understood(bench: Bench) -> dict[str, Any]:
     }
 
 
-async def record(server: RunningServer) -> None:
-    """Run the history, and write down what stands behind each step."""
+async def history(server: RunningServer) -> list[dict[str, Any]]:
+    """Each step, its answer, and what stands behind it."""
     bench = Bench(server, TOPIC)
     bench.keep = 1_000_000
     steps = []
@@ -312,17 +312,16 @@ async def record(server: RunningServer) -> None:
         behind = {"step": step.__name__, "answer": answer, "stored": stored(bench)}
         steps.append({**behind, "understood": plain(await understood(bench))})
     await bench.close()
-    REDIS.parent.mkdir(exist_ok=True)
-    REDIS.write_text(json.dumps(steps, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return steps
 
 
-def main() -> None:
-    pool = ServerPool()
-    try:
-        asyncio.run(record(pool.get("valkey")))
-    finally:
-        pool.close()
+def record(path: Path, run: Callable[[RunningServer], Coroutine[Any, Any, object]]) -> None:
+    """Run a history on a server of its own, and write down what it returns."""
+    with start_server("valkey") as server:
+        recorded = asyncio.run(run(server))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    record(REDIS, history)

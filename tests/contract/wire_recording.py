@@ -8,7 +8,6 @@ writes `recorded/wire.json` anew, which is for a change of the protocol that was
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,10 +19,9 @@ from relay.client import NewTimer, RelayClient, TimerState, errors
 from relay.core.outcomes import nonces
 from relay.store.keys import KeyNames
 from relay.v1 import delivery_service_pb2 as pb
-from tests.contract.recording import DEAD_ID, NO_ID
+from tests.contract.recording import DEAD_ID, NO_ID, record
 from tests.lua.bench import NOW, Bench
 from tests.rpc.rig import Relay, served, settlement
-from tests.servers import ServerPool
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -202,17 +200,5 @@ async def overheard(server: RunningServer) -> list[Saying]:
     return said
 
 
-async def record(server: RunningServer) -> None:
-    WIRE.write_text(json.dumps(await overheard(server), indent=1) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    pool = ServerPool()
-    try:
-        asyncio.run(record(pool.get("valkey")))
-    finally:
-        pool.close()
-
-
 if __name__ == "__main__":
-    main()
+    record(WIRE, overheard)
