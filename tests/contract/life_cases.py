@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from relay.core.instants import SECOND, from_score
 from relay.core.journal import JournalRecord
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, rewritten, step
-from relay.core.outcomes import Limits, Reason, Verb
-from relay.core.timers import Condition
+from relay.core.outcomes import Limits, Reason, Settlement, Verb
+from relay.core.timers import Condition, NewTimer
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING, VERSION, LeaseRecord
 from tests.lua.bench import ENVELOPE, LEASE, N1, N2, N3, NOW, Letter, own, score
@@ -129,6 +129,23 @@ class Happening:
         names = [name for name in Given.__slots__ if getattr(self.given, name) != getattr(default, name)]
         told = ", ".join(f"{name}={getattr(self.given, name)!r}" for name in names)
         return f"{self.event.name}({told})"
+
+    def settlement(self, timer_id: str, token: bytes, again: NewTimer) -> Settlement:
+        """The outcome as a store takes it."""
+        given = self.given
+        return Settlement(
+            timer_id,
+            token,
+            Verb[self.event.name],
+            given.retry_after,
+            given.received,
+            given.suspect,
+            given.unsent,
+            given.reason,
+            given.error,
+            again,
+            new_content=self.renewed,
+        )
 
 
 KEPT = Limits(keep=True, keep_expired=True)

@@ -14,7 +14,7 @@ import pytest
 
 from relay.core.journal import JournalRecord, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Verdict
 from relay.core.ports import MAX_PER_CALL, TimerStore
 from relay.core.timers import Change, NewTimer
 from relay.store.codec import lease_record
@@ -64,18 +64,8 @@ async def asked(store: TimerStore, topic: str, happening: Happening, ids: Sequen
         return [*await store.extend(topic, extensions, lease=given.lease)]
     nonce = given.nonce or (b"" if isinstance(store, MemoryStore) else NO_NONCE)
     settlements = [
-        Settlement(
-            timer_id,
-            nonce,
-            Verb[event.name],
-            given.retry_after,
-            given.received,
-            given.suspect,
-            given.unsent,
-            given.reason,
-            given.error,
-            NewTimer(timer_id, b"new", given.due, None, {"k": "v"}, "text/plain"),
-            new_content=happening.renewed,
+        happening.settlement(
+            timer_id, nonce, NewTimer(timer_id, b"new", given.due, None, {"k": "v"}, "text/plain")
         )
         for timer_id in ids
     ]

@@ -14,7 +14,7 @@ import pytest
 
 from relay.core.instants import SECOND, from_score, to_score
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
-from relay.core.outcomes import Extension, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Reason, Verdict
 from relay.core.timers import NewTimer
 from relay.store.dispatch.stream_groups import _PROOF
 from tests.contract.life_cases import DUE, HOUR, KEPT, LIMITS, Happening, varied
@@ -189,18 +189,7 @@ async def asked(reader: Reader, happening: Happening) -> list[Verdict | Reason |
         extensions = [Extension("", each, event is LifeEvent.RECEIPT) for each in proofs]
         return [*await source.extend(topic, extensions, lease=given.lease)]
     settlements = [
-        Settlement(
-            begun.timer_id,
-            each,
-            Verb[event.name],
-            given.retry_after,
-            given.received,
-            given.suspect,
-            given.unsent,
-            given.reason,
-            given.error,
-            NewTimer(begun.timer_id, b"", given.due),
-        )
+        happening.settlement(begun.timer_id, each, NewTimer(begun.timer_id, b"", given.due))
         for begun, each in zip(BEGUN, proofs, strict=True)
     ]
     return [*await source.settle(topic, settlements, limits=given.limits)]
