@@ -66,7 +66,7 @@ end
 
 -- The due time of an entry, if a relay gave it; else 0. A relay never adds an entry before its due time, and the entry's id
 -- tells when it was added, in milliseconds. Others may write any due time, which must not hold up another try.
-local function due_by_us(id, due)
+local function own_due(id, due)
   local added_ms = tonumber((string.match(id, '^%d+')))
   return due and due * 1000 <= added_ms + 1 and due or 0 -- @rule foreign-due-holds-up-nothing
 end
@@ -100,7 +100,7 @@ local function end_lease(id, verb, detail, k, deliveries, idle)
   end
   k.unsent = deliveries - k.claims -- @rule unsent-counted
   if not k.due then find(k) end
-  move(id, math.max(k.at_us / 1e6, due_by_us(id, k.due))) -- @rule stream-return-not-early
+  move(id, math.max(k.at_us / 1e6, own_due(id, k.due))) -- @rule stream-return-not-early
   kept[#kept + 1], kept[#kept + 2] = id, known_as(k)
   return 'OK'
 end

@@ -419,7 +419,7 @@ BREAKS = {
         "stream/settle",
         "stream-return-not-early",
         "k.at_us / 1e6)",
-        old="math.max(k.at_us / 1e6, due_by_us(id, k.due)))",
+        old="math.max(k.at_us / 1e6, own_due(id, k.due)))",
     ),
     "a foreign due time holds up a retry": of_stream(
         partial(stream.test_a_retry_of_what_others_added, due_time="inf"),
