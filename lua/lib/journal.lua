@@ -83,7 +83,7 @@ do
     return head .. bytes(BATCH_NONCE, nonce) .. (score and double(BATCH_SCORE, score) or '') .. table.concat(changes)
   end
 
-  -- The numbers of the first and the last change in an entry; 0 if it is none of ours.
+  -- The numbers of the first and the last change in an entry; 0 if it is not ours.
   function numbers_in(entry)
     local text = entry and entry[2][2] or ''
     if #text < HEAD_SIZE or string.sub(text, 1, #BEGINS) ~= BEGINS then return 0, 0 end

@@ -36,7 +36,7 @@ end
 local at_end = redis.call('LLEN', processing) <= passed + #entries
 local seen, noted, gone, deaths, back = {}, {}, {}, {}, {}
 
--- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is none of ours.
+-- What is known of one entry: head, occurrence_id, since when, how often it came back; nil if it is not ours.
 local function known(entry)
   local at = string.find(entry, '\n', 1, true)
   local fine, head = pcall(cjson.decode, at and string.sub(entry, 1, at - 1) or '')

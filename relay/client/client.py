@@ -149,7 +149,7 @@ class RelayClient(Handlers):
         return await self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
-        """Read a timer with its payload. Returns None if there is none, and never raises `NotFound`."""
+        """Read a timer with its payload. Returns None if it does not exist, and never raises `NotFound`."""
         return await self._run(timer_calls.get(topic, timer_id, self._limit(timeout)))
 
     def list(

@@ -103,7 +103,7 @@ class Given:
 class Effect:
     """What came of an event.
 
-    `after` is how the timer stands (None: it is gone), `answer` what the caller is told (None: nothing).
+    `after` is how the timer stands (None: it is gone), `answer` what the caller gets (None: no answer).
     `record` goes to the journal, and lacks the timer_id. A death is answered by its `Reason`; `error` is what
     its letter says.
     """
@@ -115,7 +115,7 @@ class Effect:
 
 
 def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:  # see 0075
-    """What an event does to a timer; `life` is None where there is none."""
+    """What an event does to a timer; `life` is None if there is no timer."""
     living = None if life is None or life.state is LifeState.DEAD else life
     if event is LifeEvent.REDRIVE:
         return _redrive(life, given)

@@ -66,5 +66,5 @@ class Pacing:
 
 
 def seconds_until(instant: int | None, now: int) -> float:
-    """Return the seconds from `now` to `instant` (both in microseconds), infinite if there is none."""
+    """Return the seconds from `now` to `instant` (both in microseconds); infinity if `instant` is None."""
     return math.inf if instant is None else (instant - now) / 1e6

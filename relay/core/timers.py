@@ -60,8 +60,8 @@ class NewTimer(NamedTuple):
     """A timer to be stored. Either `due` (an instant) or `delay` (microseconds, 0 or more) is set.
 
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
-    (microseconds). `create` stores it only if there is none with its id; `condition` only if there is
-    one for which it holds.
+    (microseconds). `create` stores it only if no timer has its id; `condition` only if a timer
+    has it and meets the condition.
     """
 
     timer_id: str
@@ -117,7 +117,7 @@ STORED = (Change.CREATED, Change.REPLACED)
 
 @dataclass(slots=True)
 class Scheduled:
-    """The result of a `NewTimer`, and the due time of the timer that is there now (None if there is none)."""
+    """The result of a `NewTimer`, and the due time of the timer that is there now (None if no timer is)."""
 
     due: int | None
     change: Change

@@ -17,7 +17,7 @@ ANY_TOPIC = "<name>"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One field. A bound is None if there is none; `choices` is empty if any value is allowed."""
+    """One field. A bound is None where the value has no limit; `choices` is empty if any value is allowed."""
 
     path: tuple[str, ...]
     type: str

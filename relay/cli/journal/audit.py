@@ -115,7 +115,7 @@ def export(config: Path | None, topic: str, path: Path) -> None:
 
 
 def _last_entry(path: Path, topic: str) -> tuple[str, int]:
-    """Return the id of a file's last whole entry and where it ends; nothing and 0 if there is none."""
+    """Return the id of a file's last whole entry and where it ends; nothing and 0 if no entry is whole."""
     after, end = "", 0
     try:
         with path.open("rb") as file:

@@ -208,7 +208,7 @@ def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:
 def page(
     topic: str, state: TimerState | None, page_size: int, token: str, timeout: float
 ) -> Steps[tuple[list[TimerInfo], str]]:
-    """Read one page of a topic, and the token of the next page. An empty token means that there is none."""
+    """Read one page of a topic, and the token of the next page. An empty token ends the listing."""
     request = pb.ListTimersRequest(
         topic=topic,
         state=timer_pb2.TIMER_STATE_UNSPECIFIED if state is None else STATES_ON_THE_WIRE[state],

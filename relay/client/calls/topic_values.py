@@ -41,7 +41,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """The state of a topic. All instants are aware and in UTC; None means that there is none."""
+    """The state of a topic. All instants are aware and in UTC; None stands where there is no such instant."""
 
     topic: str
     timers: int

@@ -101,7 +101,7 @@ class Topics:
         return await run(self._wire(), topic_calls.dead_page(topic, wanted, page_size, token, self._timeout))
 
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
-        """Read a dead letter with its payload; None if there is none."""
+        """Read a dead letter with its payload; None if it does not exist."""
         return await run(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> Sequence[RedriveResult]:

@@ -54,7 +54,7 @@ class LeaseRules(Knowledge):
         return self._nonces.use(nonce, self.entry)
 
     def told_lease(self, record: JournalRecord, timer: Living) -> None:
-        """Check that a change names the lease that it makes void, and no lease if there is none."""
+        """Check that a change names the lease that it makes void, and names none where no lease was held."""
         lease = timer.live_lease
         known = lease.nonce if lease is not None else b""
         told = record.nonce if has(record.nonce) else b""

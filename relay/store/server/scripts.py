@@ -131,7 +131,7 @@ class Scripts:
 
 
 def ignore(*_: object) -> None:
-    """Ignore a refused hint."""
+    """Do nothing: the observer, and the listener for refused hints, of a server that has none."""
 
 
 def reply_of(reply: Any, on_refused_hint: OnRefusedHint) -> Any:
