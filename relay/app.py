@@ -15,13 +15,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from relay import __version__
+from relay.api.call_time import CallTime
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.ports import Stores
 from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
-from relay.engine.event_loop import loop_factory
+from relay.engine.event_loop import loop_factory, recent_stall
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
 from relay.rpc import server as rpc
@@ -126,12 +127,14 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 refused = partial(count.count, CONNECTIONS_REFUSED, "http")
                 web = partial(serve_http, bounds=settings.http.bounds, count=refused)
                 http = await tasks.start(web, answers, settings.http.listen)
-                json_api = await start_api(tasks, engine, count, settings)
+                call_time = CallTime(settings.call_timeout, recent_stall)
+                json_api = await start_api(tasks, engine, count, settings, call_time)
                 api = await rpc.start(
                     engine,
                     listen=settings.grpc.listen,
                     socket_mode=settings.grpc.mode,
                     bounds=settings.grpc.bounds,
+                    call_time=call_time,
                     unreadable=unreadable,
                 )
                 tasks.start_soon(tell_health, engine, api)
@@ -241,13 +244,13 @@ async def pushed(metrics: Metrics) -> None:
 
 
 async def start_api(
-    tasks: TaskGroup, engine: Engine, count: Instruments, settings: Settings
+    tasks: TaskGroup, engine: Engine, count: Instruments, settings: Settings, call_time: CallTime
 ) -> HttpServer | None:
     """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
     if not settings.serves_api:
         return None
     limit, hosts = settings.api.max_body_bytes, settings.api.hosts
-    app = JsonApi(engine, count.http_request, max_body_bytes=limit, allowed_hosts=hosts)
+    app = JsonApi(engine, count.http_request, call_time, max_body_bytes=limit, allowed_hosts=hosts)
     return await start_http(
         tasks,
         app,

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from relay import __version__  # noqa: E402
 from relay.core.validate import MAX_NAME_BYTES  # noqa: E402
-from relay.web import forms  # noqa: E402
+from relay.web import forms, guard  # noqa: E402
 from relay.web.operations import Operation  # noqa: E402
 from relay.web.problems import MEDIA_TYPE, NAMES  # noqa: E402
 from relay.web.routes import OPERATIONS  # noqa: E402
@@ -56,7 +56,7 @@ SOMETIMES = ("payload", "headers", "content_type", "message")
 """Fields of what is read that a listing leaves out."""
 
 PROBLEMS = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON, or Relay-Timeout is not a number of seconds.",
     403: "The Host is not one of this relay's.",
     404: "There is no such timer, or dead letter.",
     408: "The body did not come in time.",
@@ -67,9 +67,16 @@ PROBLEMS = {
     422: "A field is wrong, and named.",
     429: "The topic holds max_waiting timers. Or too many deliveries are waited for, or not settled.",
     500: "The relay could not do it; its log says why.",
-    503: "Redis is away, and nothing is known to be stored: repeat the call, if it names its timer. Or the "
-    "relay stops.",
+    503: "Redis is away, or the call's time is over (out-of-time). Nothing is known to be stored, and from "
+    "now on nothing will be: repeat the call, if it names its timer. Or the relay stops.",
     507: "Redis is full; nothing was stored.",
+}
+TIMEOUT = {
+    "name": guard.TIMEOUT,
+    "in": "header",
+    "description": "For how many seconds you wait for the answer; without it, call_timeout counts. "
+    "When they are over, the answer is 503 (out-of-time), and the call has no effect from then on.",
+    "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": guard.MOST_TIMEOUT},
 }
 ALWAYS = (403, 409, 422, 500, 503)
 WITH_BODY = (400, 408, 413, 415)
@@ -213,6 +220,8 @@ def responses(operation: Operation, schemas: Schemas) -> dict[str, Schema]:
                 "Location": {"description": "Where the timer is.", "schema": {"type": "string"}}
             }
     problems = {*ALWAYS, *operation.problems, *(WITH_BODY if operation.takes_body else ())}
+    if not operation.has_own_time:
+        problems.add(400)
     if operation.answer is None:
         problems = {403, 422}
     for status in sorted(problems):
@@ -227,7 +236,7 @@ def answer_schema(operation: Operation, schemas: Schemas) -> Schema:
 
 
 def parameters(operation: Operation, schemas: Schemas) -> list[Schema]:
-    """What stands in the path and in the query."""
+    """What stands in the path, in the query and in the header."""
     name = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES}
     found: list[Schema] = [
         {"name": place, "in": "path", "required": True, "schema": name} for place in operation.places
@@ -236,6 +245,8 @@ def parameters(operation: Operation, schemas: Schemas) -> list[Schema]:
         schema = schemas.field(message.DESCRIPTOR.fields_by_name[query], taken=True)
         words = schema.pop("description")
         found.append({"name": query, "in": "query", "description": words, "schema": schema})
+    if not operation.has_own_time:
+        found.append({"$ref": "#/components/parameters/Timeout"})
     return found
 
 
@@ -268,6 +279,7 @@ def document() -> Schema:
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.made.items())),
+            "parameters": {"Timeout": TIMEOUT},
             "responses": {str(status): refusal(status) for status in PROBLEMS},
         },
     }

@@ -5,6 +5,7 @@
     ├── TimerNotFound          no such timer
     ├── TopicFull              the topic holds as many timers as it may
     ├── TooMany                more waits or is held than the relay keeps
+    ├── OutOfTime              the time that the caller gave is over; try again
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
@@ -55,6 +56,10 @@ class TopicFull(ServiceError):
 
 class TooMany(ServiceError):
     """More calls wait, or more deliveries are held, than the relay keeps."""
+
+
+class OutOfTime(ServiceError):
+    """The call's time is over: it may have been done, has no effect from now on, and may be repeated."""
 
 
 class StoreError(ServiceError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
@@ -14,17 +14,24 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 from grpc.aio import ServicerContext
 
-from relay.api.errors import KINDS, kind
-from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
+from relay.api.call_time import CallTime
+from relay.api.errors import kind
+from relay.core.errors import InvalidField, ServiceError
 
-Service = TypeVar("Service")
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Context = ServicerContext[Any, Any]
 
-log = logging.getLogger(__name__)
 
-RETRY_AFTER = Duration(seconds=KINDS[StoreUnavailable].retry_after)
+class Timed(Protocol):
+    """A service whose unary calls have a time."""
+
+    call_time: CallTime
+
+
+Service = TypeVar("Service", bound=Timed)
+
+log = logging.getLogger(__name__)
 
 CODES = {status.value[0]: status for status in StatusCode}
 
@@ -41,8 +48,8 @@ def details(failure: ServiceError) -> list[Message]:
             field=failure.field, description=failure.problem
         )
         return [error_details_pb2.BadRequest(field_violations=[violation])]
-    if isinstance(failure, StoreUnavailable):
-        return [error_details_pb2.RetryInfo(retry_delay=RETRY_AFTER)]
+    if code(failure) is StatusCode.UNAVAILABLE:
+        return [error_details_pb2.RetryInfo(retry_delay=Duration(seconds=kind(failure).retry_after or 0))]
     return []
 
 
@@ -63,15 +70,16 @@ async def abort(context: Context, failure: ServiceError) -> NoReturn:
     raise AssertionError("abort returned")
 
 
-def answering_errors(
+def answered_in_time(
     call: Callable[[Service, Request, Context], Awaitable[Response]],
 ) -> Callable[[Service, Request, Context], Awaitable[Response]]:
-    """Turn a `ServiceError` of a unary call into its status."""
+    """Give a unary call the time that its caller waits, and turn a `ServiceError` of it into its status."""
 
     @wraps(call)
     async def answered(service: Service, request: Request, context: Context) -> Response:
         try:
-            return await call(service, request, context)
+            with service.call_time.bound(context.time_remaining()):
+                return await call(service, request, context)
         except ServiceError as failure:
             if code(failure) is StatusCode.INTERNAL:
                 log.error("a call failed", extra={"reason": str(failure)})

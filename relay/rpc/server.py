@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from relay.api.call_time import CallTime
 from relay.core.endpoints import addresses
 from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.errors import CannotListen
@@ -65,6 +66,7 @@ async def start(
     listen: str,
     socket_mode: int,
     bounds: CallBounds,
+    call_time: CallTime,
     unreadable: Callable[[str], None],
 ) -> RpcServer:
     """Serve on `host:port` or `unix:/path`. Raises `CannotListen`.
@@ -73,9 +75,9 @@ async def start(
     """
     server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
     guard: Any = Guard(server, unreadable)
-    timer_base.add_TimerServiceServicer_to_server(TimerService(engine), guard)
+    timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time), guard)
     delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
-    topic_base.add_TopicServiceServicer_to_server(TopicService(engine), guard)
+    topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time), guard)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))

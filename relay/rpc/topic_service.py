@@ -6,9 +6,10 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
+from relay.api.call_time import CallTime
 from relay.api.topics import TopicCalls
 from relay.engine.engine import Engine
-from relay.rpc.errors import answering_errors
+from relay.rpc.errors import answered_in_time
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1 import topic_service_pb2_grpc as base
 
@@ -18,51 +19,52 @@ Context = ServicerContext[Any, Any]
 class TopicService(base.TopicServiceServicer):  # see 0029
     """See `proto/relay/v1/topic_service.proto`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, call_time: CallTime) -> None:
+        self.call_time = call_time
         self._topics = TopicCalls(engine)
 
-    @answering_errors
+    @answered_in_time
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Read one page of topics. Each topic costs a script call."""
         return await self._topics.list(request)
 
-    @answering_errors
+    @answered_in_time
     async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
         """Read one topic."""
         return await self._topics.get(request)
 
-    @answering_errors
+    @answered_in_time
     async def PauseTopic(self, request: pb.PauseTopicRequest, context: Context) -> pb.PauseTopicResponse:
         """Pause a topic."""
         return await self._topics.pause(request)
 
-    @answering_errors
+    @answered_in_time
     async def ResumeTopic(self, request: pb.ResumeTopicRequest, context: Context) -> pb.ResumeTopicResponse:
         """End a pause."""
         return await self._topics.resume(request)
 
-    @answering_errors
+    @answered_in_time
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:
         """Read one page of dead letters."""
         return await self._topics.list_dead(request)
 
-    @answering_errors
+    @answered_in_time
     async def GetDeadLetter(
         self, request: pb.GetDeadLetterRequest, context: Context
     ) -> pb.GetDeadLetterResponse:
         """Read a dead letter."""
         return await self._topics.get_dead(request)
 
-    @answering_errors
+    @answered_in_time
     async def RedriveDeadLetters(
         self, request: pb.RedriveDeadLettersRequest, context: Context
     ) -> pb.RedriveDeadLettersResponse:
         """Bring dead letters back to life."""
         return await self._topics.redrive(request)
 
-    @answering_errors
+    @answered_in_time
     async def PurgeDeadLetters(
         self, request: pb.PurgeDeadLettersRequest, context: Context
     ) -> pb.PurgeDeadLettersResponse:

@@ -623,6 +623,15 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     api: ApiSettings = ApiSettings()
     log: LogSettings = LogSettings()
+    call_timeout: Number = field(
+        10.0,
+        "seconds",
+        "How long a call may take if its caller does not say how long it waits, by a gRPC deadline or the "
+        "header `Relay-Timeout`. When the time is over, the answer is UNAVAILABLE, or 503, and the call has "
+        "no effect from then on.",
+        ge=0.1,
+        le=3600,
+    )
     drain_timeout: Number = field(
         20.0, "seconds", "How long a stop waits for deliveries to be settled.", ge=0, le=3600
     )

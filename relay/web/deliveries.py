@@ -139,6 +139,7 @@ OPERATIONS = (
             "additionalProperties": False,
         },
         takes_deliveries=True,
+        has_own_time=True,
         problems=(429,),
     ),
     Operation(
@@ -148,5 +149,6 @@ OPERATIONS = (
         "Settle deliveries. The answer names only outcomes that changed nothing.",
         pb.Problems,
         pb.Settle,
+        has_own_time=True,
     ),
 )

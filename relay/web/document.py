@@ -25,4 +25,4 @@ async def openapi(_calls: Calls, _call: ApiCall) -> Answer:
     return Answer(document())
 
 
-OPERATIONS = (Operation("GET", PATH, openapi, "This API, as OpenAPI 3.1.", None),)
+OPERATIONS = (Operation("GET", PATH, openapi, "This API, as OpenAPI 3.1.", None, has_own_time=True),)

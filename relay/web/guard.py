@@ -10,6 +10,7 @@ name as `Host`: so only names that can't belong to a stranger are accepted.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
 
 import anyio
@@ -20,6 +21,14 @@ from relay.web.problems import Refused
 
 JSON = "application/json"
 LOCAL = ("localhost", "localhost.")
+
+TIMEOUT = "Relay-Timeout"
+"""The header by which a caller says for how many seconds it waits for the answer."""
+
+MOST_TIMEOUT = 86_400
+"""The most seconds that it may say."""
+
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 BODY_TIMEOUT = 30.0
 """Seconds in which the body of a request must have come."""
@@ -67,6 +76,21 @@ def check_content_type(request: Request) -> None:
         "The body must be JSON",
         f"content-type: send {JSON}, in UTF-8, even with an empty body",
         accept=JSON,
+    )
+
+
+def timeout(request: Request) -> float | None:
+    """For how many seconds the caller waits for the answer; None if it does not say. Raises `Refused`."""
+    said = request.headers.get(TIMEOUT)
+    if said is None:
+        return None
+    if SECONDS.fullmatch(said) and 0 < float(said) <= MOST_TIMEOUT:
+        return float(said)
+    raise Refused(
+        400,
+        "bad-timeout",
+        "The timeout is wrong",
+        f"relay-timeout: {said!r} is not a number of seconds; give one, such as 1.5, up to {MOST_TIMEOUT}",
     )
 
 

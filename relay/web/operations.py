@@ -111,6 +111,8 @@ class Operation:
     problems: tuple[int, ...] = ()
     takes_deliveries: bool = False
     """Whether the answer may carry deliveries."""
+    has_own_time: bool = False
+    """Whether it bounds its time by itself, and `Relay-Timeout` says nothing to it."""
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ TYPE = "urn:relay:problem:"
 
 REFUSALS = (
     *("not-json", "host-not-allowed", "no-such-path", "method-not-allowed", "too-slow", "body-too-large"),
-    *("content-type", "condition-failed", "draining"),
+    *("content-type", "condition-failed", "draining", "bad-timeout"),
     *("not-http", "header-too-large", "too-many-connections"),
 )
 """The names of problems that are not errors of the relay."""

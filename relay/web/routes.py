@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from relay.api.call_time import CallTime
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
 from relay.api.timers import TimerCalls, trace_context
@@ -19,7 +20,7 @@ from relay.core.errors import ServiceError
 from relay.engine.engine import Engine
 from relay.web import deliveries, document, forms, guard, problems, timers, topics
 from relay.web.handover import Carrying, attended, hand_over
-from relay.web.operations import ApiCall, Calls, Operation, decoded, queried
+from relay.web.operations import Answer, ApiCall, Calls, Operation, decoded, queried
 from relay.web.problems import Refused
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -48,12 +49,14 @@ class JsonApi:
         self,
         engine: Engine,
         measure: Measure,
+        call_time: CallTime,
         *,
         max_body_bytes: int,
         allowed_hosts: Collection[str] = (),
     ) -> None:
         self._calls = Calls(TimerCalls(engine), TopicCalls(engine), Consumers(engine))
         self._measure = measure
+        self._call_time = call_time
         self._max_body_bytes = max_body_bytes
         self._allowed_hosts = allowed_hosts
         self._routes = [(operation.pattern, operation) for operation in OPERATIONS]
@@ -119,6 +122,8 @@ class JsonApi:
         path: str,
         segments: Mapping[str, str],
     ) -> Response:
+        began = time.monotonic()
+        timeout = None if operation.has_own_time else guard.timeout(request)
         call.path = decoded(segments)
         call.query = queried(request.scope["query_string"], operation.query)
         if operation.takes_body:
@@ -126,13 +131,20 @@ class JsonApi:
             call.body = _parsed(await guard.body(request, self._max_body_bytes))
         if operation.takes_deliveries:
             return await self._carry(operation, call, request)
-        answer = await operation.handle(self._calls, call)
+        answer = await self._handle(operation, call, None if timeout is None else began + timeout)
         if not answer.held:
             return problems.not_held(path, answer.value["result"], answer.value)
         headers = {"content-type": guard.JSON}
         if answer.location:
             headers["location"] = answer.location
         return Response(forms.dump(answer.value), answer.status, headers)
+
+    async def _handle(self, operation: Operation, call: ApiCall, deadline: float | None) -> Answer:
+        """Perform the operation while its caller waits, until `deadline` (monotonic seconds)."""
+        if operation.has_own_time:
+            return await operation.handle(self._calls, call)
+        with self._call_time.bound(None if deadline is None else deadline - time.monotonic()):
+            return await operation.handle(self._calls, call)
 
     async def _carry(self, operation: Operation, call: ApiCall, request: Request) -> Response:
         """Make an answer with deliveries, which are given back if that fails."""

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
+from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import Stores, TimerStore, TopicStore, WakeHints
@@ -39,6 +40,9 @@ from tests.servers import RunningServer
 MAX_PAYLOAD = 1 << 20
 PATIENCE = 120.0
 """Seconds after which something that must happen counts as not happening."""
+
+LONG = CallTime(PATIENCE, lambda: 0.0)
+"""For calls that end by themselves."""
 
 LATER = RetryPolicy(initial=600.0)
 """For a test that looks at what one attempt left: its retry comes in ten minutes."""
@@ -203,6 +207,7 @@ async def served(
     channel_options: Sequence[tuple[str, Any]] = (),
     closed: bool = False,
     bounds: CallBounds | None = None,
+    call_time: CallTime = LONG,
 ) -> AsyncIterator[Relay]:
     """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     gated = memory()
@@ -221,6 +226,7 @@ async def served(
             listen=listen,
             socket_mode=0o660,
             bounds=bounds or Settings().grpc.bounds,
+            call_time=call_time,
             unreadable=partial(counts.count, UNREADABLE),
         )
         async with grpc.aio.insecure_channel(server.address, options=list(channel_options)) as channel:

@@ -20,7 +20,7 @@ from relay.settings import Settings
 from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1.timer_service_pb2 import ScheduleRequest
 from tests.missing import skip
-from tests.rpc.rig import Relay, served, spec
+from tests.rpc.rig import LONG, Relay, served, spec
 
 SERVICES = ("relay.v1.TimerService", "relay.v1.DeliveryService")
 
@@ -31,6 +31,7 @@ async def start(relay: Relay, listen: str) -> rpc.RpcServer:
         listen=listen,
         socket_mode=0o660,
         bounds=Settings().grpc.bounds,
+        call_time=LONG,
         unreadable=partial(relay.counts.count, UNREADABLE),
     )
 

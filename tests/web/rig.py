@@ -15,11 +15,12 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 
+from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.settings import Settings
 from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
-from tests.rpc.rig import PATIENCE, Relay
+from tests.rpc.rig import LONG, PATIENCE, Relay
 from tests.web.described import Reply, reply
 
 MAX_BODY = 64 * 1024
@@ -76,7 +77,7 @@ serve = partial(serve_http, bounds=BOUNDS, count=lambda _: None)
 
 @asynccontextmanager
 async def with_api(
-    relay: Relay, *, bounds: ConnectionBounds | None = None, **options: Any
+    relay: Relay, *, bounds: ConnectionBounds | None = None, call_time: CallTime = LONG, **options: Any
 ) -> AsyncIterator[Api]:
     """Serve the API of an engine that is served."""
     measured: list[tuple[str, str, int]] = []
@@ -84,6 +85,7 @@ async def with_api(
     app = JsonApi(
         relay.engine,
         lambda method, route, status, _: measured.append((method, route, status)),
+        call_time,
         **{"max_body_bytes": MAX_BODY, **options},
     )
     async with anyio.create_task_group() as tasks:

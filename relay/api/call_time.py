@@ -1,0 +1,47 @@
+"""How long a call may take: as long as its caller waits, and a little less.
+
+At its end the caller is answered, and nothing that the call asked for is done any more: the store takes its
+own deadline from the scope that a call runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from relay.core.errors import OutOfTime
+
+MARGIN = 0.1
+"""The part of a call's time that is kept for the way of the answer to the caller."""
+
+MOST_MARGIN = 0.1
+"""The most seconds that are kept for it."""
+
+
+class CallTime:  # see 0079
+    """Bounds calls by the time that their callers give them.
+
+    This has a race: a relay is frozen, by SIGSTOP or with its machine, while a request comes. Its caller
+    gives the call up, and asks another relay for something else. Then this relay goes on and reads the
+    request, whose time seems to begin: both gRPC and HTTP say a length, and no instant. So a call has less
+    time by the longest recent stall.
+    """
+
+    def __init__(self, default: float, stall: Callable[[], float]) -> None:
+        """`default` (seconds) is the time of a call whose caller gives none; `stall` says for how many
+        seconds this process has stood still lately."""
+        self._default = default
+        self._stall = stall
+
+    @contextmanager
+    def bound(self, left: float | None) -> Iterator[None]:
+        """Run the body for as long as its caller waits: `left` seconds from now by what the caller has said,
+        None if it said nothing. Raises `OutOfTime`."""
+        left = self._default if left is None else left
+        time = left - min(left * MARGIN, MOST_MARGIN) - self._stall()
+        with anyio.CancelScope(deadline=anyio.current_time() + time) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise OutOfTime
