@@ -28,8 +28,8 @@ from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.metrics.instruments import Instruments
-from tests.e2e.processes import Application, Journal, Relay
 from tests.servers import RunningServer, start_server
+from tests.worlds.relay.processes import Application, Journal, Relay
 
 TIMERS = 100_000
 TOPICS = [f"topic-{number}" for number in range(10)]

@@ -23,6 +23,8 @@ from tests.servers import KINDS, RunningServer, ServerPool, server_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
 
+    from tests.worlds.relay.stage import Stage
+
 # No example by chance, and none that fails because the machine was busy.
 settings.register_profile("relay", derandomize=not CHAOS, deadline=None)
 settings.load_profile("relay")
@@ -138,3 +140,12 @@ def keyspace(server_pool: ServerPool) -> Iterator[Keyspace]:
     space.flush()
     if leaks:
         pytest.fail(f"the test left keys behind that carry none of its topics: {leaks}")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """Whole relays and their applications, on a server of the test's own."""
+    from tests.worlds.relay.stage import Stage, staged
+
+    with staged(Stage) as stage:
+        yield stage

@@ -18,7 +18,7 @@ from relay.store.keys import KeyNames
 if TYPE_CHECKING:
     from redis import Redis
 
-    from tests.e2e.processes import Event
+    from tests.worlds.relay.processes import Event
 
 ON: Mapping[str, str] = {"RELAY_DEFAULTS__JOURNAL": "true"}
 """The setting that gives every topic of a relay a journal."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.processes import eventually
 from tests.missing import need
 from tests.servers import free_port
+from tests.worlds.waiting import eventually
 
 
 def promtool(*arguments: str, text: str = "") -> None:

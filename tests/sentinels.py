@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Self, cast
 import redis
 
 from tests.servers import Kind, RunningServer, ServerFailed, ServerMissing, binary, free_port, start_server
+from tests.worlds.waiting import eventually
 
 MASTER = "mymaster"
 DOWN_AFTER = 1000
@@ -22,16 +22,15 @@ DOWN_AFTER = 1000
 REPLICATED = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 
 
-def until(ask: Callable[[], Any], what: str, timeout: float = 80.0) -> Any:
+def until_answered(ask: Callable[[], Any], what: str, timeout: float = 80.0) -> Any:
     """Ask until the answer is true, and return it; servers that are away meanwhile are asked again."""
-    deadline = time.monotonic() + timeout
-    while True:
+
+    def ask_again() -> Any:
         with suppress(redis.RedisError, OSError):
-            if answer := ask():
-                return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what}")
-        time.sleep(0.02)
+            return ask()
+        return None
+
+    return eventually(ask_again, what, timeout)
 
 
 class Sentinel:
@@ -83,9 +82,9 @@ class Group:
             for replica in self.servers[1:]:
                 with replica.client() as client:
                     client.replicaof("127.0.0.1", self.servers[0].port)
-            until(lambda: self.connected(self.servers[0]) == 2, "two replicas are connected")
+            until_answered(lambda: self.connected(self.servers[0]) == 2, "two replicas are connected")
             self.sentinels = [self._sentinel(kind) for _ in range(3)]
-            until(self._complete, "the Sentinels know everybody")
+            until_answered(self._complete, "the Sentinels know everybody")
         except BaseException:
             self._stack.close()
             raise
@@ -94,7 +93,7 @@ class Group:
         for _ in range(5):  # another process may take a port before it is bound
             sentinel = Sentinel(kind, self.servers[0].port, {})
             try:
-                until(lambda: sentinel.client().ping(), "a Sentinel answers", 20.0)  # noqa: B023
+                until_answered(lambda: sentinel.client().ping(), "a Sentinel answers", 20.0)  # noqa: B023
             except AssertionError:
                 sentinel.stop()
             else:
@@ -132,7 +131,7 @@ class Group:
             server = self.master()
             return server if server is not old and self.role(server) == "master" else None
 
-        return cast("RunningServer", until(found, "there is a new master"))
+        return cast("RunningServer", until_answered(found, "there is a new master"))
 
     @staticmethod
     def role(server: RunningServer) -> str:

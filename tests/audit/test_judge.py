@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.audit.forge import Forge, nonce
-from tests.e2e.processes import Event
 from tests.judge import Trial
+from tests.worlds.relay.processes import Event
 
 
 def event(kind: str, timer_id: str = "t", attempt: int = 1, first: int = 1, **fields: Any) -> Event:

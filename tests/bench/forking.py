@@ -1,4 +1,4 @@
-"""The processes of a measurement, forked from one that has imported Relay: see tests/e2e/forked.py."""
+"""The processes of a measurement, forked as those of tests/worlds/relay/forked.py are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.e2e.forked import Forked
+from tests.worlds.relay.forked import Forked
 
 START = asyncio.create_subprocess_exec
 

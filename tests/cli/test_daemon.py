@@ -13,7 +13,7 @@ import yaml
 from relay.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.double import Double
-from tests.e2e.processes import command
+from tests.worlds.relay.processes import command
 
 SECRET = "hunter2"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.e2e.processes import environment
 from tests.servers import free_port
+from tests.worlds.relay.processes import environment
 
 START = 90
 """Seconds that a start may take on a machine that does more than this test."""

@@ -26,10 +26,10 @@ from relay.settings import Settings
 from relay.store.bulk.sweeping import Loading
 from relay.store.examine import ServerFacts
 from relay.store.server.blocking import BlockingServer
-from tests.e2e.processes import eventually
 from tests.missing import need
 from tests.servers import Kind, RunningServer, free_port, start_server
 from tests.tls import Authority
+from tests.worlds.waiting import eventually
 
 AOF = {"appendonly": "yes"}
 

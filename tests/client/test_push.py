@@ -38,7 +38,7 @@ from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub
 from tests.client.scripted_relay import PATIENCE, Watched
-from tests.e2e.daemon import running_relay
+from tests.worlds.relay.stage import one_relay
 
 CODES = grpc.StatusCode
 ACK, NACK, REJECT = delivery_pb.OUTCOME_ACK, delivery_pb.OUTCOME_NACK, delivery_pb.OUTCOME_REJECT
@@ -595,7 +595,7 @@ async def test_a_periodic_timer_goes_round_through_a_real_relay(push: PushHandle
         "RELAY_TOPICS__rounds__DELIVERY__TARGET": listen,
     }
     async with push.serve(listen):
-        with running_relay(settings) as relay:
+        with one_relay(settings) as relay:
             async with RelayClient(relay.target) as client:
                 await client.schedule("rounds", b"0", delay=0, timer_id="a")
                 deadline = time.monotonic() + PATIENCE

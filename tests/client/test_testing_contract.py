@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,8 +30,9 @@ from relay.client.calls.batches import MAX_TIMERS
 from relay.client.testing import InMemoryRelay, RetryPolicy
 from tests.client.scripted_relay import Watched
 from tests.client.test_trace_context import within
-from tests.e2e.daemon import running_relay
-from tests.e2e.processes import Relay
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.stage import one_relay
+from tests.worlds.waiting import until
 
 LEASE = 1.0
 """Of the topics in `HASTY` alone: a busy machine may let it run out, and then timers come again."""
@@ -111,10 +110,7 @@ class Real:
             yield
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not await condition():
-            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s"
-            await asyncio.sleep(0.01)  # a process can only be asked
+        await until(condition)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +122,7 @@ def daemon() -> Iterator[Relay]:
         "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": f"{ATTEMPTS}",
         "RELAY_DEFAULTS__RETRY__INITIAL": f"{BACKOFF}",
     }
-    with running_relay(settings) as relay:
+    with one_relay(settings) as relay:
         yield relay
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.processes import eventually
+from tests.worlds.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "docker.io/library/python:3.12-slim"

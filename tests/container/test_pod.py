@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from tests.container.podman import Container, Podman, started
-from tests.e2e.processes import always, eventually
 from tests.kubernetes.pods import FIELDS
 from tests.kubernetes.tools import EXAMPLES, Doc, containers, documents, merged, one, rendered, umbrella
 from tests.servers import RunningServer, free_port, start_server
+from tests.worlds.waiting import always, eventually
 
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(600)]
 

@@ -17,10 +17,10 @@ from relay.client import NewTimer, Reject, SyncRelayClient
 from tests.docs import pages
 from tests.docs.console import Terminal, Timers, end_all
 from tests.e2e import node
-from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
-from tests.e2e.processes import ROOT, Relay, free_address
 from tests.missing import need, skip
 from tests.servers import binary
+from tests.worlds.relay.processes import ROOT, Relay, free_address
+from tests.worlds.relay.stage import Stage
 
 pytestmark = pytest.mark.checkout
 
@@ -30,7 +30,7 @@ BY_DEV = ("docs/tutorial/first-timer.md", "examples/javascript/README.md")
 
 
 @pytest.fixture
-def terminal(stage: Stage) -> Iterator[Terminal]:  # noqa: F811
+def terminal(stage: Stage) -> Iterator[Terminal]:
     """A terminal for a page; the addresses of the page's relay are free ones here."""
     grpc, http, api = (free_address() for _ in range(3))
     settings = {
@@ -51,7 +51,7 @@ def terminal(stage: Stage) -> Iterator[Terminal]:  # noqa: F811
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_the_page_tells_the_truth(page: str, stage: Stage, terminal: Terminal) -> None:  # noqa: F811
+async def test_the_page_tells_the_truth(page: str, stage: Stage, terminal: Terminal) -> None:
     blocks = [block for block in pages.blocks() if block.page == page]
     if "curl" in "".join(block.text for block in blocks):
         need("curl")
@@ -84,7 +84,7 @@ def invoices(numbers: Iterable[int]) -> Timers:
     return {f"invoice-{number}": b'{"invoice": %d}' % number for number in numbers}
 
 
-async def before_operating(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
+async def before_operating(stage: Stage, relay: Relay, terminal: Terminal) -> None:
     """A thousand dead invoices, four of them rejected; reminders for later; reports that nobody takes."""
     numbers = range(4051, 5051)
     for number in numbers:
@@ -101,18 +101,18 @@ async def before_operating(stage: Stage, relay: Relay, terminal: Terminal) -> No
     stage.client.zadd("timers_timeline:reports", {f"r-{n}": time.time() - 90 for n in range(4)})
 
 
-def first_dead(stage: Stage) -> str:  # noqa: F811
+def first_dead(stage: Stage) -> str:
     """The dead_id of the oldest dead letter of `invoices`."""
     ((found, _),) = cast("list[tuple[bytes, object]]", stage.client.xrange("timers_dead:invoices", count=1))
     return found.decode()
 
 
-async def before_audit(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
+async def before_audit(stage: Stage, relay: Relay, terminal: Terminal) -> None:
     """The journal of a hundred timers that were acknowledged."""
     await end_all(relay.target, "orders", {f"order-{n}": b"" for n in range(100)})
 
 
-async def before_journal(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
+async def before_journal(stage: Stage, relay: Relay, terminal: Terminal) -> None:
     """Three records of one timer: where a handler is quick, its receipt is written with its outcome."""
     deadline = time.monotonic() + 60
     while stage.client.xlen("timers_journal:invoices") != 3:
@@ -121,7 +121,7 @@ async def before_journal(stage: Stage, relay: Relay, terminal: Terminal) -> None
         await end_all(relay.target, "invoices", {"inv-42": b""})
 
 
-async def before_failure(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
+async def before_failure(stage: Stage, relay: Relay, terminal: Terminal) -> None:
     """One dead invoice, under the name that the page uses."""
     await end_all(relay.target, "invoices", {"inv-42": b""}, how=ConnectionError())
     terminal.instead["1767225605123-0"] = first_dead(stage)
@@ -134,7 +134,7 @@ def in_wheel() -> Path | None:
     return beside if beside and beside.exists() else None
 
 
-async def before_dispatch(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
+async def before_dispatch(stage: Stage, relay: Relay, terminal: Terminal) -> None:
     """An entry in the ready list; redis-cli asks this test's server, and prints as it does on a terminal."""
     found = in_wheel() or need("redis-cli")
     terminal.instead["redis-cli "] = f"{found} --no-raw -p {stage.server.port} "
@@ -142,7 +142,7 @@ async def before_dispatch(stage: Stage, relay: Relay, terminal: Terminal) -> Non
         timers.schedule("thumbnails", b"hello", timer_id="t-1", delay=0)
 
 
-async def before_http_examples(stage: Stage, relay: Relay, terminal: Terminal) -> None:  # noqa: F811
+async def before_http_examples(stage: Stage, relay: Relay, terminal: Terminal) -> None:
     """The variable that names the API to the scripts."""
     terminal.environ["API"] = f"http://{relay.api}"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.processes import ROOT, environment
+from tests.worlds.relay.processes import ROOT, environment
 from tools.journey import Window, lines, naming, product, rows
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import pytest
 from relay.client import PushHandlers, RelayClient, SyncRelayClient
 from relay.client.testing import InMemoryRelay, Outcome
 from tests.docs import pages
-from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
-from tests.e2e.daemon import running_relay
-from tests.e2e.processes import ROOT, Process, eventually, free_address
+from tests.worlds.relay.processes import ROOT, Process, free_address
+from tests.worlds.relay.stage import Stage, one_relay
+from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -62,7 +62,7 @@ def run(block: Block) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=place)
-def test_a_program_handles_a_timer_and_ends_in_order(block: Block, stage: Stage) -> None:  # noqa: F811
+def test_a_program_handles_a_timer_and_ends_in_order(block: Block, stage: Stage) -> None:
     """It runs as it is, beside a relay that knows where it listens if it does."""
     at = free_address()
     (topic,) = re.findall(r"\.on\(\"(\w+)\"", block.text)
@@ -116,7 +116,7 @@ def test_a_worker_takes_an_entry(
 @pytest.fixture(scope="module")
 def target() -> Iterator[str]:
     """A relay that the page's functions may call."""
-    with running_relay() as relay:
+    with one_relay() as relay:
         yield relay.target
 
 

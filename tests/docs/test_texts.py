@@ -17,9 +17,9 @@ from relay.v1 import delivery_service_pb2
 from tests.docs import pages
 from tests.docs.console import plain
 from tests.docs.pages import ROOT
-from tests.e2e.daemon import running_relay
-from tests.e2e.processes import environment, free_address
 from tests.servers import start_server
+from tests.worlds.relay.processes import environment, free_address
+from tests.worlds.relay.stage import one_relay
 
 if TYPE_CHECKING:
     from tests.docs.pages import Block
@@ -126,5 +126,5 @@ def test_a_server_takes_the_lines_about_replicas() -> None:
 def test_a_relay_starts_with_the_variables_of_tracing() -> None:
     """The collector is away, which keeps no relay from starting; a value that makes no sense would."""
     text = the_block(VARIABLES).text.replace("collector:4317", free_address())
-    with running_relay(dict(line.split("=", 1) for line in text.splitlines())) as relay:
+    with one_relay(dict(line.split("=", 1) for line in text.splitlines())) as relay:
         assert relay.health() == "SERVING"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.e2e.processes import Event, Journal
+from tests.worlds.relay.processes import Event, Journal
 
 
 @dataclass

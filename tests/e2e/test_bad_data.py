@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import always, eventually
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 TIMELINE, PAYLOADS, LEASES = (f"timers_{kind}:{TOPIC}" for kind in ("timeline", "payloads", "leases"))

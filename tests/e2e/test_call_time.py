@@ -7,9 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import eventually
 from tests.web.described import reply
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 WAITS = 6.0
 """Seconds for which the caller waits."""

@@ -17,9 +17,10 @@ import pytest
 from relay.client import Unavailable
 from relay.client.sync import SyncRelayClient
 from tests.docs import pages
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Relay, eventually
 from tests.servers import free_port
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "reminders"
 PUSH = """

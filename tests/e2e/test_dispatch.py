@@ -14,8 +14,9 @@ from faststream.redis.annotations import RedisStreamMessage
 
 from tests.chaos import count
 from tests.dispatch.desk import read
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Application, Journal, Relay, command, eventually
+from tests.worlds.relay.processes import Application, Journal, Relay, command
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 SEED = 29

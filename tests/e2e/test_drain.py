@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import eventually
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 PATIENT = {"RELAY_DRAIN_TIMEOUT": "250"}

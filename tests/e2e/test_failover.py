@@ -16,11 +16,11 @@ from redis.retry import Retry
 
 from relay.core.audit import PromiseVerdict
 from tests import judge
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import always, eventually
-from tests.e2e.producer import Load, Producer
-from tests.sentinels import Group, until
+from tests.sentinels import Group, until_answered
 from tests.servers import RunningServer
+from tests.worlds.relay.producer import Load, Producer
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 RECOVERY = 200.0
@@ -88,7 +88,7 @@ def test_failover_under_load(stage: Stage, group: Group, harm: str) -> None:
     producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, delay=2.0, spread=10.0)
     moved = move_while_held(stage, producers[0])
     with master.client() as client:
-        until(lambda: group.covered(client), "the replicas have all of it")
+        until_answered(lambda: group.covered(client), "the replicas have all of it")
     with Load(producers, TOPIC, {"sleep": 0.01}, pause=0.005) as load:
         with Cover(group, master, load) as cover:
             eventually(lambda: cover.count > 100, "a part of the load is covered")

@@ -13,8 +13,9 @@ import pytest
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.chaos import count
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import CHANNEL, Relay, always, eventually
+from tests.worlds.relay.processes import CHANNEL, Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 SEED = 31

@@ -14,8 +14,9 @@ from typing import Any
 
 import grpc
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import CHANNEL, Relay, eventually
+from tests.worlds.relay.processes import CHANNEL, Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 BAD = 300

@@ -14,10 +14,11 @@ import grpc
 
 from relay.v1 import timer_service_pb2 as service
 from relay.v1 import timer_service_pb2_grpc
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import CHANNEL, Relay, eventually
 from tests.missing import need
 from tests.web.described import Reply, reply
+from tests.worlds.relay.processes import CHANNEL, Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "letters"
 TIMERS = f"/v1/topics/{TOPIC}/timers"

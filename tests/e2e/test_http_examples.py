@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Relay, eventually
 from tests.missing import need
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 pytestmark = pytest.mark.checkout
 

@@ -19,11 +19,12 @@ from relay.store.codec import lease_record
 from relay.v1 import delivery_service_pb2, timer_handler_pb2, timer_pb2
 from tests.docs import pages
 from tests.e2e import node
-from tests.e2e.conftest import Stage
 from tests.e2e.node import Application
-from tests.e2e.processes import CHANNEL, Event, Relay, command, eventually
 from tests.missing import skip
 from tests.servers import free_port
+from tests.worlds.relay.processes import CHANNEL, Event, Relay, command
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(300)]  # npm may have to fetch its packages first
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from relay.core.audit import Promise
-from tests.e2e.conftest import Stage
 from tests.e2e.peer import publish
-from tests.e2e.processes import Ran, command, eventually
+from tests.worlds.relay.processes import Ran, command
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 SEED = 17

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import command, eventually
-from tests.e2e.producer import Producer
+from tests.worlds.relay.processes import command
+from tests.worlds.relay.producer import Producer
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 

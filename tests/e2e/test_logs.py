@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 
-from tests.e2e.conftest import Stage
 from tests.e2e.peer import publish
-from tests.e2e.processes import Process, eventually
+from tests.worlds.relay.processes import Process
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 CANARY = "c0ffee-swordfish"

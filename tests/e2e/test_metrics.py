@@ -13,9 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay.v1 import timer_pb2
 from tests.collector import Collector, collecting
 from tests.deploy.queries import RULES, dashboard_queries, metrics_in, rule_queries
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Relay, eventually
 from tests.prometheus import promtool, scraping
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC, OTHER = "orders", "mails"
 SETTINGS: Mapping[str, str] = {

@@ -10,11 +10,12 @@ from typing import Self
 import pytest
 
 from tests.e2e.calls import calls
-from tests.e2e.conftest import Stage
 from tests.e2e.mixed import SETTINGS, TOPIC
 from tests.e2e.peer import LEASE, Publisher, publisher
-from tests.e2e.processes import Application, Process, eventually
-from tests.e2e.producer import Load
+from tests.worlds.relay.processes import Application, Process
+from tests.worlds.relay.producer import Load
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 ENOUGH = 150
 """Timers that a step has to see handled."""

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import ROOT, Ran, Relay, always, command, environment, eventually
+from tests.worlds.relay.processes import ROOT, Ran, Relay, command, environment
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 QUICK = {

@@ -11,11 +11,11 @@ import pytest
 from relay.core.audit import Promise
 from tests.chaos import count
 from tests.e2e.calls import Call, calls, cut_off
-from tests.e2e.conftest import Stage
 from tests.e2e.mixed import TOPIC, Mixed
 from tests.e2e.peer import LEASE
-from tests.e2e.processes import eventually
-from tests.e2e.producer import Load
+from tests.worlds.relay.producer import Load
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 COUNT = count(1000, 4000)
 SPREAD = 5.0

@@ -13,11 +13,12 @@ import pytest
 
 from relay.core.audit import Promise
 from tests.e2e.calls import Call, calls
-from tests.e2e.conftest import Stage
 from tests.e2e.mixed import TOPIC, Mixed
 from tests.e2e.peer import Publisher, publisher
-from tests.e2e.processes import Event, eventually
-from tests.e2e.producer import Producer
+from tests.worlds.relay.processes import Event
+from tests.worlds.relay.producer import Producer
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 SEED = 3
 TIMERS = 200

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs import pages
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import ROOT
+from tests.worlds.relay.processes import ROOT
+from tests.worlds.relay.stage import Stage
 
 pytestmark = pytest.mark.checkout
 

@@ -13,8 +13,9 @@ import pytest
 
 from relay.store.codec import lease_record
 from tests.chaos import count
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Application, Relay, eventually
+from tests.worlds.relay.processes import Application, Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 SEED = 23

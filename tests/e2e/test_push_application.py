@@ -14,7 +14,8 @@ import pytest
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub
-from tests.e2e.processes import CHANNEL, Process, eventually
+from tests.worlds.relay.processes import CHANNEL, Process
+from tests.worlds.waiting import eventually
 
 
 class Pushed(Process):

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import eventually
 from tests.e2e.test_refusals import refusal_in_time
 from tests.store.test_acl import RULES
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 

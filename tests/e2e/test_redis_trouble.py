@@ -10,10 +10,11 @@ import grpc
 import pytest
 
 from tests.chaos import count
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Relay, always, eventually
-from tests.e2e.producer import Load
 from tests.servers import RunningServer
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.producer import Load
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 SEED = 5

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import always, command, eventually
 from tests.servers import free_port
+from tests.worlds.relay.processes import command
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 

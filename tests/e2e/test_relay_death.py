@@ -15,9 +15,10 @@ from relay.store.codec import lease_record
 from relay.v1.delivery_service_pb2 import DeliverRequest, Delivery, Open, Settle
 from relay.v1.delivery_service_pb2_grpc import DeliveryServiceStub
 from tests.chaos import count
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import Relay, eventually
-from tests.e2e.producer import Load
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.producer import Load
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 SEED = 11

@@ -32,9 +32,10 @@ from relay.client import (
     Unavailable,
 )
 from tests.client.test_calls import GOOD, WRONG
-from tests.e2e.daemon import running_relay
-from tests.e2e.processes import ROOT, Relay, environment, eventually
 from tests.servers import free_port
+from tests.worlds.relay.processes import ROOT, Relay, environment
+from tests.worlds.relay.stage import one_relay
+from tests.worlds.waiting import eventually
 
 OF_HANDLERS = {"on", "open", "aclose", "run", "stop", "ready", "wait_ready"}
 """What `RelayClient` has because it handles timers and belongs to an event loop."""
@@ -42,7 +43,7 @@ OF_HANDLERS = {"on", "open", "aclose", "run", "stop", "ready", "wait_ready"}
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Relay]:
-    with running_relay() as relay:
+    with one_relay() as relay:
         yield relay
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import psutil
 
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import eventually
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 COUNT = 20_000

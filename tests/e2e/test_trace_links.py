@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.collector import Collector, Exported, collecting
-from tests.e2e.conftest import Stage
 from tests.e2e.peer import publish
-from tests.e2e.processes import command, eventually
 from tests.e2e.test_failure import Operator
 from tests.e2e.test_traces import CALLER, SAMPLED, TOPIC, TRACE, UNSAMPLED, traced, wait_spans
+from tests.worlds.relay.processes import command
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 AT_ONCE = {"RELAY_DEFAULTS__RETRY__INITIAL": "0", "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "3"}
 

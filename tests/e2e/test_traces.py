@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.collector import Collector, Exported, collecting
-from tests.e2e.conftest import Stage
 from tests.e2e.peer import publish
-from tests.e2e.processes import Relay, eventually
 from tests.e2e.traced_producer import SPAN
 from tests.servers import free_port
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -11,8 +11,8 @@ import pytest
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerServicer, add_TimerHandlerServicer_to_server
 from tests.collector import Collector, collecting
-from tests.e2e.conftest import Stage
-from tests.e2e.processes import eventually
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 

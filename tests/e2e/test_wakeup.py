@@ -7,10 +7,11 @@ from typing import cast
 
 import pytest
 
-from tests.e2e.conftest import Stage
 from tests.e2e.peer import publish
-from tests.e2e.processes import Relay, eventually
-from tests.e2e.producer import Producer
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.producer import Producer
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
 HOUR = 3600.0

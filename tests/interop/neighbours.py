@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -92,16 +92,6 @@ class Neighbours:
             if hold is not None:
                 hold.set()
             await self.broker.stop()
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition, plain or awaitable, within a minute."""
-    with anyio.fail_after(60):
-        while True:
-            met = condition()
-            if met if isinstance(met, bool) else await met:
-                return
-            await anyio.sleep(0.002)
 
 
 @asynccontextmanager

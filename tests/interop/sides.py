@@ -24,8 +24,9 @@ from relay.store.keys import KeyNames
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
-from tests.interop.neighbours import Neighbours, moment, now, until
+from tests.interop.neighbours import Neighbours, moment, now
 from tests.rpc.rig import Relay, served
+from tests.worlds.waiting import until
 
 Side = Literal["relay", "peer"]
 SIDES: tuple[Side, ...] = get_args(Side)

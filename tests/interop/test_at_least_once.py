@@ -16,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from relay.core.instants import SECOND
-from tests.interop.neighbours import Neighbours, fresh, now, until
+from tests.interop.neighbours import Neighbours, fresh, now
 from tests.interop.sides import (
     SIDES,
     Call,
@@ -31,6 +31,7 @@ from tests.interop.sides import (
     score,
     working,
 )
+from tests.worlds.waiting import until
 
 LEASE = 1.5
 """Seconds, for tests that wait for a lease's end."""

@@ -14,8 +14,9 @@ from faststream_redis_timers.subscriber import usecase
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
-from tests.interop.neighbours import Neighbours, fresh, now, until
+from tests.interop.neighbours import Neighbours, fresh, now
 from tests.interop.sides import empty, no_timers, publish, score, working
+from tests.worlds.waiting import until
 
 HOUR = 3600 * SECOND
 

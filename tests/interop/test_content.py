@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from relay.store.keys import KeyNames
-from tests.interop.neighbours import SECOND, Neighbours, fresh, now, until
+from tests.interop.neighbours import SECOND, Neighbours, fresh, now
+from tests.worlds.waiting import until
 
 JSON = "application/json"
 HEADERS = {"trace": "00-4bf9", "naïve": "日本語", "ключ": "🔑"}

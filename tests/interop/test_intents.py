@@ -10,8 +10,9 @@ import anyio
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Settlement, Verb, Verdict
-from tests.interop.neighbours import Neighbours, fresh, now, until
+from tests.interop.neighbours import Neighbours, fresh, now
 from tests.interop.sides import Call, Failed, Side, cancel, empty, no_timers, publish, score, working
+from tests.worlds.waiting import until
 
 HOUR = 3600 * SECOND
 

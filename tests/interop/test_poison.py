@@ -12,8 +12,9 @@ from relay.core.errors import WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Verdict
 from relay.store.keys import KeyNames
-from tests.interop.neighbours import Neighbours, fresh, now, until
+from tests.interop.neighbours import Neighbours, fresh, now
 from tests.interop.sides import SIDES, Side, cancel, empty, no_timers, publish, score, working
+from tests.worlds.waiting import until
 
 HOUR = 3600 * SECOND
 JSON = {"content-type": "application/json"}

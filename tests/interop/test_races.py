@@ -8,7 +8,8 @@ from typing import cast
 import anyio
 
 from relay.core.outcomes import Extension, Verb, Verdict
-from tests.interop.neighbours import SECOND, Neighbours, fresh, now, until
+from tests.interop.neighbours import SECOND, Neighbours, fresh, now
+from tests.worlds.waiting import until
 
 LEASE = 30 * SECOND
 

@@ -21,10 +21,11 @@ from redis.asyncio import Redis
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_pb2 import TimerSpec
 from relay.v1.timer_service_pb2 import ScheduleRequest
-from tests.interop.neighbours import Neighbours, fresh, until
+from tests.interop.neighbours import Neighbours, fresh
 from tests.interop.sides import empty, relay_on
 from tests.rpc.handler import Handler, pushing, serve
 from tests.rpc.rig import Relay
+from tests.worlds.waiting import until
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
 HEADERS = {**TRACE, "reply_to": "answers", "correlation_id": "c-1", "naïve": "日本語 🔑", "empty": ""}

@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from relay.settings import load as load_settings
-from tests.e2e.processes import Process, Relay, command, eventually
 from tests.kubernetes.pods import Pod
 from tests.kubernetes.tools import CI, Doc, load, merged, names, one, rendered, umbrella
 from tests.missing import need
-from tests.sentinels import MASTER, Sentinel, until
+from tests.sentinels import MASTER, Sentinel, until_answered
 from tests.servers import free_port, start_server
 from tests.tls import Authority
+from tests.worlds.relay.processes import Process, Relay, command
+from tests.worlds.waiting import eventually
 
 pytestmark = pytest.mark.checkout
 
@@ -56,7 +57,7 @@ class Cluster:
         guard = {"requirepass": "guard:2", f"sentinel auth-pass {MASTER}": PASSWORD}
         sentinel = Sentinel("valkey", master.port, guard)
         self._stack.callback(sentinel.stop)
-        until(lambda: sentinel.client(password="guard:2").ping(), "the Sentinel answers")
+        until_answered(lambda: sentinel.client(password="guard:2").ping(), "the Sentinel answers")
         self.values = {"redis": {"sentinel": {"hosts": [f"127.0.0.1:{sentinel.port}"]}}}
         self.secrets = {"redis": {"redis-password": PASSWORD, "sentinel-password": "guard:2"}}
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import relay
-from tests.e2e.processes import ROOT
 from tests.missing import skip
 from tests.pipeline import on_a_cluster
 from tests.pipeline.journals import count, long_history, put
 from tests.pipeline.standalone import Cluster
 from tests.servers import RunningServer, start_server
+from tests.worlds.relay.processes import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from relay.cli.commands import app
 from tests.docs import pages
 from tests.docs.console import Terminal, end_all
-from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
+from tests.worlds.relay.stage import Stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ class InSession(Terminal):
 def test_the_page_works(
     page: str,
     spark: SparkSession,
-    stage: Stage,  # noqa: F811
+    stage: Stage,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import ROOT
 from tests.pipeline.small_jvm import BARE, QUICK
 from tests.pipeline.standalone import LONGEST, Cluster
+from tests.worlds.relay.processes import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.processes import eventually
 from tests.pipeline.journals import long_history, put
 from tests.pipeline.small_jvm import SMALL_AND_QUICK
 from tests.pipeline.test_journal_lake import assert_holds, job, ran
+from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,9 +28,9 @@ from relay.pipeline.spark.files import Files
 from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge
-from tests.e2e.processes import ROOT
 from tests.pipeline.journals import count, history, long_history, put
 from tests.pipeline.test_journal_source import batches_of
+from tests.worlds.relay.processes import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,10 +16,10 @@ from pyspark.java_gateway import launch_gateway
 
 from relay.pipeline.cold.sweep import Swept
 from relay.pipeline.spark.session import DRIVER_MEMORY
-from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
-from tests.e2e.processes import eventually
 from tests.pipeline.cold_world import HOUR, ColdWorld
 from tests.pipeline.small_jvm import QUICK
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ DUE = f"if(id % 2 = 1, -1000 * id, {LATER} + id)"
 
 
 @pytest.fixture
-def world(spark: SparkSession, stage: Stage, tmp_path: Path) -> ColdWorld:  # noqa: F811
+def world(spark: SparkSession, stage: Stage, tmp_path: Path) -> ColdWorld:
     return ColdWorld(spark, stage.redis(config=DURABLE), tmp_path / "cold", TOPIC)
 
 
@@ -50,7 +50,7 @@ class Doomed:
     """Sweeps in processes of their own, each killed at its instant. Their sessions follow each other in one
     JVM, which takes long to start: when a driver has died its session ends, as its JVM would have."""
 
-    def __init__(self, stage: Stage, world: ColdWorld) -> None:  # noqa: F811
+    def __init__(self, stage: Stage, world: ColdWorld) -> None:
         self._stage, self._world = stage, world
         conf = SparkConf(loadDefaults=False).set("spark.driver.memory", DRIVER_MEMORY)
         conf.set("spark.driver.extraJavaOptions", QUICK)
@@ -77,7 +77,7 @@ class Doomed:
 
 
 @pytest.fixture
-def doomed(stage: Stage, world: ColdWorld) -> Iterator[Doomed]:  # noqa: F811
+def doomed(stage: Stage, world: ColdWorld) -> Iterator[Doomed]:
     doomed = Doomed(stage, world)
     yield doomed
     doomed.close()
@@ -85,7 +85,7 @@ def doomed(stage: Stage, world: ColdWorld) -> Iterator[Doomed]:  # noqa: F811
 
 @pytest.mark.timeout(1800)
 def test_a_driver_that_is_killed_again_and_again(
-    stage: Stage,  # noqa: F811
+    stage: Stage,
     world: ColdWorld,
     doomed: Doomed,
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_driver_that_is_killed_again_and_again(
 
 
 @pytest.mark.timeout(1800)
-def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world: ColdWorld) -> None:  # noqa: F811
+def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world: ColdWorld) -> None:
     """While batches are loaded: the sweep fails, and a later one finishes it; what has ended meanwhile stays
     away."""
     world.write_many(6000, f"{LATER} + id")

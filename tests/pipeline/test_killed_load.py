@@ -13,9 +13,9 @@ from relay.pipeline.jobs import schedule as schedule_job
 from relay.pipeline.jobs.schedule import Schedule
 from relay.pipeline.spark.redis_target import Target
 from relay.store.keys import KeyNames
-from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
-from tests.e2e.processes import eventually
 from tests.pipeline.small_jvm import QUICK
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ FAR = "2090-01-01T00:00:00Z"
 
 
 @pytest.mark.timeout(1800)
-def test_a_load_that_is_killed_and_repeated(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:  # noqa: F811
+def test_a_load_that_is_killed_and_repeated(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
     """Half of the timers are due as they arrive. When the load is killed, the relay delivers those that have
     arrived; of the others some are cancelled and some moved. The repeated load inserts the rest: none is
     delivered twice or missing, and what was cancelled or moved stays so."""

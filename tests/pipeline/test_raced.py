@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.pipeline.cold.sweep import Sweep
-from tests.e2e.conftest import Stage, stage  # noqa: F401 (a fixture)
-from tests.e2e.processes import eventually
 from tests.pipeline.cold_world import OPTIONS, ColdWorld
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ TOPIC = "raced"
 @pytest.mark.parametrize("marks", [True, False], ids=["marks", "no marks"])
 def test_what_ends_while_a_sweep_is_about_to_load(
     spark: SparkSession,
-    stage: Stage,  # noqa: F811
+    stage: Stage,
     tmp_path: Path,
     marks: bool,
 ) -> None:

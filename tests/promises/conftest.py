@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.promises.world import World
+from tests.worlds.relay.stage import staged
 
 FOLDER = Path(__file__).parent
 
@@ -23,11 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def world() -> Iterator[World]:
-    directory = Path(tempfile.mkdtemp(prefix="relay-promises-"))
-    world = World(directory)
-    try:
+    with staged(World) as world:
         yield world
-        world.check()
-    finally:
-        world.close()
-        shutil.rmtree(directory, ignore_errors=True)

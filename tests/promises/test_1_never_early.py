@@ -20,7 +20,7 @@ from tests.promises.world import Handler, World, serving
 @pytest.mark.parametrize("clock", ["ahead", "behind"])
 async def test_no_handler_starts_before_the_due_time(world: World, clock: str) -> None:
     """A delay is counted by the clock of Redis, and no handler starts before it is over."""
-    relay = world.relay if clock == "ahead" else world.other
+    relay = world.ahead if clock == "ahead" else world.behind
     topic, handler = world.topic(), Handler(world)
     async with serving(relay, topic, handler) as client:
         due = {}
@@ -38,8 +38,8 @@ async def test_a_clock_that_is_an_hour_ahead_brings_nothing_forward(world: World
     """While both relays deliver what is due, what is due in half an hour stays where it is."""
     topic, ahead, behind = world.topic(), Handler(world, held=True), Handler(world, held=True)
     async with (
-        serving(world.relay, topic, ahead, concurrency=1) as client,
-        serving(world.other, topic, behind, concurrency=1),
+        serving(world.ahead, topic, ahead, concurrency=1) as client,
+        serving(world.behind, topic, behind, concurrency=1),
     ):
         later = await client.schedule(topic, b"", delay=1800)
         for _ in range(2):
@@ -64,7 +64,7 @@ async def test_a_retry_waits_as_long_as_the_handler_asked(world: World) -> None:
             raise Nack(retry_after=0.5)
 
     topic, handler = world.topic(), Handler(world, end=fail_once)
-    async with serving(world.relay, topic, handler) as client:
+    async with serving(world.ahead, topic, handler) as client:
         await client.schedule(topic, b"", delay=0)
         await handler.has(2)
     first, second = handler.started
@@ -77,8 +77,8 @@ async def test_a_due_time_that_has_passed_means_now(world: World) -> None:
     """Late is allowed, and lost is not: what was due an hour ago is delivered by the relay that is an hour
     behind."""
     topic, handler = world.topic(), Handler(world)
-    async with RelayClient(world.relay.target) as producer:
+    async with RelayClient(world.ahead.target) as producer:
         now = await producer.schedule(topic, b"", delay=0)
         old = await producer.schedule(topic, b"", due_time=now.due_time.replace(year=now.due_time.year - 1))
-    async with serving(world.other, topic, handler):
+    async with serving(world.behind, topic, handler):
         await handler.has({now.timer_id, old.timer_id})

@@ -14,25 +14,26 @@ import json
 import anyio
 
 from relay.client import CallError, NewTimer, RelayClient
-from tests.promises.world import BRIEF, PATIENCE, Handler, World, serving, until
+from tests.promises.world import BRIEF, PATIENCE, Handler, World, serving
+from tests.worlds.waiting import until
 
 
 async def test_an_application_is_killed_in_the_middle_of_its_deliveries(world: World) -> None:
     """All twenty handlers are at work when their process dies. Another application gets all twenty timers."""
     topic, gate = world.topic(), world.directory / "never"
-    async with RelayClient(world.relay.target) as producer:
+    async with RelayClient(world.ahead.target) as producer:
         work = json.dumps({"gate": str(gate)}).encode()
         accepted = await producer.schedule_batch(
             [NewTimer(topic=topic, payload=work, delay=0) for _ in range(20)]
         )
     names = {timer.timer_id for timer in accepted}
-    doomed = world.application(world.relay, topic)
+    doomed = world.application(world.ahead, topic)
     await until(lambda: {e.timer_id for e in world.journal.events("start")} >= names, "all are at work")
 
     doomed.kill()
     assert world.ids(topic) == names, "nothing leaves Redis before it is acknowledged"
     survivor = Handler(world)
-    async with serving(world.other, topic, survivor):
+    async with serving(world.behind, topic, survivor):
         await survivor.has(names)
         await until(lambda: not world.ids(topic), "all are committed")
 
@@ -50,19 +51,19 @@ async def test_a_relay_is_killed_in_the_middle_of_its_deliveries(world: World) -
             return
 
     held, survivor = Handler(world, held=True), Handler(world)
-    async with serving(world.relay, BRIEF, held, concurrency=20) as client:
+    async with serving(world.ahead, BRIEF, held, concurrency=20) as client:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(produce, client)
                 await held.has(20)
                 await until(lambda: len(accepted) >= 50, "timers wait behind those that are at work")
-                world.relay.kill()
+                world.ahead.kill()
             assert world.ids(BRIEF) >= accepted
-            async with serving(world.other, BRIEF, survivor):
+            async with serving(world.behind, BRIEF, survivor):
                 await survivor.has(accepted)
                 await until(lambda: not world.ids(BRIEF), "all are committed")
         finally:
-            world.relay.start()
+            world.ahead.start()
     again = [delivery for delivery in survivor.started if delivery.timer_id in held.names]
     first = {delivery.timer_id: delivery for delivery in held.started}
     assert len(again) == 20
@@ -72,12 +73,12 @@ async def test_a_relay_is_killed_in_the_middle_of_its_deliveries(world: World) -
 async def test_no_application_is_there_for_a_while(world: World) -> None:
     """Timers wait for an application, through the restart of a relay, and none of the waiting counts."""
     topic, handler = world.topic(), Handler(world)
-    async with RelayClient(world.other.target, timeout=PATIENCE) as producer:
+    async with RelayClient(world.behind.target, timeout=PATIENCE) as producer:
         accepted = await producer.schedule_batch(
             [NewTimer(topic=topic, payload=b"", delay=0) for _ in range(5)]
         )
-    world.other.kill()
-    world.other.start()
-    async with serving(world.other, topic, handler):
+    world.behind.kill()
+    world.behind.start()
+    async with serving(world.behind, topic, handler):
         await handler.has({timer.timer_id for timer in accepted})
     assert {delivery.attempt for delivery in handler.started} == {1}

@@ -10,14 +10,15 @@ from __future__ import annotations
 import signal
 
 from relay.client import NewTimer, RelayClient, TimerState
-from tests.promises.world import BRIEF, Handler, World, serving, until
+from tests.promises.world import BRIEF, Handler, World, serving
+from tests.worlds.waiting import until
 
 
 async def test_two_relays_share_what_is_due_and_no_timer_is_at_both(world: World) -> None:
     """Both relays deliver what is due in one topic at once. All 200 handlers are at work; no timer is there
     twice."""
     topic, one, two = world.topic(), Handler(world, held=True), Handler(world, held=True)
-    async with serving(world.relay, topic, one) as client, serving(world.other, topic, two):
+    async with serving(world.ahead, topic, one) as client, serving(world.behind, topic, two):
         timers = await client.schedule_batch(
             [NewTimer(topic=topic, payload=b"", delay=0) for _ in range(200)]
         )
@@ -35,15 +36,15 @@ async def test_a_token_that_lost_its_lease_changes_nothing_and_is_counted(world:
     handler's ACK comes while the second handler works. It is void, and the second handler's ACK counts."""
     stale = world.counted("relay_timers_stale_total", BRIEF)
     first, second = Handler(world, held=True), Handler(world, held=True)
-    async with RelayClient(world.other.target) as producer, serving(world.relay, BRIEF, first):
+    async with RelayClient(world.behind.target) as producer, serving(world.ahead, BRIEF, first):
         timer = await producer.schedule(BRIEF, b"", delay=0)
         await first.has(1)
         await until(lambda: world.received(BRIEF) == 1, "Redis knows that the handler has started")
-        world.relay.signal(signal.SIGSTOP)
+        world.ahead.signal(signal.SIGSTOP)
         try:
-            async with serving(world.other, BRIEF, second):
+            async with serving(world.behind, BRIEF, second):
                 await second.has(1)
-                world.relay.signal(signal.SIGCONT)
+                world.ahead.signal(signal.SIGCONT)
                 first.gate.set()
                 await until(
                     lambda: world.counted("relay_timers_stale_total", BRIEF) > stale,
@@ -56,6 +57,6 @@ async def test_a_token_that_lost_its_lease_changes_nothing_and_is_counted(world:
                 second.gate.set()
                 await until(lambda: not world.ids(BRIEF), "the second ACK counts")
         finally:
-            world.relay.signal(signal.SIGCONT)
+            world.ahead.signal(signal.SIGCONT)
     assert [delivery.attempt for delivery in first.started + second.started] == [1, 2]
     assert first.started[0].occurrence_id == second.started[0].occurrence_id

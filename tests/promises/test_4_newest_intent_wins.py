@@ -12,7 +12,8 @@ from __future__ import annotations
 import pytest
 
 from relay.client import ChangeResult, Delivery, Nack, Reject, RelayClient, Reschedule, TimerState
-from tests.promises.world import Handler, World, serving, until
+from tests.promises.world import Handler, World, serving
+from tests.worlds.waiting import until
 
 
 async def ack(_: Delivery) -> None:
@@ -36,9 +37,9 @@ async def test_moved_while_its_handler_works(world: World, end: object) -> None:
     """Somebody moves a timer through the other relay. However the handler ends after that, the new time
     stands."""
     topic, handler = world.topic(), Handler(world, held=True, end=end)  # type: ignore[arg-type]
-    async with serving(world.relay, topic, handler) as client, RelayClient(world.other.target) as somebody:
+    async with serving(world.ahead, topic, handler) as client, RelayClient(world.behind.target) as somebody:
         await client.schedule(topic, b"old", delay=0, timer_id="invoice-42")
-        await handler.has(1)
+        await until(lambda: world.received(topic) == 1, "Redis knows that the handler has started")
         moved = await somebody.schedule(topic, b"new", delay=3600, timer_id="invoice-42")
         assert moved.result is ChangeResult.REPLACED
         handler.gate.set()
@@ -47,16 +48,16 @@ async def test_moved_while_its_handler_works(world: World, end: object) -> None:
     assert timer is not None
     assert (timer.payload, timer.due_time, timer.state) == (b"new", moved.due_time, TimerState.PENDING)
     assert timer.attempts == 0
-    assert world.redis.exists(f"timers_dead:{topic}") == 0
+    assert world.client.exists(f"timers_dead:{topic}") == 0
     assert len(handler.started) == 1
 
 
 async def test_cancelled_while_its_handler_works(world: World) -> None:
     """A cancelled timer does not come back, although the handler that has it asks for a retry."""
     topic, handler = world.topic(), Handler(world, held=True, end=nack)
-    async with serving(world.relay, topic, handler) as client, RelayClient(world.other.target) as somebody:
+    async with serving(world.ahead, topic, handler) as client, RelayClient(world.behind.target) as somebody:
         await client.schedule(topic, b"", delay=0, timer_id="invoice-42")
-        await handler.has(1)
+        await until(lambda: world.received(topic) == 1, "Redis knows that the handler has started")
         assert await somebody.cancel(topic, "invoice-42") is ChangeResult.CANCELLED
         assert await client.get(topic, "invoice-42") is None
         handler.gate.set()
@@ -69,7 +70,7 @@ async def test_cancelled_while_its_handler_works(world: World) -> None:
 async def test_the_other_way_round(world: World) -> None:
     """The handler's end comes first. The change then finds no timer, says so, and stands all the same."""
     topic, handler = world.topic(), Handler(world)
-    async with serving(world.relay, topic, handler) as client, RelayClient(world.other.target) as somebody:
+    async with serving(world.ahead, topic, handler) as client, RelayClient(world.behind.target) as somebody:
         await client.schedule(topic, b"old", delay=0, timer_id="invoice-42")
         await handler.has(1)
         await until(lambda: not world.ids(topic), "it is committed")
@@ -90,7 +91,7 @@ async def test_a_handler_that_moves_its_own_timer(world: World) -> None:
         await client.schedule(topic, b"again", delay=3600, timer_id=delivery.timer_id)
 
     handler = Handler(world, end=schedule_again)
-    async with serving(world.relay, topic, handler) as client:
+    async with serving(world.ahead, topic, handler) as client:
         await client.schedule(topic, b"", delay=0, timer_id="invoice-42")
         await until(lambda: world.counted("relay_timers_stale_total", topic) == 1, "the ACK is void")
         timer = await client.get(topic, "invoice-42")

@@ -12,7 +12,8 @@ Each of these breaks was seen to fail here:
 from __future__ import annotations
 
 from relay.client import Delivery, NewTimer, RelayClient
-from tests.promises.world import Handler, World, serving, until
+from tests.promises.world import Handler, World, serving
+from tests.worlds.waiting import until
 
 
 def attempts(world: World, topic: str, timer_id: str) -> list[int]:
@@ -25,19 +26,19 @@ async def test_a_handler_that_kills_its_process_runs_out_of_attempts(world: Worl
     """It gets its 3 attempts, and then the timer is dead. The timers that waited behind it in the same
     process have lost nothing by it: each comes with attempt 1."""
     topic, bystanders = world.topic(), [f"bystander-{n}" for n in range(5)]
-    async with RelayClient(world.relay.target) as client:
+    async with RelayClient(world.ahead.target) as client:
         await client.schedule(topic, b'{"die": "start"}', delay=0, timer_id="killer")
         await client.schedule_batch(
             [NewTimer(topic=topic, payload=b"", delay=0, timer_id=name) for name in bystanders]
         )
         application = world.application(
-            world.relay, topic, "--concurrency", "1", "--prefetch", "5", wait=False
+            world.ahead, topic, "--concurrency", "1", "--prefetch", "5", wait=False
         )
         try:
 
             def has_died() -> bool:
                 application.revive()
-                return world.redis.xlen(f"timers_dead:{topic}") == 1
+                return world.client.xlen(f"timers_dead:{topic}") == 1
 
             await until(has_died, "the killer is dead")
             (letter,) = [letter async for letter in client.topics.dead_letters(topic)]
@@ -64,7 +65,7 @@ async def test_a_failure_counts_once_and_a_success_not_at_all(world: World) -> N
             raise ValueError("not yet")
 
     handler = Handler(world, end=fail_twice)
-    async with serving(world.relay, topic, handler) as client:
+    async with serving(world.ahead, topic, handler) as client:
         await client.schedule(topic, b"", delay=0)
         await until(lambda: len(counts) == 3 and not world.ids(topic), "the third attempt is committed")
     assert counts == [(1, 0), (2, 1), (3, 2)]
@@ -75,11 +76,11 @@ async def test_an_absent_application_costs_nothing(world: World) -> None:
     """A timer waits for an application while the relays deliver another topic. It has no attempt, and no
     lease."""
     topic, busy, handler = world.topic(), world.topic(), Handler(world)
-    async with serving(world.relay, busy, handler) as client:
+    async with serving(world.ahead, busy, handler) as client:
         waiting = await client.schedule(topic, b"", delay=0)
         await client.schedule(busy, b"", delay=0)
         await handler.has(1)
-        assert world.redis.hlen(f"timers_leases:{topic}") == 0
+        assert world.client.hlen(f"timers_leases:{topic}") == 0
         timer = await client.get(topic, waiting.timer_id)
         assert timer is not None
         assert timer.attempts == 0

@@ -13,7 +13,8 @@ from functools import partial
 import pytest
 
 from relay.client import Delivery, Reject, ResourceExhausted
-from tests.promises.world import CAPPED, FULL, Handler, World, serving, until
+from tests.promises.world import CAPPED, FULL, Handler, World, serving
+from tests.worlds.waiting import until
 
 
 async def reject(_: Delivery) -> None:
@@ -24,7 +25,7 @@ async def test_a_cap_of_dead_letters_is_counted_and_logged(world: World) -> None
     """Five timers die in a topic that keeps 3 dead letters, and five in one without a cap. The relay removes
     two, the oldest of the first topic; it counts them and says so in its log. The other topic keeps all."""
     uncapped, handler = world.topic(), Handler(world, end=reject)
-    async with serving(world.relay, CAPPED, handler) as client, serving(world.relay, uncapped, handler):
+    async with serving(world.ahead, CAPPED, handler) as client, serving(world.ahead, uncapped, handler):
         for number in range(5):
             for topic in (uncapped, CAPPED):
                 await client.schedule(topic, b"", delay=0, timer_id=f"{topic}-{number}")
@@ -43,7 +44,7 @@ async def test_a_cap_of_dead_letters_is_counted_and_logged(world: World) -> None
 async def test_a_full_topic_refuses_instead_of_dropping(world: World) -> None:
     """Where `max_waiting` bounds a topic, a further timer is refused, and all that were accepted stay."""
     topic, handler = FULL, Handler(world)
-    async with serving(world.relay, world.topic(), handler) as client:
+    async with serving(world.ahead, world.topic(), handler) as client:
         accepted = {(await client.schedule(topic, b"", delay=3600)).timer_id for _ in range(3)}
         with pytest.raises(ResourceExhausted, match="max_waiting"):
             await client.schedule(topic, b"", delay=3600)

@@ -10,7 +10,8 @@ Each of these breaks was seen to fail here:
 from __future__ import annotations
 
 from relay.client import Delivery, Nack, NewTimer, Reject, RelayClient
-from tests.promises.world import Handler, World, serving, until
+from tests.promises.world import Handler, World, serving
+from tests.worlds.waiting import until
 
 
 async def test_every_end_leaves_nothing_behind(world: World) -> None:
@@ -25,7 +26,7 @@ async def test_every_end_leaves_nothing_behind(world: World) -> None:
             raise Nack(retry_after=0)
 
     topic, handler = world.topic(), Handler(world, held=True, end=end)
-    async with serving(world.relay, topic, handler) as client:
+    async with serving(world.ahead, topic, handler) as client:
         for payload in (b"ack", b"nack", b"reject", b"cancel"):
             await client.schedule_batch([NewTimer(topic=topic, payload=payload, delay=0) for _ in range(5)])
         await handler.has(20)
@@ -35,7 +36,7 @@ async def test_every_end_leaves_nothing_behind(world: World) -> None:
         assert len(world.ids(topic)) == 15
         handler.gate.set()
         await until(lambda: not world.ids(topic), "all have ended")
-        await until(lambda: world.redis.hlen(f"timers_leases:{topic}") == 0, "no record is left")
+        await until(lambda: world.client.hlen(f"timers_leases:{topic}") == 0, "no record is left")
 
 
 async def test_what_other_writers_leave_behind_is_repaired(world: World) -> None:
@@ -43,16 +44,16 @@ async def test_what_other_writers_leave_behind_is_repaired(world: World) -> None
     relay holds, and knows nothing of the lease record. The relay removes the payload and the record that have
     no timer, counts them and says so in its log. The timer beside them stays."""
     topic, handler = world.topic(), Handler(world, held=True)
-    async with serving(world.relay, topic, handler), RelayClient(world.other.target) as producer:
+    async with serving(world.ahead, topic, handler), RelayClient(world.behind.target) as producer:
         await producer.schedule(topic, b"", delay=3600, timer_id="kept")
         await producer.schedule(topic, b"", delay=0, timer_id="taken")
         await until(lambda: world.received(topic) == 1, "Redis knows that its handler has started")
-        world.redis.zrem(f"timers_timeline:{topic}", "taken")
-        world.redis.hdel(f"timers_payloads:{topic}", "taken")
-        world.redis.hset(f"timers_payloads:{topic}", "half-published", b"")
+        world.client.zrem(f"timers_timeline:{topic}", "taken")
+        world.client.hdel(f"timers_payloads:{topic}", "taken")
+        world.client.hset(f"timers_payloads:{topic}", "half-published", b"")
         await until(lambda: world.counted("relay_timers_repaired_total", topic) == 2, "both are removed")
         assert world.ids(topic) == {"kept"}
-        assert world.redis.hlen(f"timers_leases:{topic}") == 0
+        assert world.client.hlen(f"timers_leases:{topic}") == 0
         lines = await until(lambda: world.logged("without a timer removed", topic), "the log says so")
         assert sum(line["payloads"] for line in lines) == 1
         assert sum(line["leases"] for line in lines) == 1

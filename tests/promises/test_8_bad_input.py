@@ -22,8 +22,8 @@ from relay.client import InvalidArgument, NewTimer, RelayClient
 from relay.v1.timer_pb2 import TimerSpec
 from relay.v1.timer_service_pb2 import ScheduleBatchRequest, ScheduleRequest
 from relay.v1.timer_service_pb2_grpc import TimerServiceStub
-from tests.e2e.processes import CHANNEL, command
 from tests.promises.world import Handler, World, serving
+from tests.worlds.relay.processes import CHANNEL, command
 
 WRONG = "no {braces}"
 
@@ -31,7 +31,7 @@ WRONG = "no {braces}"
 async def test_the_client_names_the_argument(world: World) -> None:
     """Before any call where the mistake is plain; by the relay's answer where only the relay can know."""
     topic = world.topic()
-    async with RelayClient(world.relay.target) as client:
+    async with RelayClient(world.ahead.target) as client:
         for arguments, field in (
             ({"topic": WRONG}, "topic"),
             ({"topic": topic, "delay": -1}, "delay"),
@@ -45,7 +45,7 @@ async def test_the_client_names_the_argument(world: World) -> None:
 
 def test_grpc_names_the_field(world: World) -> None:
     """INVALID_ARGUMENT, with the field's path in the details that google.rpc.BadRequest defines."""
-    with grpc.insecure_channel(world.relay.target, options=CHANNEL) as channel:
+    with grpc.insecure_channel(world.ahead.target, options=CHANNEL) as channel:
         request = ScheduleRequest(timer=TimerSpec(topic=WRONG, timer_id="t"))
         request.timer.delay.seconds = 1
         with pytest.raises(grpc.RpcError) as caught:
@@ -64,7 +64,7 @@ def test_one_bad_timer_of_a_batch_loses_no_other(world: World) -> None:
     specs = [TimerSpec(topic=name, timer_id=f"t{n}") for n, name in enumerate((topic, WRONG, topic))]
     for spec in specs:
         spec.delay.seconds = 3600
-    with grpc.insecure_channel(world.relay.target, options=CHANNEL) as channel:
+    with grpc.insecure_channel(world.ahead.target, options=CHANNEL) as channel:
         stub = TimerServiceStub(channel)
         answer = stub.ScheduleBatch(ScheduleBatchRequest(timers=specs), timeout=60, wait_for_ready=True)
     assert [result.WhichOneof("result") for result in answer.results] == ["scheduled", "error", "scheduled"]
@@ -75,7 +75,7 @@ def test_one_bad_timer_of_a_batch_loses_no_other(world: World) -> None:
 def test_http_names_the_field(world: World) -> None:
     """Status 422 and a problem document, as RFC 9457 has it."""
     request = urllib.request.Request(
-        f"http://{world.relay.api}/v1/topics/orders/timers/t",
+        f"http://{world.ahead.api}/v1/topics/orders/timers/t",
         method="PUT",
         data=json.dumps({"message": "x", "delay_sec": "soon"}).encode(),
         headers={"Content-Type": "application/json"},
@@ -91,7 +91,7 @@ def test_http_names_the_field(world: World) -> None:
 
 def test_the_command_line_names_the_option(world: World) -> None:
     """One sentence on standard error, no traceback, and the exit code for wrong usage."""
-    ran = command("schedule", "orders", "--in", "soon", settings={"RELAY_TARGET": world.relay.target})
+    ran = command("schedule", "orders", "--in", "soon", settings={"RELAY_TARGET": world.ahead.target})
     assert ran.code == 2
     assert "--in" in ran.err
     assert "Traceback" not in ran.err
@@ -100,7 +100,7 @@ def test_the_command_line_names_the_option(world: World) -> None:
 async def test_a_stream_goes_on_after_a_mistake(world: World) -> None:
     """A refused call costs the application beside it nothing: its deliveries go on."""
     topic, handler = world.topic(), Handler(world)
-    async with serving(world.relay, topic, handler) as client:
+    async with serving(world.ahead, topic, handler) as client:
         with pytest.raises(InvalidArgument):
             await client.schedule(topic, b"", delay=0, timer_id="\x00")
         refused = await client.schedule_batch(

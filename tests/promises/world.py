@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Any, cast
 import anyio
 
 from relay.client import Delivery, RelayClient
-from relay.store.codec import lease_record
-from tests import judge
-from tests.e2e.processes import Application, Journal, Relay
-from tests.servers import start_server
+from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import until
 
 HOUR = 3600.0
 PATIENCE = 60.0
@@ -33,7 +31,6 @@ CAPPED = "capped"
 FULL = "full"
 """A topic that holds 3 timers."""
 SETTINGS = {
-    **judge.ON,  # every topic has a journal, and the audit reads it when the tests are over
     "RELAY_DEFAULTS__LEASE_TTL": "600",  # nothing lapses because the machine is busy
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "3",
     "RELAY_DEFAULTS__RETRY__INITIAL": "0",
@@ -43,46 +40,20 @@ SETTINGS = {
 }
 
 
-async def until(ask: Callable[[], Any], what: str) -> Any:
-    """Ask until the answer is true, and return it; fails after PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}; the last answer: {answer!r}"
-        await anyio.sleep(0.02)
-    return answer
-
-
-class World:
+class World(Stage):
     """A Valkey, a relay whose clock is an hour ahead, another whose clock is an hour behind."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.server = start_server("valkey")
-        self.redis = self.server.client()
-        self.journal = Journal(directory / "events.jsonl")
-        self.relay = self._start("ahead", HOUR)
-        self.other = self._start("behind", -HOUR)
-        self.relays = (self.relay, self.other)
+        super().__init__(directory)
+        self.ahead = self._start("ahead", HOUR)
+        self.behind = self._start("behind", -HOUR)
+        self.relays = (self.ahead, self.behind)
 
     def _start(self, name: str, ahead: float) -> Relay:
-        settings = {**SETTINGS, "WALL_CLOCK_AHEAD": str(ahead)}
-        relay = Relay(self.directory, name, self.server.url, None, settings)
+        relay = self.relay(name, {**SETTINGS, "WALL_CLOCK_AHEAD": str(ahead)}, start=False)
         relay.arguments[2] = "tests.promises.relay_process"
         relay.start()
         return relay
-
-    def close(self) -> None:
-        for relay in self.relays:
-            relay.kill()
-        self.redis.close()
-        self.server.stop()
-
-    def check(self) -> None:
-        """No relay has logged an exception, and no journal refutes a promise."""
-        odd = [line for relay in self.relays for line in relay.lines() if "exception" in line]
-        assert not odd, odd[0]
-        for topic in judge.topics_with_a_journal(self.redis):
-            judge.not_refuted(self.redis, topic)
 
     # ---------------------------------------------------------------------- what a test asks for
 
@@ -90,32 +61,21 @@ class World:
         """A topic that nobody else uses."""
         return f"{name}-{secrets.token_hex(4)}"
 
-    def application(self, relay: Relay, topic: str, *options: str, wait: bool = True) -> Application:
-        """An application in a process of its own, which a test may kill; see tests/e2e/application.py."""
-        application = Application(self.directory, topic, relay.target, [topic], self.journal, *options)
-        application.start(wait=wait)
-        return application
-
     # ------------------------------------------------------------------------ what a test reads
 
     def now(self) -> float:
         """The time by the clock of Redis, in seconds since 1970."""
-        seconds, micros = self.redis.time()
+        seconds, micros = self.client.time()
         return seconds + micros / 1e6
 
     def ids(self, topic: str) -> set[str]:
         """The timers of a topic. Its timeline and its payloads hold the same ids whenever this is asked."""
-        with self.redis.pipeline(transaction=True) as both:
+        with self.client.pipeline(transaction=True) as both:
             both.zrange(f"timers_timeline:{topic}", 0, -1)
             both.hkeys(f"timers_payloads:{topic}")
             timeline, payloads = cast("list[list[bytes]]", both.execute())
         assert set(timeline) == set(payloads)
         return {name.decode() for name in timeline}
-
-    def received(self, topic: str) -> int:
-        """How many timers are leased, and known to have reached a handler."""
-        records = cast("list[bytes]", self.redis.hvals(f"timers_leases:{topic}"))
-        return sum(lease_record.read(record).received for record in records)
 
     def counted(self, metric: str, topic: str) -> float:
         """The sum of a counter of this topic over both relays."""

@@ -19,7 +19,7 @@ from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1 import timer_handler_pb2_grpc as base
-from tests.rpc.rig import PATIENCE, Relay
+from tests.rpc.rig import Relay
 
 Context = Any
 Act = Callable[[delivery.Delivery, Context], Awaitable[pb.TimerHandlerDeliverResponse | None]]
@@ -240,10 +240,3 @@ async def pushing(relay: Relay, target: str, *topics: str, **policy: Any) -> Asy
         tasks.start_soon(push, relay.engine, partial(relay.counts.count, UNREADABLE))
         yield
         tasks.cancel_scope.cancel()
-
-
-async def eventually(what: str, condition: Callable[[], bool]) -> None:
-    """Until a condition holds, for what happens elsewhere in this loop."""
-    with anyio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110  (nobody gives an event for it)
-            await anyio.sleep(0.005)

@@ -36,6 +36,7 @@ from relay.v1.timer_pb2 import TimerSpec
 from relay.v1.timer_service_pb2 import ScheduleBatchRequest
 from tests.engine.doubles import Counts, GatedStore, Registered
 from tests.servers import RunningServer
+from tests.worlds.waiting import until
 
 MAX_PAYLOAD = 1 << 20
 PATIENCE = 120.0
@@ -179,21 +180,13 @@ class Relay:
     def stream(self) -> Stream:
         return Stream(self.delivery.Deliver())
 
-    async def until(self, what: str, condition: Any) -> None:
-        """Until an async condition holds; for what happens in the relay and can't be awaited from outside."""
-        with anyio.move_on_after(PATIENCE):
-            while not await condition():  # noqa: ASYNC110  (the relay gives no event for it)
-                await anyio.sleep(0.005)
-            return
-        pytest.fail(f"this never happened: {what}")
-
     async def attached(self, count: int = 1) -> set[Session]:
         """The sessions of so many streams. A stream is attached a moment after it has said Opened."""
 
         async def here() -> bool:
             return len(self.engine._dispatcher.sessions()) == count
 
-        await self.until(f"{count} streams are attached", here)
+        await until(here, f"{count} streams are attached")
         return self.engine._dispatcher.sessions()
 
 
@@ -304,4 +297,4 @@ async def gone(relay: Relay, *names: str, topic: str = "t") -> None:
     async def condition() -> bool:
         return [await relay.engine.get(topic, name) for name in names] == [None] * len(names)
 
-    await relay.until(f"{names} are settled", condition)
+    await until(condition, f"{names} are settled")

@@ -16,6 +16,7 @@ from relay.core.endpoints import addresses
 from relay.settings import Settings
 from relay.v1.timer_service_pb2 import ListTimersRequest, ScheduleRequest
 from tests.rpc.rig import PATIENCE, Relay, put, refused, served, spec
+from tests.worlds.waiting import until
 
 BOUNDS = Settings().grpc.bounds
 
@@ -114,7 +115,7 @@ async def test_more_calls_than_the_relay_takes() -> None:
                 return False
             return True
 
-        await relay.until("there is room", taken)
+        await until(taken, "there is room")
         await streams[1].ack([await streams[1].delivery()])
         await streams[1].finish()
 

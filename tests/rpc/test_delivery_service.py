@@ -36,6 +36,7 @@ from tests.rpc.rig import (
     unpacked,
 )
 from tests.servers import RunningServer
+from tests.worlds.waiting import until
 
 UNKNOWN = pb.PROBLEM_REASON_UNKNOWN_TOKEN
 DUPLICATE = pb.PROBLEM_REASON_DUPLICATE
@@ -51,7 +52,7 @@ async def released(relay: Relay, *names: str) -> None:
         timers = [await relay.engine.get("t", name) for name in names]
         return all(timer is not None and timer.state.value == "pending" for timer in timers)
 
-    await relay.until(f"{names} are released", condition)
+    await until(condition, f"{names} are released")
 
 
 async def refusal(stream: Stream) -> str:
@@ -329,7 +330,7 @@ async def test_a_retry_after_beyond_all_time_harms_no_other(
         timer = await relay.engine.get(topic, "a")
         return timer is not None and timer.attempts == 1
 
-    await relay.until("the NACK is written", retried)
+    await until(retried, "the NACK is written")
     timer = (await relay.timers.GetTimer(GetTimerRequest(topic=topic, timer_id="a"))).timer
     assert timer.next_claim_time.seconds > 2_700_000_000
     await stream.ack([b])
@@ -360,7 +361,7 @@ async def test_an_application_that_only_talks_is_not_listened_to_for_ever(relay:
             stuck += 1
         return stuck > 0
 
-    await relay.until("gRPC's flow control holds the application back", talk)
+    await until(talk, "gRPC's flow control holds the application back")
     assert len(session._problems) <= MAX_PROBLEMS + 2_000
     await put(relay, "a", topic="u")
     other = await relay.stream().open("u")
@@ -384,7 +385,7 @@ async def test_a_half_close_after_drain_ends_in_order(relay: Relay) -> None:
     async def reached() -> bool:
         return slow.reached > 0
 
-    await relay.until("the settlement is on its way", reached)
+    await until(reached, "the settlement is on its way")
     await stream.call.done_writing()
     await put(relay, "late")
     slow.open()
@@ -469,7 +470,7 @@ async def test_an_application_that_vanishes_while_its_last_words_are_written_lea
     async def ended() -> bool:
         return slow.reached > 0 and not relay.engine._dispatcher.sessions()
 
-    await relay.until("the relay has seen the end", ended)
+    await until(ended, "the relay has seen the end")
     stream.call.cancel()
     slow.open()
     await gone(relay, "a")
@@ -487,7 +488,7 @@ async def test_a_half_close_by_an_application_that_reads_slowly_ends_in_order(re
         page = await relay.engine.page("t", state=None, limit=100, cursor="")
         return all(timer.state.value == "leased" for timer in page.timers)
 
-    await relay.until("all are claimed", claimed)
+    await until(claimed, "all are claimed")
     await stream.settle(settlement(b"?"))
     await stream.call.done_writing()
     await released(relay, "00", "11")
@@ -507,7 +508,7 @@ async def test_a_refused_application_that_does_not_read_is_released_all_the_same
         page = await relay.engine.page("t", state=None, limit=100, cursor="")
         return all(timer.state.value == "leased" for timer in page.timers)
 
-    await relay.until("all are claimed", claimed)
+    await until(claimed, "all are claimed")
     await stuck.send(open=pb.Open(topics=["t"], max_outstanding=1))
     await released(relay, *names)
 
@@ -521,7 +522,7 @@ async def test_a_stream_that_never_settles_or_reads_holds_up_nobody(relay: Relay
     async def full() -> bool:
         return session.free == 0
 
-    await relay.until("it is full", full)
+    await until(full, "it is full")
     other = await relay.stream().open("t", "u")
     await put(relay, "mine")
     await put(relay, "also", topic="u")
@@ -582,7 +583,7 @@ async def test_redis_away_and_back_is_survived_by_a_stream(relay: Relay) -> None
     async def noticed() -> bool:
         return bool(relay.engine.ready())
 
-    await relay.until("the absence is noticed", noticed)
+    await until(noticed, "the absence is noticed")
     for door in doors:
         door.open()
     await gone(relay, "a")

@@ -18,8 +18,9 @@ from relay.rpc.application import Application
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from relay.v1 import timer_service_pb2 as service
-from tests.rpc.handler import Batcher, Handler, Server, Wire, answer, eventually, pushing, serve
+from tests.rpc.handler import Batcher, Handler, Server, Wire, answer, pushing, serve
 from tests.rpc.rig import ACK, EXTEND, LATER, NACK, PATIENCE, REJECT, Relay, invalid_field, served, spec
+from tests.worlds.waiting import until
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -60,7 +61,7 @@ async def gone(relay: Relay) -> None:
     async def nothing_left() -> bool:
         return not await left(relay)
 
-    await relay.until("every timer is settled", nothing_left)
+    await until(nothing_left, "every timer is settled")
 
 
 # One timer
@@ -79,7 +80,7 @@ async def test_a_call_carries_all_that_a_stream_would(
             headers={"kind": "reminder", "traceparent": TRACEPARENT},
             content_type="text/plain",
         )
-        await eventually("it is delivered", lambda: bool(handler.seen))
+        await until(lambda: bool(handler.seen), "it is delivered")
         await gone(any_relay)
     (seen,) = handler.seen
     assert (seen.topic, seen.timer_id, seen.payload, seen.attempt) == ("t", "a", b"\x00content", 1)
@@ -110,7 +111,7 @@ async def test_the_outcome_in_the_answer_is_settled(
     handler.act = act
     async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
     assert isinstance(settlement, Settlement)
     assert settlement.verb is verb
@@ -127,7 +128,7 @@ async def test_a_wrong_retry_after_is_left_out_and_said(
     handler.act = act
     async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
     assert isinstance(settlement, Settlement)
     assert settlement.verb is Verb.NACK
@@ -147,7 +148,7 @@ async def test_a_reschedule_in_an_ack_is_no_end(
     handler.act = act
     async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
     assert isinstance(settlement, Settlement)
     assert settlement.verb is Verb.NACK
@@ -175,7 +176,7 @@ async def test_a_status_is_an_outcome(
     handler.act = act
     async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
     assert isinstance(settlement, Settlement)
     assert settlement.verb is verb
@@ -190,7 +191,7 @@ async def test_a_handler_that_raises_has_had_an_attempt(
     handler.act = act
     async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
         await relay.engine._settler.flush()
         assert await attempts(relay) == 1
 
@@ -206,10 +207,10 @@ async def test_a_deadline_that_passes_is_an_attempt(
     handler.act = act
     async with pushing(relay, application.address, delivery_timeout=0.4, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
         await relay.engine._settler.flush()
         assert await attempts(relay) == 1
-        await eventually("the handler is cut off", lambda: handler.active == 0)
+        await until(lambda: handler.active == 0, "the handler is cut off")
     (settlement,) = relay.store.items("settle")
     assert isinstance(settlement, Settlement)
     assert (settlement.verb, settlement.error.split(":")[0]) == (Verb.NACK, "DEADLINE_EXCEEDED")
@@ -227,10 +228,10 @@ async def test_a_refused_connection_costs_nothing_and_is_said(
     with caplog.at_level(logging.WARNING):
         async with pushing(relay, unused.address):
             await schedule(relay, "a")
-            await eventually("it is said", lambda: "can't be called" in caplog.text)
+            await until(lambda: "can't be called" in caplog.text, "it is said")
             assert relay.store.count("claim") == 0
             server = await serve(handler, unused.address)
-            await eventually("it is delivered", lambda: bool(handler.seen))
+            await until(lambda: bool(handler.seen), "it is delivered")
             await gone(relay)
             await server.stop()
     assert handler.attempts() == [1]
@@ -246,7 +247,7 @@ async def test_an_application_without_a_handler_costs_nothing_and_is_said(
     bare = await serve(None, healthy=True)
     await schedule(relay, *(f"n{i}" for i in range(50)))
     async with pushing(relay, bare.address):
-        await eventually("it is tried", lambda: relay.store.count("settle") >= 2)
+        await until(lambda: relay.store.count("settle") >= 2, "it is tried")
         assert "no handler for the topic" in caplog.text
         claimed = [limit for call in relay.store.calls if call.verb == "claim" for limit in call.items]
         assert set(claimed) == {1}
@@ -278,18 +279,18 @@ async def test_an_application_that_does_not_serve_is_left_alone(
         await anyio.wait_all_tasks_blocked()
         assert relay.store.count("claim") == 0
         await application.say(serving=True)
-        await eventually("it is delivered", lambda: handler.active == 1)
+        await until(lambda: handler.active == 1, "it is delivered")
 
         await application.say(serving=False)
         session = next(iter(relay.engine._dispatcher.sessions()))
-        await eventually("the relay knows", lambda: session.free <= 0)
+        await until(lambda: session.free <= 0, "the relay knows")
         await schedule(relay, "b")
         claims = relay.store.count("claim")
         assert handler.active == 1  # the middle of it: "a" is still being handled
 
         # Serving again, "b" need not wait for the end of "a".
         await application.say(serving=True)
-        await eventually("b is delivered beside a", lambda: handler.active == 2)
+        await until(lambda: handler.active == 2, "b is delivered beside a")
         assert relay.store.count("claim") > claims
         release.set()
         await gone(relay)
@@ -316,7 +317,7 @@ async def test_an_orderly_restart_loses_no_attempt(
         for turn in range(10):
             await schedule(relay, *names[turn * 100 : turn * 100 + 100])
             count = len(handler.seen)
-            await eventually("some are delivered", lambda: len(handler.seen) > count + 30)  # noqa: B023
+            await until(lambda: len(handler.seen) > count + 30, "some are delivered")  # noqa: B023
             await server.stop(grace=PATIENCE)
             server = await serve(handler, application.address, healthy=True)
         await gone(relay)
@@ -342,14 +343,14 @@ async def test_a_connection_that_breaks_during_a_call_is_an_attempt(
     handler.act = act
     async with pushing(relay, wire.address, max_concurrent=3):
         await schedule(relay, "a", "b", "c")
-        await eventually("all are being handled", lambda: handler.active == 3)
+        await until(lambda: handler.active == 3, "all are being handled")
         await wire.cut()
-        await eventually("all are released", lambda: len(relay.store.items("settle")) == 3)
+        await until(lambda: len(relay.store.items("settle")) == 3, "all are released")
         assert all(
             isinstance(each, Settlement) and each.verb is Verb.RELEASE and each.received and each.suspect
             for each in relay.store.items("settle")
         )
-        await eventually("their handlers are cut off", lambda: handler.active == 0)
+        await until(lambda: handler.active == 0, "their handlers are cut off")
         handler.peak = 0
         await wire.lay()
         await gone(relay)
@@ -376,14 +377,14 @@ async def test_receipts_tell_which_calls_had_reached_a_handler(
         await schedule(relay, "first")
         await gone(relay)
         await schedule(relay, "a")
-        await eventually("a has started", lambda: handler.starts["a"] == 1)
+        await until(lambda: handler.starts["a"] == 1, "a has started")
         handler.gate.clear()
         await schedule(relay, "b")
-        await eventually("b is under way", lambda: relay.store.count("claim") >= 3)
+        await until(lambda: relay.store.count("claim") >= 3, "b is under way")
         session = next(iter(relay.engine._dispatcher.sessions()))
-        await eventually("b is sent", lambda: session.in_flight == 2)
+        await until(lambda: session.in_flight == 2, "b is sent")
         await wire.cut()
-        await eventually("both are released", lambda: len(relay.store.items("settle")) == 3)
+        await until(lambda: len(relay.store.items("settle")) == 3, "both are released")
         await relay.engine._settler.flush()
         assert (await attempts(relay, "a"), await attempts(relay, "b")) == (1, 0)
         release.set()
@@ -403,7 +404,7 @@ async def test_a_receipt_is_written_while_the_handler_runs(
     handler.act = act
     async with pushing(relay, application.address):
         await schedule(relay, "a")
-        await eventually("the receipt is written", lambda: bool(relay.store.items("extend")))
+        await until(lambda: bool(relay.store.items("extend")), "the receipt is written")
         assert handler.active == 1
         (extension,) = relay.store.items("extend")
         assert isinstance(extension, Extension)
@@ -425,9 +426,9 @@ async def test_a_call_that_stays_open_counts_as_received(
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=5):
         await schedule(relay, *"abcde")
-        await eventually("the receipt is written", lambda: bool(relay.store.items("extend")))
+        await until(lambda: bool(relay.store.items("extend")), "the receipt is written")
         assert isinstance(relay.store.items("extend")[0], Extension)
-        await eventually("the others come too", lambda: handler.active == 5)
+        await until(lambda: handler.active == 5, "the others come too")
         release.set()
         await gone(relay)
 
@@ -444,7 +445,7 @@ async def test_no_more_calls_than_max_concurrent(relay: Relay, handler: Handler,
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=7):
         await schedule(relay, *(f"n{i}" for i in range(60)))
-        await eventually("as many as may be are handled", lambda: handler.active == 7)
+        await until(lambda: handler.active == 7, "as many as may be are handled")
         await anyio.wait_all_tasks_blocked()
         release.set()
         await gone(relay)
@@ -456,7 +457,7 @@ async def test_topics_of_one_target_share_a_connection(relay: Relay, handler: Ha
     async with pushing(relay, wire.address, "t", "u", "v"):
         for topic in "tuv":
             await schedule(relay, f"of-{topic}", topic=topic)
-        await eventually("all are delivered", lambda: len(handler.seen) == 3)
+        await until(lambda: len(handler.seen) == 3, "all are delivered")
     assert {(each.topic, each.timer_id) for each in handler.seen} == {(t, f"of-{t}") for t in "tuv"}
     assert wire.connections == 1
 
@@ -500,7 +501,7 @@ async def test_a_drain_waits_for_calls_and_makes_no_more(
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=1), anyio.create_task_group() as tasks:
         await schedule(relay, "a", "b")
-        await eventually("one is being handled", lambda: handler.active == 1)
+        await until(lambda: handler.active == 1, "one is being handled")
         tasks.start_soon(relay.engine.drain, PATIENCE)
         await anyio.wait_all_tasks_blocked()
         assert handler.active == 1
@@ -521,7 +522,7 @@ async def test_a_drain_that_times_out_gives_calls_back(
     handler.act = act
     async with pushing(relay, application.address):
         await schedule(relay, "a")
-        await eventually("the receipt is written", lambda: bool(relay.store.items("extend")))
+        await until(lambda: bool(relay.store.items("extend")), "the receipt is written")
         await relay.engine.drain(0.05)
         assert await attempts(relay) == 1
 

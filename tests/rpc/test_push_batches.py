@@ -19,9 +19,10 @@ from relay.core.outcomes import Extension, Settlement, Verb
 from relay.rpc import push_calls
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
-from tests.rpc.handler import Batcher, Handler, InBatch, Server, Wire, eventually, pushing, serve
+from tests.rpc.handler import Batcher, Handler, InBatch, Server, Wire, pushing, serve
 from tests.rpc.rig import ACK, EXTEND, LATER, NACK, PATIENCE, Relay, settlement
 from tests.rpc.test_push import attempts, gone, left, schedule
+from tests.worlds.waiting import until
 
 FROM_LATER: Any = 77
 """An outcome that this relay does not know."""
@@ -141,9 +142,9 @@ async def test_a_batch_is_bounded_by_what_may_be_under_way(
     async with pushing(relay, application.address, max_concurrent=5):
         await schedule(relay, *(f"n{i}" for i in range(30)))
         for done in range(30):
-            await eventually("all places are taken", lambda: handler.active == min(5, 30 - done))  # noqa: B023
+            await until(lambda: handler.active == min(5, 30 - done), "all places are taken")  # noqa: B023
             release.release()
-            await eventually("it is done", lambda: handler.starts.total() - handler.active == done + 1)  # noqa: B023
+            await until(lambda: handler.starts.total() - handler.active == done + 1, "it is done")  # noqa: B023
         await gone(relay)
     assert handler.peak == 5
     assert max(map(len, handler.batches)) <= 5
@@ -192,7 +193,7 @@ async def test_a_topic_that_is_called_one_by_one_leaves_others_their_batches(
     handler.act, handler.receipts = act, False
     async with pushing(relay, application.address, "t", "u"):
         await schedule(relay, *(f"u{i}" for i in range(5)), topic="u")
-        await eventually("u is served", lambda: sum(handler.starts[f"u{i}"] for i in range(5)) >= 6)
+        await until(lambda: sum(handler.starts[f"u{i}"] for i in range(5)) >= 6, "u is served")
         await after_the_first(relay, *(f"n{i}" for i in range(20)))
         await gone(relay)
     assert max(map(len, handler.batches)) > 1
@@ -218,18 +219,18 @@ async def test_of_a_batch_that_breaks_what_had_started_counts(
     handler.act, handler.starts_now = act, started
     async with pushing(relay, wire.address):
         await after_the_first(relay, *"abcdef")
-        await eventually("two have started, four wait", lambda: handler.active == 2)
-        await eventually("they are in one batch", lambda: sorted(handler.batches[-1]) == list("abcdef"))
-        await eventually("the receipts are written", lambda: {"a", "b"} <= receipts(relay))
+        await until(lambda: handler.active == 2, "two have started, four wait")
+        await until(lambda: sorted(handler.batches[-1]) == list("abcdef"), "they are in one batch")
+        await until(lambda: {"a", "b"} <= receipts(relay), "the receipts are written")
         assert not settlements(relay).keys() & set("abcdef")
         await wire.cut()
-        await eventually("all are released", lambda: settlements(relay).keys() >= set("abcdef"))
+        await until(lambda: settlements(relay).keys() >= set("abcdef"), "all are released")
         released = settlements(relay)
         assert {name: released[name].received for name in "abcdef"} == dict.fromkeys(
             "ab", True
         ) | dict.fromkeys("cdef", False)
         assert {name for name in "abcdef" if released[name].suspect} == {"a", "b"}
-        await eventually("the handlers are cut off", lambda: handler.active == 0)
+        await until(lambda: handler.active == 0, "the handlers are cut off")
         release.set()
         handler.starts_now = None
         handler.batches.clear()
@@ -253,9 +254,9 @@ async def test_without_receipts_all_of_a_batch_that_breaks_counts(
     handler.act, handler.receipts = act, False
     async with pushing(relay, wire.address):
         await after_the_first(relay, *"abc")
-        await eventually("all are at work", lambda: handler.active == 3)
+        await until(lambda: handler.active == 3, "all are at work")
         await wire.cut()
-        await eventually("all are released", lambda: settlements(relay).keys() >= set("abc"))
+        await until(lambda: settlements(relay).keys() >= set("abc"), "all are released")
         assert all(settlements(relay)[name].received and settlements(relay)[name].suspect for name in "abc")
         release.set()
 
@@ -275,7 +276,7 @@ async def test_a_batch_that_ends_without_all_outcomes(
     handler.script = script
     async with pushing(relay, application.address, retry=LATER):
         await after_the_first(relay, *"abc")
-        await eventually("all are settled", lambda: settlements(relay).keys() >= set("abc"))
+        await until(lambda: settlements(relay).keys() >= set("abc"), "all are settled")
     verbs = sorted(settlements(relay)[name].verb.value for name in "abc")
     assert verbs == ["ack", "nack", "nack"]
     assert {each.error for each in settlements(relay).values()} == {"", "the call ended without an outcome"}
@@ -312,12 +313,12 @@ async def test_outcomes_that_can_t_be_used(
     names = ["ok", "extend", "unset", "later", "wrong", "again"]
     async with pushing(relay, application.address, retry=LATER):
         await after_the_first(relay, *names)
-        await eventually("all are settled", lambda: settlements(relay).keys() >= set(names))
+        await until(lambda: settlements(relay).keys() >= set(names), "all are settled")
         await relay.engine._settler.flush()
         verbs = {name: settlements(relay)[name].verb for name in names}
         assert verbs == {"ok": Verb.ACK} | dict.fromkeys(names[1:], Verb.NACK)
         await schedule(relay, "next")
-        await eventually("the topic goes on", lambda: handler.starts["next"] == 1)
+        await until(lambda: handler.starts["next"] == 1, "the topic goes on")
     (odd,) = [vars(each) for each in caplog.records if "names deliveries" in each.getMessage()]
     assert odd["count"] == 4
     assert "no handler" not in caplog.text
@@ -368,7 +369,7 @@ async def test_a_deadline_counts_for_those_that_had_started(
             monkeypatch.setattr(relay.engine, "time_left", lambda _: seconds)  # noqa: B023
             a, b = f"a-{seconds}", f"b-{seconds}"
             await schedule(relay, a, b)
-            await eventually("both are settled", lambda: settlements(relay).keys() >= {a, b})  # noqa: B023
+            await until(lambda: settlements(relay).keys() >= {a, b}, "both are settled")  # noqa: B023
             if a in receipts(relay):
                 break
         ends = settlements(relay)
@@ -391,14 +392,14 @@ async def test_refused_timers_are_released_and_the_topic_waits(
     async def script(request: pb.TimerHandlerDeliverBatchRequest, context: Any) -> None:
         tokens = {each.timer_id: each.token for each in request.deliveries}
         await context.write(said(received=[tokens["ok"]], refused=[tokens["a"], tokens["b"]]))
-        await eventually("they are released", lambda: settlements(relay).keys() >= set("ab"))
+        await until(lambda: settlements(relay).keys() >= set("ab"), "they are released")
         await context.write(said(settlements=[settlement(tokens["ok"])]))
 
     handler.script = script
     async with pushing(relay, application.address):
         await after_the_first(relay, "ok", "a", "b")
-        await eventually("it is said", lambda: "no handler for the topic" in caplog.text)
-        await eventually("the other is settled", lambda: "ok" in settlements(relay))
+        await until(lambda: "no handler for the topic" in caplog.text, "it is said")
+        await until(lambda: "ok" in settlements(relay), "the other is settled")
         ends = settlements(relay)
         assert ends["ok"].verb is Verb.ACK
         assert all(ends[name].verb is Verb.RELEASE and not ends[name].received for name in "ab")
@@ -436,8 +437,8 @@ async def test_an_answer_that_can_t_be_read(relay: Relay, caplog: pytest.LogCapt
     try:
         async with pushing(relay, f"127.0.0.1:{port}", retry=LATER):
             await after_the_first(relay, "a", "b")
-            await eventually("a batch, and each alone", lambda: calls == [1, 2, 1, 1])
-            await relay.until("each has counted", counted)
+            await until(lambda: calls == [1, 2, 1, 1], "a batch, and each alone")
+            await until(counted, "each has counted")
     finally:
         await server.stop(0)
     assert not any(settlements(relay)[name].received for name in "ab")
@@ -465,7 +466,7 @@ async def test_the_answer_for_one_that_can_t_be_read(relay: Relay, caplog: pytes
     try:
         async with pushing(relay, f"127.0.0.1:{port}", retry=LATER):
             await schedule(relay, "a")
-            await relay.until("it has counted", counted)
+            await until(counted, "it has counted")
     finally:
         await server.stop(0)
     assert settlements(relay)["a"].error == "the application's answer can't be read"
@@ -487,11 +488,11 @@ async def test_a_drain_waits_for_the_whole_batch(relay: Relay, handler: Batcher,
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=2), anyio.create_task_group() as tasks:
         await after_the_first(relay, *"abc")
-        await eventually("two are at work", lambda: handler.active == 2)
+        await until(lambda: handler.active == 2, "two are at work")
         tasks.start_soon(relay.engine.drain, 30.0)
-        await eventually("it drains", lambda: relay.engine.draining)
+        await until(lambda: relay.engine.draining, "it drains")
         go["a"].set()
-        await eventually("a is settled", lambda: "a" in settlements(relay))
+        await until(lambda: "a" in settlements(relay), "a is settled")
         assert handler.active == 1
         assert relay.engine._dispatcher.sessions()
         go["b"].set()
@@ -533,6 +534,6 @@ async def test_a_drain_that_times_out_gives_back_what_is_unsettled(
     only_a_starts(handler)
     async with pushing(relay, application.address):
         await after_the_first(relay, "a", "b")
-        await eventually("a has started", lambda: bool(relay.store.items("extend")))
+        await until(lambda: bool(relay.store.items("extend")), "a has started")
         await relay.engine.drain(0.05)
         assert (await attempts(relay, "a"), await attempts(relay, "b")) == (1, 0)

@@ -15,9 +15,10 @@ from relay.core.pacing import FailureBackoff
 from relay.engine.delivery.leases import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
-from tests.rpc.handler import Batcher, Handler, Server, Wire, eventually, pushing
+from tests.rpc.handler import Batcher, Handler, Server, Wire, pushing
 from tests.rpc.rig import LATER, Relay
 from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
+from tests.worlds.waiting import until
 
 
 @pytest.fixture(params=[Handler, Batcher])
@@ -37,12 +38,12 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
         await release.wait()
 
     async def heard(words: str, times: int) -> None:
-        await eventually(words, lambda: [each.getMessage() for each in caplog.records].count(words) == times)
+        await until(lambda: [each.getMessage() for each in caplog.records].count(words) == times, words)
 
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=2):
         await schedule(relay, *"abcdef")
-        await eventually("two are being handled", lambda: handler.active == 2)
+        await until(lambda: handler.active == 2, "two are being handled")
         for turn in range(1, 4):
             await application.say(serving=False)
             await heard("the application can't be called; its timers wait", turn)
@@ -91,13 +92,13 @@ async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
     handler.act = act
     async with pushing(relay, wire.address, max_concurrent=10):
         await schedule(relay, "started")
-        await eventually("its receipt is written", lambda: bool(relay.store.items("extend")))
+        await until(lambda: bool(relay.store.items("extend")), "its receipt is written")
         handler.gate.clear()
         handler.reached.clear()
         await schedule(relay, "a", "b")
-        await eventually("they wait there", lambda: handler.reached.keys() == {"a", "b"})
+        await until(lambda: handler.reached.keys() == {"a", "b"}, "they wait there")
         wire.snap()
-        await eventually("all are settled", lambda: len(relay.store.items("settle")) >= 3)
+        await until(lambda: len(relay.store.items("settle")) >= 3, "all are settled")
         counted = {name: await attempts(relay, name) for name in ("a", "b", "started")}
         handler.gate.set()
         release.set()
@@ -122,8 +123,8 @@ async def test_a_timer_that_no_message_can_carry_fails_alone(
     relay.tune(retry=LATER)
     async with pushing(relay, application.address):
         await schedule(relay, "odd", "a", "b")
-        await eventually("the others are delivered", lambda: handler.starts.keys() == {"a", "b"})
-        await eventually("all are settled", lambda: len(relay.store.items("settle")) == 3)
+        await until(lambda: handler.starts.keys() == {"a", "b"}, "the others are delivered")
+        await until(lambda: len(relay.store.items("settle")) == 3, "all are settled")
         await relay.engine._settler.flush()
         assert await attempts(relay, "odd") == 1
 
@@ -140,7 +141,7 @@ async def test_words_that_a_handler_passes_on_are_its_own(
     handler.act, handler.receipts = act, False
     async with pushing(relay, application.address, retry=LATER):
         await schedule(relay, "a")
-        await eventually("it is settled", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is settled")
         assert await attempts(relay) == 1
     assert handler.starts["a"] == 1
 
@@ -193,7 +194,7 @@ async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:
     async with pushing(relay, f"127.0.0.1:{port}"):
         await schedule(relay, "a", "b", "c")
         await gone(relay)
-        await eventually("the calls have ended", lambda: len(ends) == 3)
+        await until(lambda: len(ends) == 3, "the calls have ended")
     await server.stop(0)
     assert ends == ["ended"] * 3
 
@@ -238,10 +239,10 @@ async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
     handler.act = act
     async with pushing(relay, application.address, max_concurrent=2, lease_ttl=1.0):
         await schedule(relay, "a", "b")
-        await eventually("two are being handled", lambda: handler.active == 2)
+        await until(lambda: handler.active == 2, "two are being handled")
         lost = tokens()
         await schedule(relay, "a", "b")
-        await eventually("both are leased anew", lambda: len(tokens()) == 2 and not lost & tokens())
+        await until(lambda: len(tokens()) == 2 and not lost & tokens(), "both are leased anew")
         await anyio.wait_all_tasks_blocked()
         release.set()
         await gone(relay)
@@ -263,11 +264,11 @@ async def test_what_a_stopping_application_does_not_take_says_nothing_of_its_han
     handler.gate.clear()
     async with pushing(relay, application.address):
         await schedule(relay, "a")
-        await eventually("it waits there", lambda: handler.reached["a"] == 1)
+        await until(lambda: handler.reached["a"] == 1, "it waits there")
         await application.say(serving=False)
-        await eventually("it is heard", lambda: "can't be called" in caplog.text)
+        await until(lambda: "can't be called" in caplog.text, "it is heard")
         handler.gate.set()
-        await eventually("it is released", lambda: bool(relay.store.items("settle")))
+        await until(lambda: bool(relay.store.items("settle")), "it is released")
         assert await attempts(relay) == 0
         await application.say(serving=True)
         await gone(relay)
@@ -287,10 +288,10 @@ async def test_what_an_earlier_connection_has_told_of_receipts_holds_for_the_nex
         handler.gate.clear()
         await schedule(relay, "a")
         session = next(iter(relay.engine._dispatcher.sessions()))
-        await eventually("it is under way", lambda: session.in_flight == 1)
+        await until(lambda: session.in_flight == 1, "it is under way")
         await anyio.wait_all_tasks_blocked()
         await wire.cut()
-        await eventually("it is given back", lambda: len(relay.store.items("settle")) == 2)
+        await until(lambda: len(relay.store.items("settle")) == 2, "it is given back")
         await relay.engine._settler.flush()
         assert handler.starts["a"] == 0
         assert await attempts(relay, "a") == 0

@@ -24,6 +24,7 @@ from relay.v1.timer_service_pb2 import (
 from tests.keyspace import Keyspace
 from tests.rpc.rig import MAX_PAYLOAD, Relay, at, invalid_field, refused, spec
 from tests.servers import RunningServer
+from tests.worlds.waiting import until
 
 LONG = "x" * 257
 LONG_IN_BYTES = "é" * 129
@@ -411,7 +412,7 @@ async def test_many_concurrent_calls_share_few_store_calls(relay: Relay) -> None
         gathered = sum(len(queue) for queue in relay.engine._schedules._waiting.values())
         return gathered + len(relay.store.items("schedule")) == 200
 
-    await relay.until("the calls gather", all_wait)
+    await until(all_wait, "the calls gather")
     before = relay.store.count("schedule")
     slow.open()
     await asyncio.gather(*calls)

@@ -17,6 +17,7 @@ from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.keyspace import Keyspace
 from tests.rpc.rig import ACK, NACK, REJECT, Relay, at, invalid_field, refused, settlement, spec
 from tests.servers import RunningServer
+from tests.worlds.waiting import until
 
 MINUTE = Duration(seconds=60)
 
@@ -305,14 +306,14 @@ async def test_pause_and_resume(relay_on_valkey: Relay, keyspace: Keyspace) -> N
         stats = (await calls.GetTopic(pb.GetTopicRequest(topic=topic))).topic
         return (stats.timers, stats.due, stats.paused) == (1, 1, True)
 
-    await relay_on_valkey.until("a is committed, b waits", only_b_is_left)
+    await until(only_b_is_left, "a is committed, b waits")
     assert stream.waiting == []
     resumed = (await calls.ResumeTopic(pb.ResumeTopicRequest(topic=topic))).topic
     assert not resumed.paused
     await stream.ack([await stream.delivery()])
 
-    until = pb.PauseTopicRequest(topic=topic, duration=Duration(nanos=300_000_000))
-    assert (await calls.PauseTopic(until)).topic.HasField("paused_until")
+    brief = pb.PauseTopicRequest(topic=topic, duration=Duration(nanos=300_000_000))
+    assert (await calls.PauseTopic(brief)).topic.HasField("paused_until")
     await schedule(relay_on_valkey, topic, "c")
     await stream.ack([await stream.delivery()])  # by itself, when the pause is over
     await stream.finish()
@@ -337,7 +338,7 @@ async def test_topics_are_known(relay_on_valkey: Relay, keyspace: Keyspace) -> N
     async def all_known() -> bool:
         return len(await listed()) == 3
 
-    await relay_on_valkey.until("they are registered", all_known)
+    await until(all_known, "they are registered")
     assert [(each.topic, each.timers, each.due, each.dead) for each in await listed()] == [
         (name, 1, 0, 0) for name in names
     ]
@@ -359,7 +360,7 @@ async def test_a_broken_topic_hides_no_other(
     async def both() -> bool:
         return {good, bad} <= (await listed()).keys()
 
-    await relay_on_valkey.until("both are registered", both)
+    await until(both, "both are registered")
     with valkey.client() as client:
         client.delete(f"timers_leases:{bad}")
         client.set(f"timers_leases:{bad}", "no hash")

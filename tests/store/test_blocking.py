@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
 from relay.store.server.blocking import BlockingServer
 from tests.missing import need
-from tests.sentinels import MASTER, Sentinel, until
+from tests.sentinels import MASTER, Sentinel, until_answered
 from tests.servers import start_server
 from tests.store.test_tls import serving
 from tests.tls import Authority
@@ -68,7 +68,7 @@ def test_sentinels(valkey: RunningServer) -> None:
     sentinel = Sentinel("valkey", valkey.port, {})
     try:
         with sentinel.client() as client:
-            until(client.ping, "the Sentinel answers")
+            until_answered(client.ping, "the Sentinel answers")
         assert ping(f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/{MASTER}/0")
         with pytest.raises(StoreUnavailable, match="knows no such master"):
             ping(f"redis+sentinel://127.0.0.1:{sentinel.port}/other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -17,6 +17,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import RunningServer, start_server
 from tests.store.fake import Line
+from tests.worlds.waiting import until
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
 
 LATER = 4_000_000_000_000_000
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for it, within a minute."""
-    with anyio.fail_after(60):
-        while not condition():  # noqa: ASYNC110  (the condition is another task's doing)
-            await anyio.sleep(0.001)
 
 
 def all_heard(heard: dict[str, list[int]]) -> bool:

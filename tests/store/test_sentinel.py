@@ -14,9 +14,10 @@ from relay.core.timers import NewTimer
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
-from tests.sentinels import MASTER, Group, Sentinel, until
+from tests.sentinels import MASTER, Group, Sentinel, until_answered
 from tests.servers import free_port, start_server
 from tests.store.fake import Line
+from tests.worlds.waiting import until
 
 N1, N2 = b"relay-1-nonce-01", b"relay-2-nonce-02"
 SECOND = 1_000_000
@@ -45,12 +46,6 @@ async def again(store: RedisStore) -> None:
                 return await store.ping()
             except StoreUnavailable:
                 await anyio.sleep(0.1)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(60):
-        while not condition():  # noqa: ASYNC110  (the condition is another task's doing)
-            await anyio.sleep(0.001)
 
 
 async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
@@ -150,7 +145,7 @@ async def test_credentials_for_sentinels_and_master() -> None:
         )
         try:
             with sentinel.client(password="guard:2") as client:
-                await in_thread(until, client.ping, "it answers", 40.0)
+                await in_thread(until_answered, client.ping, "it answers", 40.0)
             place = f"127.0.0.1:{sentinel.port}/{MASTER}"
             redis = Server(
                 f"redis+sentinel://:m%40ster%2F1@{place}?sentinel_password=guard%3A2",
@@ -200,19 +195,19 @@ async def test_a_demotion_that_closes_no_connection() -> None:
                 async with anyio.create_task_group() as both:  # both connections are made
                     both.start_soon(store.ping)
                     both.start_soon(store.ping)
-                await eventually(lambda: bool(heard))
+                await until(lambda: bool(heard))
                 heard.clear()
                 with old.client() as operator:
                     operator.replicaof("127.0.0.1", new.port)
                 line.port = new.port
                 with anyio.fail_after(60):
                     await _one_refusal(store)
-                await eventually(lambda: bool(heard))  # it is woken as it comes over
+                await until(lambda: bool(heard))  # it is woken as it comes over
                 with new.client() as client:
                     names = [each["name"] for each in client.client_list()]
                     assert names.count("relay") <= 3
                 await store.schedule("topic", [NewTimer("c", b"", due=LATER - 9)])
-                await eventually(lambda: LATER - 9 in heard)
+                await until(lambda: LATER - 9 in heard)
                 group.cancel_scope.cancel()
             await server.aclose()
 

@@ -15,7 +15,7 @@ from relay.settings import Settings
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
 from tests.missing import need
-from tests.sentinels import MASTER, Sentinel, until
+from tests.sentinels import MASTER, Sentinel, until_answered
 from tests.servers import SYSTEM, RunningServer, free_port, start_server
 from tests.tls import Authority, Pair
 
@@ -167,7 +167,7 @@ async def test_sentinels_and_master_over_tls(authority: Authority, good: Pair) -
         sentinel = Sentinel(SYSTEM, master_port, {**config, "tls-replication": "yes"})
         try:
             with sentinel.client() as client:
-                await anyio.to_thread.run_sync(until, client.ping, "the Sentinel answers", 40.0)
+                await anyio.to_thread.run_sync(until_answered, client.ping, "the Sentinel answers", 40.0)
             place = f"rediss+sentinel://127.0.0.1:{port}/{MASTER}/0"
             redis = Server(f"{place}?ssl_ca_certs={authority.ca.certificate}", connections=1, timeout=60.0)
             assert (await check_server(redis, allow_eviction=False)).startswith("Redis 7")

@@ -16,6 +16,7 @@ from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKe
 from relay.web import forms, guard
 from tests.rpc.rig import served
 from tests.web.rig import MAX_BODY, Api, with_api
+from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +170,7 @@ async def test_a_caller_who_goes_while_he_speaks(api: Api) -> None:
     async def counted() -> bool:
         return ("POST", "/v1/topics/{topic}/timers", 0) in api.measured
 
-    await api.relay.until("the request has ended", counted)
+    await until(counted, "the request has ended")
 
 
 async def test_methods(api: Api) -> None:
@@ -289,10 +290,10 @@ async def test_a_stop_ends_requests_and_takes_no_more(monkeypatch: pytest.Monkey
         async def reached() -> bool:
             return door.reached == 1
 
-        await api.relay.until("the store is asked", reached)
+        await until(reached, "the store is asked")
         async with anyio.create_task_group() as stopping:
             stopping.start_soon(api.server.stop)
-            await api.relay.until("it listens no more", lambda: _closed(api.server.address))
+            await until(lambda: _closed(api.server.address), "it listens no more")
             door.open()
     assert [answer.status for answer in answers] == [201]
 

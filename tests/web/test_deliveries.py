@@ -24,6 +24,7 @@ from relay.web.handover import Carrying, attended, hand_over
 from tests.rpc.rig import LATER, served
 from tests.web.described import Reply
 from tests.web.rig import Api, with_api
+from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ async def nothing_is_held(api: Api) -> None:
     async def idle() -> bool:
         return not api.relay.engine._dispatcher.sessions()
 
-    await api.relay.until("no session is left", idle)
+    await until(idle, "no session is left")
 
 
 async def test_a_timer_is_received_and_acknowledged(api: Api) -> None:
@@ -108,7 +109,7 @@ async def test_a_caller_waits_until_a_timer_is_due(api: Api) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
-        await api.relay.until("it waits", lambda: _sessions(api, 1))
+        await until(lambda: _sessions(api, 1), "it waits")
         answer = await api.schedule(timer_id="a", message=1, delay_sec=0.3)
     (delivery,) = found
     assert delivery["due_time"] == answer.value["timer"]["due_time"]
@@ -303,7 +304,7 @@ async def test_so_many_are_held_and_no_more(api: Api, monkeypatch: pytest.Monkey
     assert (refused.status, refused.value["type"]) == (429, "urn:relay:problem:too-many")
     assert await end(api, third) == []
     (fourth,) = await receive(api, max_deliveries=500, visibility_sec=0.2)
-    await api.relay.until("it is given up", lambda: _held(api, 2))
+    await until(lambda: _held(api, 2), "it is given up")
     fifth = await one(api, wait_sec=60)
     assert await end(api, fourth) == ["STALE"]
     for delivery in (*first, fifth):
@@ -319,7 +320,7 @@ async def test_so_many_calls_wait_and_no_more(api: Api, monkeypatch: pytest.Monk
     monkeypatch.setattr(deliveries, "MOST_CALLS", 1)
     for _ in range(2):
         async with asking(api, {"wait_sec": 60}):
-            await api.relay.until("it waits", lambda: _sessions(api, 1))
+            await until(lambda: _sessions(api, 1), "it waits")
             refused = await api.call("POST", RECEIVE, {})
             assert (refused.status, refused.value["type"]) == (429, "urn:relay:problem:too-many")
         await nothing_is_held(api)
@@ -341,7 +342,7 @@ async def test_leases_are_renewed_while_a_consumer_works(api: Api) -> None:
     async def renewed() -> bool:
         return api.relay.store.count("extend") > renewals + 3
 
-    await api.relay.until("its lease is renewed several times", renewed)
+    await until(renewed, "its lease is renewed several times")
     assert await receive(api, wait_sec=0) == []
     assert await end(api, delivery) == []
 
@@ -365,7 +366,7 @@ async def never_received(api: Api) -> None:
         timer = await stored(api)
         return bool(timer.state.name == "PENDING")
 
-    await api.relay.until("the timer is released", released)
+    await until(released, "the timer is released")
     assert (await stored(api)).attempts == 0
     delivery = await one(api, wait_sec=60)
     assert delivery["attempt"] == 1
@@ -374,7 +375,7 @@ async def never_received(api: Api) -> None:
 
 async def test_a_caller_who_goes_while_he_waits(api: Api) -> None:
     async with asking(api, {"wait_sec": 60}):
-        await api.relay.until("it waits", lambda: _sessions(api, 1))
+        await until(lambda: _sessions(api, 1), "it waits")
     await nothing_is_held(api)
     await api.schedule(timer_id="a", message=1, delay_sec=0)
     await never_received(api)
@@ -390,7 +391,7 @@ async def test_a_caller_who_goes_while_his_timer_is_claimed(api: Api) -> None:
         async def claimed() -> bool:
             return door.reached == 1
 
-        await api.relay.until("the claim is under way", claimed)
+        await until(claimed, "the claim is under way")
     await nothing_is_held(api)
     door.open()
     await never_received(api)
@@ -407,7 +408,7 @@ async def test_a_caller_who_reads_nothing_and_goes(api: Api) -> None:
         stream.extra_attributes[anyio.abc.SocketAttribute.raw_socket]().setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
         )
-        await api.relay.until("it is claimed", lambda: _leased(api))
+        await until(lambda: _leased(api), "it is claimed")
         assert b" 200 " in await stream.receive(100)
     await never_received(api)
 
@@ -425,7 +426,7 @@ async def test_a_caller_who_reads_nothing_and_stays(api: Api, monkeypatch: pytes
         body = {"message": "x" * (6 << 20), "delay_sec": 0, "timer_id": "a"}
         assert (await large.call("POST", "/v1/topics/t/timers", body)).status == 201
     async with asking(api, {"wait_sec": 60}):
-        await api.relay.until("it is claimed", lambda: _leased(api))
+        await until(lambda: _leased(api), "it is claimed")
         await nothing_is_held(api)
         monkeypatch.undo()
         await never_received(api)
@@ -563,10 +564,10 @@ async def test_two_who_settle_at_once(api: Api) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(say, "first", first)
-        await api.relay.until("the first is being written", lambda: _reached(door))
+        await until(lambda: _reached(door), "the first is being written")
         tasks.start_soon(say, "again", first)
         tasks.start_soon(say, "second", second)
-        await api.relay.until("the second has been said", lambda: _unwritten(api, 2))
+        await until(lambda: _unwritten(api, 2), "the second has been said")
         door.open()
     assert said == {"first": [], "again": ["DUPLICATE"], "second": ["GONE"]}
 
@@ -595,7 +596,7 @@ async def test_outcomes_wait_for_redis(api: Api, monkeypatch: pytest.MonkeyPatch
     async def gone() -> bool:
         return await stored(api) is None
 
-    await api.relay.until("it is written", gone)
+    await until(gone, "it is written")
     assert await end(api, delivery) == ["DUPLICATE"]
 
 
@@ -614,9 +615,9 @@ async def test_a_drain_sends_those_who_wait_away_and_waits_for_outcomes(api: Api
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
-        await api.relay.until("it waits", lambda: _sessions(api, 2))
+        await until(lambda: _sessions(api, 2), "it waits")
         tasks.start_soon(drain)
-        await api.relay.until("who waits is answered", lambda: _any(answers))
+        await until(lambda: _any(answers), "who waits is answered")
         assert not drained
         assert (await api.call("POST", RECEIVE, {})).status == 503
         assert await end(api, delivery) == []

@@ -10,6 +10,7 @@ from relay.v1 import delivery_service_pb2 as pb
 from tests.keyspace import Keyspace
 from tests.rpc.rig import REJECT, settlement
 from tests.web.rig import Api
+from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ async def test_how_topics_stand(api_on_valkey: Api) -> None:
     async def listed() -> bool:
         return bool((await api.call("GET", "/v1/topics")).value["topics"])
 
-    await api.relay.until("the topic is registered", listed)
+    await until(listed, "the topic is registered")
     assert [each["topic"] for each in (await api.call("GET", "/v1/topics?page_size=1")).value["topics"]] == [
         "t"
     ]

@@ -14,7 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay.v1 import timer_pb2, timer_service_pb2
 from relay.v1.timer_service_pb2_grpc import TimerServiceStub
-from tests.e2e.processes import CHANNEL
+from tests.worlds.relay.processes import CHANNEL
 
 PART = 1000
 

@@ -8,23 +8,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
-from tests.e2e.forked import MODULES, Forked
 from tests.servers import free_port
+from tests.worlds.relay.forked import MODULES, Forked
+from tests.worlds.waiting import eventually
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 """Where `tests` can be imported from, in the clone and in a copy of the suite."""
 
 START_TIMEOUT = 150.0
@@ -35,26 +35,6 @@ CHANNEL: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-
-T = TypeVar("T")
-
-
-def eventually(ask: Callable[[], T], what: str, timeout: float = 120.0) -> T:
-    """Ask until the answer is true, and return it; fails after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not (answer := ask()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what}; the last answer was {answer!r}")
-        time.sleep(0.01)
-    return answer
-
-
-def always(ask: Callable[[], object], what: str, seconds: float) -> None:
-    """Ask again and again for so long; fails as soon as the answer is not true."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        assert ask(), f"no longer: {what}"
-        time.sleep(0.02)
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
@@ -262,12 +242,19 @@ class Journal:
 
 
 class Application(Process):
-    """`tests.e2e.application` on one or more topics."""
+    """`tests.worlds.relay.application` on one or more topics."""
 
     def __init__(
         self, directory: Path, name: str, target: str, topics: Sequence[str], journal: Journal, *options: str
     ) -> None:
-        arguments = ["tests.e2e.application", "--target", target, "--events", str(journal.path), *options]
+        arguments = [
+            "tests.worlds.relay.application",
+            "--target",
+            target,
+            "--events",
+            str(journal.path),
+            *options,
+        ]
         for topic in topics:
             arguments += ["--topic", topic]
         super().__init__(arguments, directory / f"{name}.log", {})

@@ -29,14 +29,15 @@ PRELOAD = [
     "relay.client.push.health",
     "relay.settings",
     "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
-    "tests.e2e.application",
+    "tests.worlds.relay.application",
 ]
 """Imported before the forks. Nothing of it may start a thread or read a setting."""
 
 MODULES = frozenset(
     (
         "relay.cli",
-        *(f"tests.e2e.{name}" for name in ("application", "peer", "push_application", "traced_producer")),
+        "tests.worlds.relay.application",
+        *(f"tests.e2e.{name}" for name in ("peer", "push_application", "traced_producer")),
     )
 )
 """What may be forked. A program that changes something before it imports Relay, as the wrong clocks of

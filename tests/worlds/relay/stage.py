@@ -1,24 +1,24 @@
-"""The stage of an end-to-end test: its servers, relays and applications, all ended with it."""
+"""The stage of a test with whole relays: its servers, relays and applications, all ended with it."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.core.audit import Report
 from relay.store.codec import lease_record
 from tests import judge
-from tests.e2e.processes import Application, Journal, Process, Relay, eventually
-from tests.e2e.producer import Producer
 from tests.servers import Kind, RunningServer, start_server
+from tests.worlds.relay.processes import Application, Journal, Process, Relay
+from tests.worlds.relay.producer import Producer
+from tests.worlds.waiting import eventually
 
 P = TypeVar("P", bound=Process)
 
@@ -123,13 +123,14 @@ class Stage:
 
     def leased(self, topic: str) -> int:
         """How many timers' records say LEASED."""
-        records = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
-        return sum(record[1] == 1 for record in records.values())
+        return sum(record[1] == 1 for record in self._records(topic))
 
     def received(self, topic: str) -> int:
         """Of how many leased timers Redis knows that their handlers have started."""
-        raw = cast("dict[bytes, bytes]", self.client.hgetall(f"timers_leases:{topic}"))
-        return sum(lease_record.read(record).received for record in raw.values())
+        return sum(lease_record.read(record).received for record in self._records(topic))
+
+    def _records(self, topic: str) -> list[bytes]:
+        return cast("list[bytes]", self.client.hvals(f"timers_leases:{topic}"))
 
     def gate(self, name: str = "gate") -> Path:
         """A file that is not there yet: handlers whose payload names it wait until `touch` opens it."""
@@ -171,11 +172,16 @@ class Stage:
                 assert not odd, f"{process.name} logged an exception: {odd[0]}"
 
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
+S = TypeVar("S", bound=Stage)
+
+
+@contextmanager
+def staged(make: Callable[[Path], S]) -> Iterator[S]:
+    """A stage in a directory of its own. The test fails where a relay has logged an exception, or where a
+    journal refutes a promise."""
     # Not tmp_path: a Unix socket's path has at most 107 bytes.
-    directory = Path(tempfile.mkdtemp(prefix="relay-e2e-"))
-    stage = Stage(directory)
+    directory = Path(tempfile.mkdtemp(prefix="relay-stage-"))
+    stage = make(directory)
     try:
         yield stage
         stage.check_logs()
@@ -184,3 +190,10 @@ def stage() -> Iterator[Stage]:
         stage.show_logs()
         stage.close()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def one_relay(settings: Mapping[str, str] | None = None) -> Iterator[Relay]:
+    """A relay and nothing else; it may be killed and started again."""
+    with staged(Stage) as stage:
+        yield stage.relay(settings=settings)

@@ -1,6 +1,6 @@
 """A sample application, played by its timers: each payload says what its handler does.
 
-    python -m tests.e2e.application --target 127.0.0.1:7451 --topic orders --events events.jsonl
+    python -m tests.worlds.relay.application --target 127.0.0.1:7451 --topic orders --events events.jsonl
 
 With `--listen unix:/path` it does not dial for deliveries but is pushed to. SIGUSR1 then holds every
 further call back before its handler, and notes `held` once all that came before have started theirs;

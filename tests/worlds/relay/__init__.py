@@ -1,0 +1,1 @@
+"""Whole relays: processes on a server of the test's own."""
