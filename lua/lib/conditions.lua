@@ -1,4 +1,4 @@
--- lib/conditions.lua: what a caller's change may depend on.
+-- lib/conditions.lua: what a caller's change may depend on, and the caller's word for the timer that was there.
 
 -- Whether a due time is the one that callers are told as `told`: the last whole microsecond not after it.
 -- Foreign writers' due times lie in between.
@@ -18,4 +18,13 @@ local function refuses(condition, r)
   if string.sub(condition, 1, 1) == 'd' and not told_as(tonumber(string.sub(condition, 2)), r.due) then
     return 'UNCHANGED'
   end
+end
+
+-- The word for a timer that was there; ' UNDER_WAY' stands behind it if a delivery was: if its record explains its score,
+-- and says that it is leased. The lease may have run out, since its handler may still be at work. IN_FLIGHT says as much
+-- by itself. Most timers have no record, and `understand` takes as long as all else that is done for one.
+local function told(word, score, raw)
+  -- @rule delivery-under-way-told
+  local under_way = raw and word ~= 'IN_FLIGHT' and understand(tonumber(score), raw).state == LEASED
+  return under_way and word .. ' UNDER_WAY' or word
 end

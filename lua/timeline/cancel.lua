@@ -4,8 +4,8 @@
 -- Uses    conditions
 -- ARGV    none
 -- Tail    of each timer: timer_id, condition, '' for none; see `refuses`
--- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED'; an id that comes twice is
---         cancelled once
+-- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED', behind CANCELLED and UNCHANGED
+--         ' UNDER_WAY': see `told`; an id that comes twice is cancelled once
 --         error WRONGKEYTYPE
 -- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
 --         is scheduled under that id later can't be settled by the old delivery.
@@ -18,15 +18,17 @@ for i = tail, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
 end
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
+local records -- of all ids, once one of them is there
 for n, id in ipairs(ids) do
   local condition = ARGV[tail + 2 * n - 1]
   local word = nil
   local there, r = scores[n] and not seen[id], nil -- @rule cancelled-once
+  if there then records = records or redis.call('HMGET', leases, unpack(ids)) end
   if there and (condition ~= '' or JOURNAL) then -- @rule cancel-asks
-    r = understand(tonumber(scores[n]), redis.call('HGET', leases, id))
+    r = understand(tonumber(scores[n]), records[n])
     word = refuses(condition, r)
   end
-  reply[n] = word or (there and 'CANCELLED' or 'GONE')
+  reply[n] = there and told(word or 'CANCELLED', scores[n], records[n]) or 'GONE'
   if not word then
     if JOURNAL and there then
       note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted)) -- @rule cancel-names-lease

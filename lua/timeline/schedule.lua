@@ -13,6 +13,7 @@
 -- Returns { now in microseconds, then for each timer that is not simply new its place, from 1, a word and a text }
 --           'REPLACED'                 ''
 --           'UNCHANGED', 'IN_FLIGHT'   the due time of the timer that is there; nothing was written
+--             behind REPLACED and UNCHANGED ' UNDER_WAY': see `told`
 --           'GONE'                     '': a condition, and no timer to hold it against
 --           'FULL'                     '': the topic is at its limit
 --         error WRONGKEYTYPE; error OUTOFRANGE <index from 0> if a delay ends after 9999;
@@ -37,19 +38,25 @@ else
 end
 local scores, stored, written, kept, reply = {}, {}, {}, {}, { string.format('%.0f', now_us) }
 local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
-local records = JOURNAL and redis.call('HMGET', leases, unpack(ids))
+local records -- of all ids
+
+-- The record of the n-th id. Where all timers are new, nobody asks.
+local function record(n)
+  records = records or redis.call('HMGET', leases, unpack(ids))
+  return records[n]
+end
 
 -- The timer of the n-th id as it stands: as this call leaves it, if it came before. Most records are made only here,
 -- where somebody asks: one takes as long as all else that is done for a timer.
 local function standing(n, id)
   if latest[id] then return keeping[id] or fresh(latest[id], 0) end -- @rule conditions-see-own-call
-  return found[n] and understand(tonumber(found[n]), redis.call('HGET', leases, id))
+  return found[n] and understand(tonumber(found[n]), record(n))
 end
 
 local function note_stored(n, id, score, expires)
   local old, due = standing(n, id), math.max(score, 0)
   if not old then
-    note_taken(id, records[n])
+    note_taken(id, record(n))
     return note(SCHEDULED, id, due_is(due) .. expires_is(expires))
   end
   note(
@@ -92,11 +99,15 @@ for n, id in ipairs(ids) do
     room = room - 1
     if room < 0 then word = 'FULL' end -- @rule topic-limited
   end
-  if word then
-    say(n, word, (word == 'UNCHANGED' or word == 'IN_FLIGHT') and number(standing(n, id).due) or '')
-  else
+  if there then
+    -- @rule own-call-is-not-under-way
+    local shown = told(word or 'REPLACED', found[n], not latest[id] and record(n))
+    say(n, shown, word and number(standing(n, id).due) or '')
+  elseif word then
+    say(n, word, '')
+  end
+  if not word then
     local text, size = number(score), #written
-    if there then say(n, 'REPLACED', '') end
     if JOURNAL then note_stored(n, id, score, expires) end
     latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
     scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id

@@ -100,7 +100,8 @@ class TimerCalls:  # see 0046
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:  # see 0004
         """Remove a timer."""
         topic, timer_id = self._names(request.topic, request.timer_id)
-        change = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
+        changed = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
+        change = changed.change
         return service.CancelResponse(
             cancelled=change is Change.CANCELLED,
             result=translate.RESULTS[change],
@@ -110,10 +111,10 @@ class TimerCalls:  # see 0046
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
         topic, timer_id = self._names(request.topic, request.timer_id)
-        change = await self._engine.run_timer(topic, timer_id)
-        if change is Change.GONE:
+        changed = await self._engine.run_timer(topic, timer_id)
+        if changed.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
-        return service.RunTimerResponse(result=translate.RESULTS[change])
+        return service.RunTimerResponse(result=translate.RESULTS[changed.change])
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
         """Read one timer."""

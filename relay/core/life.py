@@ -105,13 +105,14 @@ class Effect:
 
     `after` is how the timer stands (None: it is gone), `answer` what the caller gets (None: no answer).
     `record` goes to the journal, and lacks the timer_id. A death is answered by its `Reason`; `error` is what
-    its letter says.
+    its letter says. `delivery_under_way` goes with a caller's change; see `Changed`.
     """
 
     after: TimerLife | None
     answer: Verdict | Reason | Change | None = None
     record: JournalRecord | None = None
     error: str = ""
+    delivery_under_way: bool = False
 
 
 def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:  # see 0075
@@ -127,7 +128,10 @@ def step(life: TimerLife | None, event: LifeEvent, given: Given) -> Effect:  # s
         return Effect(life, Verdict.STALE if living else Verdict.GONE, record)
     if living is None and event is not LifeEvent.SCHEDULE:
         return Effect(life, None if event is LifeEvent.CLAIM else Change.GONE)
-    return rule(living, given)
+    effect = rule(living, given)
+    if event in _CHANGES and living is not None and living.state is LifeState.LEASED:
+        return replace(effect, delivery_under_way=True)
+    return effect
 
 
 def rewritten(life: TimerLife | None, score: int, *, whole: bool) -> TimerLife:
@@ -346,3 +350,6 @@ _RULES: dict[LifeEvent, tuple[Callable[[Any, Given], Effect], RecordKind | None]
 }
 """What each event does to a timer that lives. An event with a kind needs a valid token; the kind is what the
 journal calls it where that is refused. A REDRIVE is for the dead."""
+
+_CHANGES = frozenset({LifeEvent.SCHEDULE, LifeEvent.CANCEL, LifeEvent.RUN})
+"""What callers ask for, who are told whether a delivery was under way."""

@@ -24,6 +24,7 @@ from relay.core.policy import TopicPolicy
 from relay.core.timers import (
     NO_CONDITION,
     Change,
+    Changed,
     Claim,
     Condition,
     DeadLetter,
@@ -95,16 +96,19 @@ class TimerStore(LeaseSource, Protocol):
         twice, the later timer counts. A timer with `create` or a `condition` that does not hold is not
         stored, and neither is a new one in a topic that holds `max_waiting` (0 means no limit). Raises
         `InvalidField` if a delay ends after 9999.
+
+        A delivery counts as under way by the state in which the call found the timer; of an id that comes
+        twice, the later entry finds what the earlier one has stored.
         """
         ...
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
-    ) -> list[Change]:
+    ) -> list[Changed]:
         """Remove timers for which the condition holds: CANCELLED, GONE, IN_FLIGHT or UNCHANGED."""
         ...
 
-    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         """Make timers due now, with the attempts that they had: RUN, GONE or IN_FLIGHT."""
         ...
 

@@ -115,12 +115,28 @@ class Change(Enum):
 STORED = (Change.CREATED, Change.REPLACED)
 
 
+class Changed(NamedTuple):
+    """The result for a timer that was to be cancelled or run.
+
+    `delivery_under_way`: a relay held a lease on the timer at that moment, so its handler may be at work, and
+    may stay so although the lease is void now. A lease that had run out counts, as long as nobody had taken
+    the timer over.
+    """
+
+    change: Change
+    delivery_under_way: bool = False
+
+
 @dataclass(slots=True)
 class Scheduled:
-    """The result of a `NewTimer`, and the due time of the timer that is there now (None if no timer is)."""
+    """The result of a `NewTimer`, and the due time of the timer that is there now (None if no timer is).
+
+    `delivery_under_way` is about the timer that was there before; see `Changed`.
+    """
 
     due: int | None
     change: Change
+    delivery_under_way: bool = False
 
     @property
     def stored(self) -> bool:

@@ -20,6 +20,7 @@ from relay.core.ports import SourceOf, Stores, TopicStore
 from relay.core.timers import (
     NO_CONDITION,
     Change,
+    Changed,
     Condition,
     DeadLetter,
     NewTimer,
@@ -108,7 +109,7 @@ class Engine:
         self._registry = TopicRegistry(stores.topics, self._clock)
         self._topic_watch = TopicWatch(stores.topics, self._registry.known, self._clock, self._with_dispatch)
         self._janitor = Janitor(stores.topics, policies, self._clock, instruments)
-        self._cancels: Coalescer[list[str], Change] = Coalescer(
+        self._cancels: Coalescer[list[str], Changed] = Coalescer(
             partial(self._written, self._store.cancel), partial(map, len), list, _chained, self._clock
         )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
@@ -201,19 +202,19 @@ class Engine:
     def _full(self, topic: str) -> TopicFull:
         return TopicFull.of(topic, self._policies(topic).max_waiting)
 
-    async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Change:
+    async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Changed:
         """Remove a timer for which the condition holds; see `TimerStore.cancel`."""
         if condition == NO_CONDITION:
             return await self._cancels.submit(topic, [timer_id])
-        (change,) = await self._written(partial(self._store.cancel, condition=condition), topic, [timer_id])
-        return change
+        (changed,) = await self._written(partial(self._store.cancel, condition=condition), topic, [timer_id])
+        return changed
 
-    async def run_timer(self, topic: str, timer_id: str) -> Change:
+    async def run_timer(self, topic: str, timer_id: str) -> Changed:
         """Make a timer due now; see `TimerStore.run`."""
-        (change,) = await self._written(self._store.run, topic, [timer_id])
-        if change is Change.RUN:
+        (changed,) = await self._written(self._store.run, topic, [timer_id])
+        if changed.change is Change.RUN:
             self.wake(topic)
-        return change
+        return changed
 
     async def _written(
         self,

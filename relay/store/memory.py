@@ -29,6 +29,7 @@ from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
     Change,
+    Changed,
     Claim,
     ClaimedTimer,
     ClaimedTimers,
@@ -98,25 +99,30 @@ class MemoryStore:
         )
         effect = self._step(topic, timer.timer_id, LifeEvent.SCHEDULE, given, timer)
         assert isinstance(effect.answer, Change)
-        return Scheduled(effect.after.due if effect.after else None, effect.answer)
+        there = effect.after.due if effect.after else None
+        return Scheduled(there, effect.answer, effect.delivery_under_way)
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
-    ) -> list[Change]:
+    ) -> list[Changed]:
         """See `TimerStore.cancel`."""
         return self._change(topic, timer_ids, LifeEvent.CANCEL, Given(condition=condition))
 
-    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         """See `TimerStore.run`."""
         head = self._head(topic)
         changes = self._change(topic, timer_ids, LifeEvent.RUN, Given(now=self._clock()))
         self._hint(topic, head)
         return changes
 
-    def _change(self, topic: str, timer_ids: Sequence[str], event: LifeEvent, given: Given) -> list[Change]:
-        answers = [self._step(topic, timer_id, event, given).answer for timer_id in timer_ids]
+    def _change(self, topic: str, timer_ids: Sequence[str], event: LifeEvent, given: Given) -> list[Changed]:
+        effects = [self._step(topic, timer_id, event, given) for timer_id in timer_ids]
         self._journal.append(topic, self._clock())
-        return [answer for answer in answers if isinstance(answer, Change)]
+        return [
+            Changed(effect.answer, effect.delivery_under_way)
+            for effect in effects
+            if isinstance(effect.answer, Change)
+        ]
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """See `TimerStore.get`."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from relay.core.instants import SECOND, from_score
 from relay.core.journal import JournalRecord
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, rewritten, step
-from relay.core.outcomes import Limits, Reason, Settlement, Verb
-from relay.core.timers import Condition, NewTimer
+from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
+from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING, VERSION, LeaseRecord
 from tests.lua.bench import ENVELOPE, LEASE, N1, N2, N3, NOW, Letter, own, score
@@ -215,6 +215,12 @@ class Expected:
 
     def __post_init__(self) -> None:
         self.effect = step(self.start.life, self.happening.event, self.happening.given)
+
+    @property
+    def answer(self) -> Verdict | Reason | Changed | None:
+        """What the caller is told."""
+        answer = self.effect.answer
+        return Changed(answer, self.effect.delivery_under_way) if isinstance(answer, Change) else answer
 
     @property
     def before(self) -> Stands:

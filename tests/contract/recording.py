@@ -135,11 +135,12 @@ async def die(bench: Bench) -> Any:
 
 
 async def change(bench: Bench) -> Any:
-    return [
+    answers = [
         await bench.store.run(bench.topic, ["moved", "far", "micro", "none"]),
         await bench.store.cancel(bench.topic, ["far", "none"]),
         await bench.store.cancel(bench.topic, ["micro"], Condition(only_pending=True)),
     ]
+    return [[each.change for each in answer] for answer in answers]
 
 
 async def meet_foreign_writers(bench: Bench) -> Any:

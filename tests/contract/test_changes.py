@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
-from relay.core.timers import Change, Condition, NewTimer, Scheduled, TimerState
+from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled, TimerState
 from tests.contract.subject import LEASE, N1, N2, NOW, Subject
 
 LATER = NOW + 60 * SECOND
@@ -36,7 +36,8 @@ async def test_create_only_over_a_lease(subject: Subject) -> None:
     """The lease holds on, and the due time is that of the timer, not of its lease."""
     await subject.put("a", NOW - 5)
     await subject.claim(N1)
-    assert await schedule(subject, new(create=True)) == [Scheduled(NOW - 5, UNCHANGED)]
+    told = await schedule(subject, new(create=True))
+    assert told == [Scheduled(NOW - 5, UNCHANGED, delivery_under_way=True)]
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
     assert await schedule(subject, new(create=True)) == [Scheduled(LATER, CREATED)]
 
@@ -77,10 +78,11 @@ async def test_conditions(
         before = await subject.get("a")
         if verb == "cancel":
             answer = await subject.store.cancel(subject.topic, ["a"], condition)
-            assert answer == [refusal or Change.CANCELLED]
+            assert answer == [Changed(refusal or Change.CANCELLED, held)]
         else:
             results = await schedule(subject, new(condition=condition))
-            assert results == [Scheduled(NOW, refusal) if refusal else Scheduled(LATER, REPLACED)]
+            due, change = (NOW, refusal) if refusal else (LATER, REPLACED)
+            assert results == [Scheduled(due, change, held)]
         if refusal:
             assert await subject.get("a") == before
         else:
@@ -106,7 +108,7 @@ async def test_a_condition_on_nothing(subject: Subject) -> None:
     condition = Condition(due=NOW)
     assert await schedule(subject, new(condition=condition)) == [Scheduled(None, Change.GONE)]
     assert await schedule(subject, new(condition=PENDING, create=True)) == [Scheduled(None, Change.GONE)]
-    assert await subject.store.cancel(subject.topic, ["a"], condition) == [Change.GONE]
+    assert await subject.store.cancel(subject.topic, ["a"], condition) == [Changed(Change.GONE)]
     assert await subject.everything() == []
 
 
@@ -126,7 +128,7 @@ async def test_a_full_topic(subject: Subject) -> None:
     assert await schedule(subject, *timers, max_waiting=2) == [
         Scheduled(LATER, CREATED),
         Scheduled(None, Change.FULL),
-        Scheduled(LATER, REPLACED),
+        Scheduled(LATER, REPLACED, delivery_under_way=True),
         Scheduled(NOW, REPLACED),
     ]
     assert [each.stored for each in await schedule(subject, new("b"), max_waiting=2)] == [False]
@@ -135,13 +137,66 @@ async def test_a_full_topic(subject: Subject) -> None:
     assert {timer.timer_id for timer in await subject.everything()} == {"held", "b"}
 
 
+# ------------------------------------------------------------------- deliveries under way
+
+
+@pytest.mark.parametrize("verb", ["schedule", "cancel", "run"])
+@pytest.mark.parametrize("lapsed", [False, True], ids=["held", "lapsed"])
+async def test_a_delivery_under_way(subject: Subject, verb: str, *, lapsed: bool) -> None:
+    """It is told of the timer whose lease nobody has ended, also when that has run out, and of no other."""
+    await subject.put("held")
+    await subject.claim(N1)
+    await subject.put("waiting", LATER)
+    subject.at(NOW + lapsed * 2 * LEASE)
+    ids = ["waiting", "held", "nobody"]
+    assert await under_way(subject, verb, ids) == [False, True, False]
+
+
+@pytest.mark.parametrize("verb", ["schedule", "cancel", "run"])
+@pytest.mark.parametrize("end", [Verb.NACK, Verb.RELEASE, Verb.RESCHEDULE])
+async def test_a_delivery_that_has_ended(subject: Subject, verb: str, end: Verb) -> None:
+    """Nothing is under way until the next claim, although the timer has a record of what has been tried."""
+    await subject.put("a")
+    await subject.claim(N1)
+    await subject.settle("a", N1, end, again=NewTimer("a", b"", NOW + 5))
+    assert await under_way(subject, verb, ["a"]) == [False]
+
+
+async def test_what_the_call_itself_stored_is_not_under_way(subject: Subject) -> None:
+    """Of an id that comes twice, only the first entry met the delivery."""
+    await subject.put("a")
+    await subject.claim(N1)
+    told = await schedule(subject, new(), new(due=NOW), new(create=True))
+    assert told == [
+        Scheduled(LATER, REPLACED, delivery_under_way=True),
+        Scheduled(NOW, REPLACED),
+        Scheduled(NOW, UNCHANGED),
+    ]
+    await subject.claim(N2)
+    assert await subject.store.cancel(subject.topic, ["a", "a"]) == [
+        Changed(Change.CANCELLED, delivery_under_way=True),
+        Changed(Change.GONE),
+    ]
+
+
+async def under_way(subject: Subject, verb: str, timer_ids: list[str]) -> list[bool]:
+    """What the verb tells of each."""
+    if verb == "schedule":
+        return [each.delivery_under_way for each in await schedule(subject, *map(new, timer_ids))]
+    change = subject.store.cancel if verb == "cancel" else subject.store.run
+    return [each.delivery_under_way for each in await change(subject.topic, timer_ids)]
+
+
 # ----------------------------------------------------------------------------------- run
 
 
 async def test_run(subject: Subject) -> None:
     """A waiting timer is due now, and delivered as of now."""
     await subject.put("a", LATER)
-    assert await subject.store.run(subject.topic, ["a", "nobody"]) == [Change.RUN, Change.GONE]
+    assert await subject.store.run(subject.topic, ["a", "nobody"]) == [
+        Changed(Change.RUN),
+        Changed(Change.GONE),
+    ]
     timer = await subject.get("a")
     assert (timer.state, timer.due, timer.next_claim) == (TimerState.PENDING, NOW, NOW)
     subject.at(NOW + 1)
@@ -155,7 +210,7 @@ async def test_run_in_back_off(subject: Subject) -> None:
     (first,) = (await subject.claim(N1)).timers
     await subject.settle("a", N1, Verb.NACK, retry_after=LEASE)
     subject.at(NOW + 1)
-    assert await subject.store.run(subject.topic, ["a"]) == [Change.RUN]
+    assert await subject.store.run(subject.topic, ["a"]) == [Changed(Change.RUN)]
     subject.at(NOW + 2)
     (taken,) = (await subject.claim(N2)).timers
     assert (taken.due, taken.attempt, taken.occurrence_id) == (NOW - 5, 2, first.occurrence_id)
@@ -168,7 +223,9 @@ async def test_run_in_flight(subject: Subject) -> None:
     before = await subject.get("a")
     for instant in (NOW, NOW + 2 * LEASE):
         subject.at(instant)
-        assert await subject.store.run(subject.topic, ["a"]) == [Change.IN_FLIGHT]
+        assert await subject.store.run(subject.topic, ["a"]) == [
+            Changed(Change.IN_FLIGHT, delivery_under_way=True)
+        ]
         assert await subject.get("a") == before
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
 

@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, NewTimer, Scheduled, StoredTimer, TimerState
+from relay.core.timers import Change, Changed, NewTimer, Scheduled, StoredTimer, TimerState
 from tests.contract.subject import LEASE, N1, N2, NOW, Subject
 
 
@@ -60,7 +60,7 @@ async def test_replacing(subject: Subject, held: bool) -> None:
     if not held:
         await subject.settle("a", N1, Verb.NACK, retry_after=SECOND)
     results = await subject.store.schedule(subject.topic, [NewTimer("a", b"new", NOW + 5)])
-    assert results == [Scheduled(NOW + 5, Change.REPLACED)]
+    assert results == [Scheduled(NOW + 5, Change.REPLACED, delivery_under_way=held)]
     assert await subject.get("a") == StoredTimer("a", TimerState.PENDING, NOW + 5, NOW + 5, 0, b"new")
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.STALE
     assert (await subject.get("a")).payload == b"new"
@@ -89,7 +89,12 @@ async def test_cancel(subject: Subject) -> None:
         await subject.put(timer_id, NOW if timer_id == "leased" else NOW + SECOND)
     await subject.claim(N1)
     answers = await subject.store.cancel(subject.topic, ["leased", "nobody", "pending", "pending"])
-    assert answers == [Change.CANCELLED, Change.GONE, Change.CANCELLED, Change.GONE]
+    assert answers == [
+        Changed(Change.CANCELLED, delivery_under_way=True),
+        Changed(Change.GONE),
+        Changed(Change.CANCELLED),
+        Changed(Change.GONE),
+    ]
     assert [timer.timer_id for timer in await subject.everything()] == ["other"]
 
 
@@ -127,5 +132,5 @@ async def test_topics_are_apart(subject: Subject) -> None:
     await subject.put("a")
     other = Subject(subject.store, f"{subject.topic}-unused", subject.set_clock, subject.ledger)
     assert await other.everything() == []
-    assert await subject.store.cancel(other.topic, ["a"]) == [Change.GONE]
+    assert await subject.store.cancel(other.topic, ["a"]) == [Changed(Change.GONE)]
     assert len(await subject.everything()) == 1

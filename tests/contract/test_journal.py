@@ -9,7 +9,7 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.journal import JournalRecord, RecordKind
 from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb, Verdict
-from relay.core.timers import Change, Condition, NewTimer
+from relay.core.timers import Change, Changed, Condition, NewTimer
 from tests.contract.subject import LEASE, N1, N2, NOW, Subject
 
 DUE = NOW - SECOND
@@ -63,9 +63,9 @@ async def test_a_call_that_changes_nothing(journal: Subject) -> None:
     timers = [NewTimer("a", b"", NOW, create=True), NewTimer("b", b"", NOW, condition=Condition(due=NOW))]
     await journal.store.schedule(journal.topic, timers)
     assert await journal.claimed(N1) == []
-    assert await journal.store.cancel(journal.topic, ["b"]) == [Change.GONE]
-    assert await journal.store.cancel(journal.topic, ["a"], Condition(due=NOW)) == [Change.UNCHANGED]
-    assert await journal.store.run(journal.topic, ["b"]) == [Change.GONE]
+    assert await journal.store.cancel(journal.topic, ["b"]) == [Changed(Change.GONE)]
+    assert await journal.store.cancel(journal.topic, ["a"], Condition(due=NOW)) == [Changed(Change.UNCHANGED)]
+    assert await journal.store.run(journal.topic, ["b"]) == [Changed(Change.GONE)]
     assert len(await journal.journal()) == 1
 
 

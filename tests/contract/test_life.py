@@ -16,7 +16,7 @@ from relay.core.journal import JournalRecord, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Verdict
 from relay.core.ports import MAX_PER_CALL, TimerStore
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import NO_NONCE
 from relay.store.memory import MemoryStore, _Entry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CASES = list(happenings())
 DEADLY = Limits(max_attempts=1, max_claims=5, keep=True, keep_expired=True)
 EVENTS = list(dict.fromkeys(case.event for case in CASES))
-Answer = Verdict | Reason | Change | None
+Answer = Verdict | Reason | Changed | None
 
 
 @pytest.fixture
@@ -53,7 +53,8 @@ async def asked(store: TimerStore, topic: str, happening: Happening, ids: Sequen
     if event is LifeEvent.SCHEDULE:
         room = len(ids) - 1 if given.full else 0
         timers = [scheduled(timer_id, given) for timer_id in ids]
-        return [each.change for each in await store.schedule(topic, timers, max_waiting=room)]
+        results = await store.schedule(topic, timers, max_waiting=room)
+        return [Changed(each.change, each.delivery_under_way) for each in results]
     if event is LifeEvent.CANCEL:
         return [*await store.cancel(topic, ids, given.condition)]
     if event is LifeEvent.RUN:
@@ -168,7 +169,7 @@ async def test_redis(bench: Bench, event: LifeEvent) -> None:
     bench.keep = 1_000_000
     for happening in (case for case in CASES if case.event is event):
         expected = [Expected(start, happening) for start in STARTS]
-        wanted = [(each.effect.answer, each.after, each.record) for each in expected]
+        wanted = [(each.answer, each.after, each.record) for each in expected]
         compare(happening, expected, await in_redis(bench, happening, expected), wanted)
 
 
@@ -177,7 +178,7 @@ async def test_redis_without_a_journal(bench: Bench, event: LifeEvent) -> None:
     """These scripts take a shorter way then."""
     for happening in (case for case in CASES if case.event is event):
         expected = [Expected(start, happening) for start in STARTS]
-        wanted = [(each.effect.answer, each.after, None) for each in expected]
+        wanted = [(each.answer, each.after, None) for each in expected]
         compare(happening, expected, await in_redis(bench, happening, expected), wanted)
 
 
@@ -186,7 +187,7 @@ async def test_memory(event: LifeEvent) -> None:
     """The store in memory does, where there is a payload: it has no timers without."""
     for happening in (case for case in CASES if case.event is event and case.given.content):
         expected = [Expected(start, happening) for start in STARTS]
-        wanted = [(each.effect.answer, living(each.effect.after), each.named) for each in expected]
+        wanted = [(each.answer, living(each.effect.after), each.named) for each in expected]
         compare(happening, expected, await in_memory(happening, expected), wanted)
 
 

@@ -171,7 +171,7 @@ async def test_a_promoted_timer_is_not_cancelled(desk: Desk) -> None:
     """Neither cancelled nor found: it is the worker's now."""
     await desk.put("a")
     await desk.promote()
-    assert [change.name for change in await desk.store.cancel(desk.topic, ["a"])] == ["GONE"]
+    assert [changed.change.name for changed in await desk.store.cancel(desk.topic, ["a"])] == ["GONE"]
     assert await desk.store.get(desk.topic, "a") is None
     assert len(desk.entries()) == 1
 

@@ -26,7 +26,7 @@ from relay.core.outcomes import (
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import (
     NO_CONDITION,
-    Change,
+    Changed,
     Claim,
     Condition,
     NewTimer,
@@ -171,12 +171,12 @@ class GatedStore(Doors):
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
-    ) -> list[Change]:
+    ) -> list[Changed]:
         return await self.through(
             "cancel", topic, lambda: self.inner.cancel(topic, timer_ids, condition), timer_ids
         )
 
-    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         return await self.through("run", topic, lambda: self.inner.run(topic, timer_ids), timer_ids)
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:

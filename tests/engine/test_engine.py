@@ -14,7 +14,7 @@ from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.outcomes import Verb
 from relay.core.policy import Policies
 from relay.core.ports import Stores, TopicStore
-from relay.core.timers import Change, NewTimer, NewTimers, Scheduled
+from relay.core.timers import Change, Changed, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -52,8 +52,8 @@ async def test_schedules_reads_cancels(world: World) -> None:
     assert stored.payload == b"y"
     page = await engine.page(TOPIC, state=None, limit=10, cursor="")
     assert [timer.timer_id for timer in page.timers] == ["a"]
-    assert await engine.cancel(TOPIC, "a") is Change.CANCELLED
-    assert await engine.cancel(TOPIC, "a") is Change.GONE
+    assert await engine.cancel(TOPIC, "a") == Changed(Change.CANCELLED)
+    assert await engine.cancel(TOPIC, "a") == Changed(Change.GONE)
     assert world.counts.total["timers.scheduled"] == 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import StoreUnavailable, TopicFull
 from relay.core.outcomes import Again, ClaimRequest, Extension, Reason, Settlement, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
-from relay.core.timers import Change, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
+from relay.core.timers import Change, Changed, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
 
@@ -198,23 +198,23 @@ async def test_reschedule_is_a_new_occurrence(world: World) -> None:
 async def test_run_wakes_the_poller(world: World) -> None:
     app = await world.app()
     await world.schedule("a", delay=3_600.0)
-    assert await world.engine.run_timer(TOPIC, "a") is Change.RUN
+    assert await world.engine.run_timer(TOPIC, "a") == Changed(Change.RUN)
     await settle()
     assert app.names() == ["a"]
-    assert await world.engine.run_timer(TOPIC, "a") is Change.IN_FLIGHT
-    assert await world.engine.run_timer(TOPIC, "b") is Change.GONE
+    assert await world.engine.run_timer(TOPIC, "a") == Changed(Change.IN_FLIGHT, delivery_under_way=True)
+    assert await world.engine.run_timer(TOPIC, "b") == Changed(Change.GONE)
 
 
 async def test_conditions_come_to_the_store(world: World) -> None:
     due = world.clock.server() + 1_000_000
     await world.engine.schedule(TOPIC, NewTimer("a", b"", due=due))
     other = Condition(due=due + 1)
-    assert await world.engine.cancel(TOPIC, "a", other) is Change.UNCHANGED
+    assert await world.engine.cancel(TOPIC, "a", other) == Changed(Change.UNCHANGED)
     moved = NewTimer("a", b"", due=due + 5, condition=other)
     assert await world.engine.schedule(TOPIC, moved) == Scheduled(due, Change.UNCHANGED)
     missing = NewTimer("b", b"", due=due, condition=other)
     assert await world.engine.schedule(TOPIC, missing) == Scheduled(None, Change.GONE)
-    assert await world.engine.cancel(TOPIC, "a", Condition(due=due)) is Change.CANCELLED
+    assert await world.engine.cancel(TOPIC, "a", Condition(due=due)) == Changed(Change.CANCELLED)
 
 
 async def test_a_full_topic_refuses_new_timers_only(world: World) -> None:

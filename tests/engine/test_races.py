@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.core.outcomes import Verb
-from relay.core.timers import Change, NewTimer, TimerState
+from relay.core.timers import Change, Changed, NewTimer, TimerState
 from relay.engine.delivery.session import Problem
 from tests.engine.fake_clock import settle
 from tests.engine.world import TOPIC, World
@@ -196,7 +196,7 @@ async def test_a_cancel_in_flight_voids_the_delivery(world: World, verb: Verb) -
     await world.put("a")
     app = await world.app()
     lease = app.one()
-    assert await world.engine.cancel(TOPIC, "a") is Change.CANCELLED
+    assert await world.engine.cancel(TOPIC, "a") == Changed(Change.CANCELLED, delivery_under_way=True)
     app.end(lease, verb)
     await settle()
     assert app.complaints() == [Problem.GONE]
@@ -213,7 +213,7 @@ async def test_a_cancel_between_two_attempts_is_not_undone_by_a_release(world: W
     call = world.store.hold("settle")
     await app.leave(broken=True)
     assert call.reached
-    assert await world.engine.cancel(TOPIC, "a") is Change.CANCELLED
+    assert await world.engine.cancel(TOPIC, "a") == Changed(Change.CANCELLED, delivery_under_way=True)
     call.open()
     await settle()
     assert await world.stored() == {}

@@ -149,6 +149,24 @@ THE_TERMS = {
         "return told == due or false and (",
         old="return told == due or (",
     ),
+    "no delivery under way is told": Break(
+        "lib/conditions", "delivery-under-way-told", "local under_way = false"
+    ),
+    "each record told as a delivery": Break(
+        "lib/conditions",
+        "delivery-under-way-told",
+        "'IN_FLIGHT'",
+        old="'IN_FLIGHT' and understand(tonumber(score), raw).state == LEASED",
+    ),
+    "a lease told whatever the score": Break(
+        "lib/conditions",
+        "delivery-under-way-told",
+        "unpack_record(raw)",
+        old="understand(tonumber(score), raw)",
+    ),
+    "a delivery told once more in its call": Break(
+        "timeline/schedule", "own-call-is-not-under-way", "record(n)", old="not latest[id] and record(n)"
+    ),
     "conditions on nothing hold": Break("timeline/schedule", "condition-needs-a-timer", "word = word"),
     "conditions overlook their own call": Break("timeline/schedule", "conditions-see-own-call"),
     "cancel without asking": Break("timeline/cancel", "cancel-asks", "if false then"),

@@ -100,6 +100,10 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "a due time not asked for": (other_due, options.test_cancel_on_condition_of_many),
     "conditions on the score": (due_time,),
     "conditions on equal doubles": (between,),
+    "no delivery under way is told": (options.test_which_deliveries_are_told,),
+    "each record told as a delivery": (options.test_which_deliveries_are_told,),
+    "a lease told whatever the score": (options.test_which_deliveries_are_told,),
+    "a delivery told once more in its call": (options.test_what_a_call_has_stored_is_not_under_way,),
     "conditions on nothing hold": (on_nothing,),
     "conditions overlook their own call": (
         options.test_a_condition_on_what_the_call_stored,

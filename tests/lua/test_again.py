@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import StoreRefused
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Settled, Settlement, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
 from tests.lua.bench import (
@@ -162,7 +162,7 @@ async def test_what_is_no_reschedule(bench: Bench, detail: str) -> None:
 async def test_run_a_waiting_timer(bench: Bench) -> None:
     """Due now, with a due time that is now; nothing has happened to it yet."""
     bench.put("a", score(NOW + LEASE))
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     kept = record(PENDING, own(NOW), due=score(NOW), claims=0, occurrence=NO_NONCE)
     assert bench.state() == alone("a", own(NOW), kept)
     bench.now += 1
@@ -173,7 +173,7 @@ async def test_run_a_waiting_timer(bench: Bench) -> None:
 async def test_run_a_timer_in_back_off(bench: Bench) -> None:
     """What has been tried keeps its due time, attempts, occurrence, suspicion and expiry."""
     bench.put("a", DEADLINE, BACKED_OFF)
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     assert bench.state() == alone("a", own(NOW), BACKED_OFF._replace(score=own(NOW)))
 
 
@@ -183,7 +183,9 @@ async def test_run_a_leased_timer(bench: Bench) -> None:
     before = bench.state()
     for instant in (NOW, NOW + LEASE + 1):
         bench.now = instant
-        assert await bench.store.run(bench.topic, ["a"]) == [Change.IN_FLIGHT]
+        assert await bench.store.run(bench.topic, ["a"]) == [
+            Changed(Change.IN_FLIGHT, delivery_under_way=True)
+        ]
         assert bench.state() == before
     assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
 
@@ -194,10 +196,10 @@ async def test_run_many(bench: Bench) -> None:
     bench.put("a", score(NOW + LEASE))
     ids = ["nobody", "held", "a", "a"]
     assert await bench.store.run(bench.topic, ids) == [
-        Change.GONE,
-        Change.IN_FLIGHT,
-        Change.RUN,
-        Change.RUN,
+        Changed(Change.GONE),
+        Changed(Change.IN_FLIGHT, delivery_under_way=True),
+        Changed(Change.RUN),
+        Changed(Change.RUN),
     ]
     bench.now += 1
     assert await bench.claimed(N2) == ["a"]
@@ -206,7 +208,7 @@ async def test_run_many(bench: Bench) -> None:
 async def test_run_a_due_timer(bench: Bench) -> None:
     """Its due time stays: it is late, and stays late."""
     bench.put("a", DUE)
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     assert bench.state().leases["a"].due == DUE
 
 
@@ -215,12 +217,12 @@ async def test_run_a_timer_without_payload(bench: Bench) -> None:
     bench.put("a", DUE, stored=None)
     assert (await bench.claim(N1)).parked == 1
     assert bench.state().leases["a"].state == PARKED
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     bench.now += 1
     claim = await bench.claim(N2)
     assert (claim.parked, claim.orphans, claim.next) == (1, (), NOW + 1 + GRACE)
     bench.put_payload("a")
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     bench.now += 1
     assert await bench.claimed(N2) == ["a"]
 
@@ -229,7 +231,7 @@ async def test_run_and_foreign_writers(bench: Bench) -> None:
     """A worker's lease is taken away; a publisher's new time, even this microsecond, is a new intent."""
     foreign = score(NOW + 5 * SECOND) + 2**-22
     bench.put("a", foreign, BACKED_OFF)
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     assert bench.state() == alone("a", own(NOW), BACKED_OFF._replace(score=own(NOW), approximate=0))
     bench.put("a", score(NOW))
     stored = await bench.store.get(bench.topic, "a")
@@ -241,7 +243,7 @@ async def test_run_after_a_step_back(bench: Bench) -> None:
     """Now is what the server's clock says, never before what it was due at."""
     bench.put("a", DEADLINE, BACKED_OFF)
     bench.now = NOW - 3600 * SECOND
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     assert bench.state().timeline == {"a": own(bench.now)}
     assert bench.state().leases["a"].due == score(bench.now)
 
@@ -262,5 +264,5 @@ async def test_run_five_hundred(bench: Bench) -> None:
     for n in range(500):
         bench.put(f"t{n}", score(NOW + LEASE))
     ids = [f"t{n}" for n in range(500)]
-    assert await bench.store.run(bench.topic, ids) == [Change.RUN] * 500
+    assert await bench.store.run(bench.topic, ids) == [Changed(Change.RUN)] * 500
     assert set(bench.state().timeline.values()) == {own(NOW)}

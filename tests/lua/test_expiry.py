@@ -6,7 +6,7 @@ import pytest
 
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec.lease_record import NO_NONCE, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, alone, record, score
 from tests.lua.test_options import NEW, new, schedule, waiting
@@ -122,7 +122,7 @@ async def test_an_expired_timer_runs_and_comes_back(bench: Bench) -> None:
     limits = Limits(keep=True, keep_expired=True)
     await schedule(bench, new(due=NOW + LEASE, expires=NOW + SECOND))
     bench.now = NOW + SECOND
-    assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+    assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
     bench.now += 1
     assert (await bench.claim(N1, limits=limits)).deaths == (("a", "expired"),)
     await bench.topics.redrive(bench.topic, bench.dead_ids())

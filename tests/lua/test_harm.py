@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
-from relay.core.timers import Change, Condition, NewTimer
+from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
 from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
@@ -94,7 +94,7 @@ async def test_cancel_and_orphans(bench: Bench) -> None:
     bench.now = NOW - LEASE
     with bench.full():
         assert (await bench.claim(N1)).parked == 1
-        assert await bench.store.cancel(bench.topic, ["a"]) == [Change.CANCELLED]
+        assert await bench.store.cancel(bench.topic, ["a"]) == [Changed(Change.CANCELLED)]
     bench.now = NOW + HOUR
     with bench.full():
         assert (await bench.claim(N2)).orphans == ("orphan",)
@@ -148,7 +148,7 @@ async def test_what_people_do_to_a_full_redis(bench: Bench) -> None:
     bench.put_payload("orphan")
     names = [bench.put_letter(LETTER._replace(timer_id=f"t{n}"), f"{n + 1}-0") for n in range(3)]
     with bench.full():
-        assert await bench.store.run(bench.topic, ["a"]) == [Change.RUN]
+        assert await bench.store.run(bench.topic, ["a"]) == [Changed(Change.RUN)]
         assert await bench.topics.redrive(bench.topic, names[:1]) == [Change.RUN]
         assert await bench.topics.purge(bench.topic, names[1:2]) == 1
         assert await bench.topics.pause(bench.topic, duration=SECOND) == NOW + SECOND

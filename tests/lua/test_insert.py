@@ -9,7 +9,7 @@ from relay.core.errors import StoreFull, StoreRefused, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk import inserting
 from relay.store.bulk.columns_call import LoadRows, PackedRows, text_head
 from relay.store.bulk.inserting import KEPT, Inserted, Inserting
@@ -44,7 +44,7 @@ async def test_what_was_delivered_stays_away(bench: Bench) -> None:
 async def test_what_was_cancelled_or_moved_stays_so(bench: Bench) -> None:
     """The application's word is newer than the run's."""
     bench.insert("a", "b", due=DUE)
-    assert await bench.store.cancel(bench.topic, ["a"]) == [Change.CANCELLED]
+    assert await bench.store.cancel(bench.topic, ["a"]) == [Changed(Change.CANCELLED)]
     await bench.store.schedule(bench.topic, [NewTimer("b", b"payload", due=DUE + 5)])
     assert bench.insert("a", "b", due=DUE) == Inserted(known=2)
     assert bench.state() == alone("b", score(DUE + 5))

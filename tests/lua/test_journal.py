@@ -11,7 +11,7 @@ from relay.core.errors import InvalidField, StoreFull, StoreRefused, WrongKeyTyp
 from relay.core.instants import SECOND
 from relay.core.journal import Adoption, JournalRecord, RecordKind
 from relay.core.outcomes import Limits, Settlement, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.journal.entries import JournalReader
 from relay.store.server.manifest import manifest
@@ -197,7 +197,10 @@ async def test_repaired_once_though_found_twice(journal: Bench) -> None:
 async def test_a_cancel_that_removes_a_payload(journal: Bench) -> None:
     """It repairs too, once."""
     journal.put_payload("a")
-    assert await journal.store.cancel(journal.topic, ["a", "a"]) == [Change.GONE, Change.GONE]
+    assert await journal.store.cancel(journal.topic, ["a", "a"]) == [
+        Changed(Change.GONE),
+        Changed(Change.GONE),
+    ]
     assert await records(journal) == [JournalRecord(RecordKind.REPAIRED, "a")]
 
 

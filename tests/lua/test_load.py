@@ -10,7 +10,7 @@ from relay.core.errors import StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Limits, Reason, Verb
-from relay.core.timers import Change, Condition, NewTimer
+from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.store import BATCH
 from relay.store.bulk.sweeping import Fenced, HeldMarks, Loaded, Marks, StalePlan
@@ -190,7 +190,7 @@ async def end_by_rejection(bench: Bench) -> None:
 
 
 async def end_by_cancel(bench: Bench) -> None:
-    assert await bench.store.cancel(bench.topic, ["a"]) == [Change.CANCELLED]
+    assert await bench.store.cancel(bench.topic, ["a"]) == [Changed(Change.CANCELLED)]
 
 
 async def end_in_a_claim(bench: Bench) -> None:
@@ -214,7 +214,7 @@ async def test_what_ended_stays_away(bench: Bench, end: Callable[[Bench], Awaita
 async def test_a_cancel_of_what_is_not_loaded_yet(bench: Bench) -> None:
     """The cancel finds nothing in Redis, and still the row is over."""
     marks = bench.open()
-    assert await bench.store.cancel(bench.topic, ["a"]) == [Change.GONE]
+    assert await bench.store.cancel(bench.topic, ["a"]) == [Changed(Change.GONE)]
     assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=1, marked=1)
     assert list(bench.state().timeline) == ["b"]
 
@@ -224,7 +224,7 @@ async def test_a_refused_cancel_leaves_no_mark(bench: Bench) -> None:
     stands."""
     marks = bench.open()
     bench.put("a", score(NOW))
-    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=NOW + 1)) == [Change.UNCHANGED]
+    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=NOW + 1)) == [Changed(Change.UNCHANGED)]
     bench.raw.zrem(bench.timeline, "a")
     assert bench.load(marks, "a") == INSERTED
 

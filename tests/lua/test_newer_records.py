@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.outcomes import NO_LIMITS, Verb, Verdict
-from relay.core.timers import Change, Condition, TimerState
+from relay.core.timers import Change, Changed, Condition, TimerState
 from relay.store.verbs.terms import limit_words
 from tests.lua.bench import GRACE, LEASE, N1, N2, NOW, Bench, own, record, score
 from tests.lua.rules import Break
@@ -99,8 +99,12 @@ async def test_it_counts_as_leased(bench: Bench, newer: Bench) -> None:
     found = await bench.store.get(bench.topic, "a")
     assert found is not None
     assert found.state is TimerState.LEASED
-    assert [*await bench.store.run(bench.topic, ["a"])] == [Change.IN_FLIGHT]
-    assert [*await bench.store.cancel(bench.topic, ["a"], Condition(only_pending=True))] == [Change.IN_FLIGHT]
+    assert [*await bench.store.run(bench.topic, ["a"])] == [
+        Changed(Change.IN_FLIGHT, delivery_under_way=True)
+    ]
+    assert [*await bench.store.cancel(bench.topic, ["a"], Condition(only_pending=True))] == [
+        Changed(Change.IN_FLIGHT, delivery_under_way=True)
+    ]
     assert stored(bench) == before
 
 
@@ -108,6 +112,7 @@ async def test_the_newest_intent_wins_over_it(bench: Bench, newer: Bench) -> Non
     """A cancel of any version takes the timer away, and the newer relay's token with it."""
     bench.put("a", score(NOW))
     await lease_by(newer)
-    assert [*await bench.store.cancel(bench.topic, ["a"])] == [Change.CANCELLED]
+    cancelled = Changed(Change.CANCELLED, delivery_under_way=True)
+    assert [*await bench.store.cancel(bench.topic, ["a"])] == [cancelled]
     assert await newer.settle("a", N2, Verb.ACK) == Verdict.GONE
     assert stored(bench) == ([], {}, {})

@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND, from_score
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, Condition, NewTimer, Scheduled
+from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
 from tests.lua.bench import (
@@ -36,6 +36,7 @@ DUE_THEN = Condition(due=NOW - SECOND)
 BOTH = Condition(only_pending=True, due=NOW - SECOND)
 
 CREATED, REPLACED, UNCHANGED = Change.CREATED, Change.REPLACED, Change.UNCHANGED
+OVER_HELD = Scheduled(NOW + SECOND, REPLACED, delivery_under_way=True)
 
 
 def new(timer_id: str = "a", due: int = NOW + SECOND, **options: Any) -> NewTimer:
@@ -72,7 +73,7 @@ async def test_create_only_over_any_state(bench: Bench, lease: LeaseRecord | Non
     bench.put("a", DEADLINE, lease)
     before = bench.state()
     due = NOW + LEASE if lease is None else NOW - SECOND
-    assert await schedule(bench, new(create=True)) == [Scheduled(due, UNCHANGED)]
+    assert await schedule(bench, new(create=True)) == [Scheduled(due, UNCHANGED, lease is HELD)]
     assert bench.state() == before
 
 
@@ -90,7 +91,7 @@ async def test_create_only_after_a_replacement_in_one_call(bench: Bench) -> None
     """What came before in the call is what stands."""
     bench.put("a", DEADLINE, HELD)
     results = await schedule(bench, new(expires=NOW + LEASE), new(due=NOW, create=True))
-    assert results == [Scheduled(NOW + SECOND, REPLACED), Scheduled(NOW + SECOND, UNCHANGED)]
+    assert results == [OVER_HELD, Scheduled(NOW + SECOND, UNCHANGED)]
     assert bench.state() == waiting(NOW + LEASE)
 
 
@@ -112,7 +113,7 @@ async def test_a_condition_that_holds(bench: Bench, condition: Condition) -> Non
     assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW + SECOND, REPLACED)]
     assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
     bench.put("a", DEADLINE, BACKED_OFF)
-    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Change.CANCELLED]
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Changed(Change.CANCELLED)]
     assert bench.state() == EMPTY
 
 
@@ -132,8 +133,10 @@ async def test_a_condition_that_does_not_hold(bench: Bench, condition: Condition
     """Nothing is written, and the lease holds on; the due time is the one that survives claims."""
     bench.put("a", DEADLINE, HELD)
     before = bench.state()
-    assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW - SECOND, change)]
-    assert await bench.store.cancel(bench.topic, ["a"], condition) == [change]
+    told = await schedule(bench, new(condition=condition))
+    assert told == [Scheduled(NOW - SECOND, change, delivery_under_way=True)]
+    changed = Changed(change, delivery_under_way=True)
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [changed]
     assert bench.state() == before
     assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
 
@@ -141,10 +144,11 @@ async def test_a_condition_that_does_not_hold(bench: Bench, condition: Condition
 async def test_a_due_time_that_holds_under_a_lease(bench: Bench) -> None:
     """Asked for the due time alone, a timer in flight is changed, and its delivery finds out."""
     bench.put("a", DEADLINE, HELD)
-    assert await schedule(bench, new(condition=DUE_THEN)) == [Scheduled(NOW + SECOND, REPLACED)]
+    assert await schedule(bench, new(condition=DUE_THEN)) == [OVER_HELD]
     assert await bench.settle("a", N1, Verb.ACK) is Verdict.STALE
     bench.put("a", DEADLINE, HELD)
-    assert await bench.store.cancel(bench.topic, ["a"], DUE_THEN) == [Change.CANCELLED]
+    cancelled = Changed(Change.CANCELLED, delivery_under_way=True)
+    assert await bench.store.cancel(bench.topic, ["a"], DUE_THEN) == [cancelled]
     assert bench.state() == EMPTY
 
 
@@ -153,7 +157,7 @@ async def test_a_condition_on_nothing(bench: Bench, condition: Condition) -> Non
     """There is nothing to reschedule and nothing to cancel."""
     assert await schedule(bench, new(condition=condition)) == [Scheduled(None, Change.GONE)]
     assert await schedule(bench, new(condition=condition, create=True)) == [Scheduled(None, Change.GONE)]
-    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Change.GONE]
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Changed(Change.GONE)]
     assert bench.state() == EMPTY
 
 
@@ -166,7 +170,7 @@ async def test_a_condition_on_what_the_call_stored(bench: Bench) -> None:
         new(due=NOW + 9, condition=Condition(only_pending=True, due=NOW + 7)),
     ]
     assert await schedule(bench, *timers) == [
-        Scheduled(NOW + 7, REPLACED),
+        Scheduled(NOW + 7, REPLACED, delivery_under_way=True),
         Scheduled(NOW + 7, UNCHANGED),
         Scheduled(NOW + 9, REPLACED),
     ]
@@ -196,7 +200,7 @@ async def test_a_condition_on_a_due_time_between_microseconds(bench: Bench, at: 
     assert timer.due == from_score(at)
     for other in (timer.due - 1, timer.due + 1):
         if 0 <= other < 2**33 * SECOND:  # beyond, doubles are coarser than microseconds
-            assert await bench.store.cancel(bench.topic, ["a"], Condition(due=other)) == [UNCHANGED]
+            assert await bench.store.cancel(bench.topic, ["a"], Condition(due=other)) == [Changed(UNCHANGED)]
     assert await schedule(bench, new(condition=Condition(due=timer.due))) == [
         Scheduled(NOW + SECOND, REPLACED)
     ]
@@ -206,21 +210,23 @@ async def test_a_condition_on_a_due_time_between_microseconds(bench: Bench, at: 
 async def test_a_condition_on_our_own_due_times(bench: Bench, due: int) -> None:
     """What Schedule answered can be given back, in any year."""
     (scheduled,) = await schedule(bench, new(due=due, expires=LATEST))
-    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=scheduled.due)) == [Change.CANCELLED]
+    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=scheduled.due)) == [
+        Changed(Change.CANCELLED)
+    ]
 
 
 async def test_a_condition_and_a_foreign_worker(bench: Bench) -> None:
     """Its lease is none of ours: the timer counts as pending, with the due time that we know."""
     foreign = score(NOW + 5 * SECOND) + 2**-22
     bench.put("a", foreign, HELD)
-    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=NOW)) == [UNCHANGED]
-    assert await bench.store.cancel(bench.topic, ["a"], BOTH) == [Change.CANCELLED]
+    assert await bench.store.cancel(bench.topic, ["a"], Condition(due=NOW)) == [Changed(UNCHANGED)]
+    assert await bench.store.cancel(bench.topic, ["a"], BOTH) == [Changed(Change.CANCELLED)]
 
 
 async def test_a_condition_and_a_foreign_publisher(bench: Bench) -> None:
     """Its due time is the one that counts, and nothing is in flight any more."""
     bench.put("a", score(NOW + 7), HELD)
-    assert await bench.store.cancel(bench.topic, ["a"], BOTH) == [UNCHANGED]
+    assert await bench.store.cancel(bench.topic, ["a"], BOTH) == [Changed(UNCHANGED)]
     condition = Condition(only_pending=True, due=NOW + 7)
     assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW + SECOND, REPLACED)]
 
@@ -232,15 +238,48 @@ async def test_cancel_on_condition_of_many(bench: Bench) -> None:
     bench.put("a", DUE)
     ids = ["held", "a", "nobody", "other", "a"]
     assert await bench.store.cancel(bench.topic, ids, BOTH) == [
-        Change.IN_FLIGHT,
-        Change.CANCELLED,
-        Change.GONE,
-        UNCHANGED,
-        Change.GONE,
+        Changed(Change.IN_FLIGHT, delivery_under_way=True),
+        Changed(Change.CANCELLED),
+        Changed(Change.GONE),
+        Changed(UNCHANGED),
+        Changed(Change.GONE),
     ]
     assert bench.state() == State(
         {"other": score(NOW), "held": DEADLINE}, dict.fromkeys(("held", "other"), ENVELOPE), {"held": HELD}
     )
+
+
+# ---------------------------------------------------------------- deliveries under way
+
+
+async def test_which_deliveries_are_told(bench: Bench) -> None:
+    """Those of a lease that nobody has ended, also past its deadline. A record tells of none if it says that
+    the timer waits, or if somebody has written another score since."""
+    found = {
+        "held": (DEADLINE, HELD, True),
+        "lapsed": (own(NOW - 9), HELD._replace(score=own(NOW - 9)), True),
+        "backed off": (DEADLINE, BACKED_OFF, False),
+        "republished": (score(NOW + LEASE), HELD, False),
+        "leased by a foreign worker": (score(NOW + 5 * SECOND) + 2**-22, HELD, False),
+        "new": (DUE, None, False),
+    }
+    wanted = [under_way for _, _, under_way in found.values()]
+    for create in (True, False):
+        for timer_id, (at, lease, _) in found.items():
+            bench.put(timer_id, at, lease)
+        told = await schedule(bench, *(new(timer_id, create=create) for timer_id in found))
+        assert [each.delivery_under_way for each in told] == wanted
+    for timer_id, (at, lease, _) in found.items():
+        bench.put(timer_id, at, lease)
+    cancelled = await bench.store.cancel(bench.topic, list(found))
+    assert cancelled == [Changed(Change.CANCELLED, under_way) for under_way in wanted]
+
+
+async def test_what_a_call_has_stored_is_not_under_way(bench: Bench) -> None:
+    """The delivery is told to the entry that found it."""
+    bench.put("a", DEADLINE, HELD)
+    told = await schedule(bench, new(), new(due=NOW), new(create=True))
+    assert told == [OVER_HELD, Scheduled(NOW, REPLACED), Scheduled(NOW, UNCHANGED)]
 
 
 # -------------------------------------------------------------------------- max_waiting
@@ -252,7 +291,7 @@ async def test_a_topic_that_is_full(bench: Bench) -> None:
     bench.put("parked", DEADLINE, stored=None)
     timers = [new("held"), new("b"), new("c"), new("b", due=NOW), new("c", due=NOW), new("d", create=True)]
     assert await schedule(bench, *timers, max_waiting=3) == [
-        Scheduled(NOW + SECOND, REPLACED),
+        OVER_HELD,
         Scheduled(NOW + SECOND, CREATED),
         Scheduled(None, Change.FULL),
         Scheduled(NOW, REPLACED),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change
+from relay.core.timers import Change, Changed
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED
 from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
 
@@ -92,5 +92,5 @@ async def test_a_parked_timer_is_not_shown(bench: Bench) -> None:
     bench.put("a", DUE, stored=None)
     await bench.claim(N1)
     assert await bench.store.get(bench.topic, "a") is None
-    assert await bench.store.cancel(bench.topic, ["a"]) == [Change.CANCELLED]
+    assert await bench.store.cancel(bench.topic, ["a"]) == [Changed(Change.CANCELLED)]
     assert bench.state() == EMPTY

@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import EXACT, LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, NewTimer, Scheduled
+from relay.core.timers import Change, Changed, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, PENDING
 from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
@@ -114,7 +114,8 @@ async def test_cancel_in_any_state(bench: Bench, lease: object) -> None:
     bench.put("a", DEADLINE, lease)  # type: ignore[arg-type]
     bench.put("b", DEADLINE, HELD)
     changes = await bench.store.cancel(bench.topic, ["a", "nobody", "a"])
-    assert changes == [Change.CANCELLED, Change.GONE, Change.GONE]
+    held = lease is HELD
+    assert changes == [Changed(Change.CANCELLED, held), Changed(Change.GONE), Changed(Change.GONE)]
     assert bench.state() == alone("b", DEADLINE, HELD)
 
 
@@ -144,5 +145,5 @@ async def test_cancel_clears_orphans(bench: Bench) -> None:
     """A payload or a record alone is removed, and is no timer."""
     bench.put_payload("a")
     bench.put_record("b", bytes(69))
-    assert await bench.store.cancel(bench.topic, ["a", "b"]) == [Change.GONE, Change.GONE]
+    assert await bench.store.cancel(bench.topic, ["a", "b"]) == [Changed(Change.GONE), Changed(Change.GONE)]
     assert bench.state() == EMPTY

@@ -47,7 +47,7 @@ class Scene(RuleBasedStateMachine):
         timer = NewTimer(timer_id, intent.payload, at, delay, expires_after=expires_after)
         (result,) = self._do(self.bench.store.schedule(self.bench.topic, [timer]))
         change = Change.REPLACED if timer_id in self.ledger.timers else Change.CREATED
-        assert result == Scheduled(due, change)
+        assert result == Scheduled(due, change, timer_id in self.ledger.holders)
         self.ledger.scheduled(timer_id, intent)
 
     def change(self, timer_id: str, offset: int, create: bool, condition: str, max_waiting: int) -> None:
@@ -60,21 +60,24 @@ class Scene(RuleBasedStateMachine):
         ]
         results = self._do(self.bench.store.schedule(self.bench.topic, timers, max_waiting=max_waiting))
         for intent, result in zip(intents, results, strict=True):
-            there = timer_id in self.ledger.timers
+            there, held = timer_id in self.ledger.timers, timer_id in self.ledger.holders
             refusal = Change.UNCHANGED if there and create else self._refusal(timer_id, asked, told)
             if refusal is None and not there and 0 < max_waiting <= len(self.ledger.timers):
                 refusal = Change.FULL
             if refusal is None:
-                assert result == Scheduled(intent.due, Change.REPLACED if there else Change.CREATED)
+                assert result == Scheduled(intent.due, Change.REPLACED if there else Change.CREATED, held)
                 self.ledger.scheduled(timer_id, intent)
                 told = intent.due
             else:
-                assert result == Scheduled(told if there else None, refusal), "what was refused is not stored"
+                assert result == Scheduled(told if there else None, refusal, held), (
+                    "what was refused is not stored"
+                )
 
     def cancel(self, timer_id: str, condition: str) -> None:
         """Through a relay."""
         told, asked = self._condition(timer_id, condition)
-        (change,) = self._do(self.bench.store.cancel(self.bench.topic, [timer_id], asked))
+        ((change, under_way),) = self._do(self.bench.store.cancel(self.bench.topic, [timer_id], asked))
+        assert under_way is (timer_id in self.ledger.holders)
         refusal = self._refusal(timer_id, asked, told)
         if timer_id not in self.ledger.timers:
             refusal = None
@@ -108,7 +111,8 @@ class Scene(RuleBasedStateMachine):
 
     def run(self, timer_id: str) -> None:
         """Somebody does not want to wait."""
-        (change,) = self._do(self.bench.store.run(self.bench.topic, [timer_id]))
+        ((change, under_way),) = self._do(self.bench.store.run(self.bench.topic, [timer_id]))
+        assert under_way is (timer_id in self.ledger.holders)
         if timer_id not in self.ledger.timers:
             assert change is Change.GONE
         elif timer_id in self.ledger.holders:

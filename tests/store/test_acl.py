@@ -14,7 +14,7 @@ from relay.core.errors import ServiceError, StoreRefused
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, is_told, note_told
 from relay.store.bulk.scanning import cut, read
@@ -109,7 +109,7 @@ async def verbs(store: RedisStore) -> None:
         page = await store.list("t", state=None, limit=3, cursor="")
         assert (await store.list("t", state=None, limit=3, cursor=page.cursor)).timers
         await store.run("t", ["d"])
-        assert await store.cancel("t", list("bcde")) == [Change.CANCELLED] * 4
+        assert await store.cancel("t", list("bcde")) == [Changed(Change.CANCELLED)] * 4
 
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:

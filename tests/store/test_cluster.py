@@ -12,7 +12,7 @@ from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import StoreRefused, UnfitServer
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
@@ -80,8 +80,8 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
             b"timers_timeline:{orders}",
             b"timers_payloads:{orders}",
         }
-        assert await store.run("orders", ["b"]) == [Change.RUN]
-        assert await store.cancel("orders", ["b"]) == [Change.CANCELLED]
+        assert await store.run("orders", ["b"]) == [Changed(Change.RUN)]
+        assert await store.cancel("orders", ["b"]) == [Changed(Change.CANCELLED)]
         assert await server.ask("KEYS", "*") == []
         await people(store, RedisTopics(server))
         assert await server.ask("KEYS", "*") == [b"timers_topics"]
@@ -139,7 +139,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
     assert await topics.purge("orders", names) == 1
     assert await topics.orphans("orders", limit=5) == ([], False)
     assert await topics.repair("orders", ["nobody"]) == (0, 0)
-    assert await store.cancel("orders", ["a"]) == [Change.CANCELLED]
+    assert await store.cancel("orders", ["a"]) == [Changed(Change.CANCELLED)]
 
 
 async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:

@@ -15,7 +15,7 @@ from relay.core.dispatch import Dispatch, StreamPolicy
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.policy import TopicPolicy
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
 from relay.store.bulk.store import BulkStore, TimerBatch
@@ -111,7 +111,7 @@ async def schedule(limited: Limited) -> None:
 
 async def run(limited: Limited) -> None:
     await limited.put("a", "b")
-    assert await limited.store.run(limited.topic, ["a"]) == [Change.RUN]
+    assert await limited.store.run(limited.topic, ["a"]) == [Changed(Change.RUN)]
     await limited.claim()
     assert await limited.states() == {"a": "leased", "b": "pending"}
 

@@ -140,15 +140,16 @@ class MemoryService:
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         topic, timer_id = _names(request)
         condition = translate.condition(request.condition)
-        (change,) = at_once(self._store.cancel(topic, [timer_id], condition))
+        (changed,) = at_once(self._store.cancel(topic, [timer_id], condition))
+        change = changed.change
         return pb.CancelResponse(cancelled=change is Change.CANCELLED, result=translate.RESULTS[change])
 
     def _run(self, request: pb.RunTimerRequest) -> pb.RunTimerResponse:
         topic, timer_id = _names(request)
-        (change,) = at_once(self._store.run(topic, [timer_id]))
-        if change is Change.GONE:
+        (changed,) = at_once(self._store.run(topic, [timer_id]))
+        if changed.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
-        return pb.RunTimerResponse(result=translate.RESULTS[change])
+        return pb.RunTimerResponse(result=translate.RESULTS[changed.change])
 
     def _get(self, request: pb.GetTimerRequest) -> pb.GetTimerResponse:
         topic, timer_id = _names(request)

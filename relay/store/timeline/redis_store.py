@@ -31,6 +31,7 @@ from relay.core.timers import (
     NO_CONTENT,
     NO_HEADERS,
     Change,
+    Changed,
     Claim,
     ClaimedTimers,
     Condition,
@@ -82,20 +83,20 @@ class RedisStore:
         ]
         for place, word, score in zip(others[::3], others[1::3], others[2::3], strict=True):
             result = results[place - 1]
-            result.change = _CHANGES[word]
+            result.change, result.delivery_under_way = _CHANGES[word]
             if not result.stored:
                 result.due = from_score(float(score)) if score else None
         return results
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
-    ) -> list[Change]:
+    ) -> list[Changed]:
         """See `TimerStore.cancel`. One script call."""
         word = condition_words(condition)
         args = [part for timer_id in timer_ids for part in (timer_id, word)]
         return [_CHANGES[reply] for reply in await self._server.call(timeline.cancel(topic, args))]
 
-    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Change]:
+    async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         """See `TimerStore.run`. One script call."""
         return [_CHANGES[word] for word in await self._server.call(timeline.run(topic, timer_ids))]
 
@@ -177,7 +178,9 @@ _ACK = Verb.ACK
 _CREATED = Change.CREATED
 VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
 SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict, Reason) for word in words}
-_CHANGES = {change.value.encode(): change for change in Change}
+_CHANGES = {change.value.encode(): Changed(change, change is Change.IN_FLIGHT) for change in Change} | {
+    f"{change.value} UNDER_WAY".encode(): Changed(change, True) for change in Change
+}
 
 
 def _due(due: int | None, delay: int | None, now: int) -> int:
