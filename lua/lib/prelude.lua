@@ -27,6 +27,7 @@ local NO_NONCE = string.rep('\0', 16)
 local OFF_GRID = 2 ^ -21 -- @rule own-scores-off-grid
 local MOST_COUNTED = 4294967295 -- attempts and claims have four bytes
 local LATEST = 253402300799 -- the last second of the year 9999
+local EXACT = 2 ^ 33 -- in the year 2242; before it a score holds every microsecond
 
 local JOURNAL -- its key, if the topic has one: see lib/journal.lua
 local marking -- whether a sweep is under way
@@ -42,10 +43,12 @@ local function time_us()
   return t[1] * 1000000 + t[2]
 end
 
--- The score of an instant as callers say it: a score, or '+' and microseconds from now.
+-- The score of an instant as callers say it: a score, or '+' and microseconds from now. And whether only the server
+-- knows what due time that is: the end of a delay, or one that is rounded to a score.
 local function instant(when, now_us)
   local value = tonumber(when)
-  return string.byte(when) == 43 and (now_us + value) / 1e6 or value -- @rule delays-from-now
+  if string.byte(when) == 43 then return (now_us + value) / 1e6, true end -- @rule delays-from-now
+  return value, value >= EXACT -- @rule exact-dues-known
 end
 
 local function whole_us(score) return math.floor(score * 1e6 + 0.5) / 1e6 == score end

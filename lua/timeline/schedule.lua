@@ -10,7 +10,9 @@
 --             'x' and microseconds     it expires this long after its due time
 --             'c'                      only if there is no such timer
 --             'p', 'd' and a score     only if; see `refuses`
--- Returns { now in microseconds, then for each timer that is not simply new its place, from 1, a word and a text }
+-- Returns { the due times that callers can't know, as packed scores of eight bytes, little-endian: of each timer that
+--             came with a delay or is due from 2242 on, where a score is coarser than a microsecond, in their order;
+--           then for each timer that is not simply new its place, from 1, a word and a text }
 --           'REPLACED'                 ''
 --           'UNCHANGED', 'IN_FLIGHT'   the due time of the timer that is there; nothing was written
 --             behind REPLACED and UNCHANGED ' UNDER_WAY': see `told`
@@ -36,7 +38,7 @@ if room > 0 then
 else
   room = math.huge
 end
-local scores, stored, written, kept, reply = {}, {}, {}, {}, { string.format('%.0f', now_us) }
+local scores, stored, written, kept, dues, reply = {}, {}, {}, {}, {}, { '' }
 local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
 local records -- of all ids
 
@@ -74,8 +76,9 @@ end
 
 for n, id in ipairs(ids) do
   local when, options = cut(ARGV[tail + 3 * n - 2])
-  local score = instant(when, now_us)
+  local score, unknown = instant(when, now_us)
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
+  if unknown then dues[#dues + 1] = score end -- @rule unknown-dues-told
   local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
   if options ~= '' then
     local option, rest = cut(options)
@@ -107,10 +110,11 @@ for n, id in ipairs(ids) do
     say(n, word, '')
   end
   if not word then
-    local text, size = number(score), #written
+    local size, own = #written, expires > 0 and expiring(score, expires)
     if JOURNAL then note_stored(n, id, score, expires) end
-    latest[id], keeping[id] = score, expires > 0 and expiring(score, expires) or nil
-    scores[2 * size + 1], scores[2 * size + 2] = keeping[id] and number(keeping[id].score) or text, id
+    latest[id] = score
+    if own or there then keeping[id] = own or nil end
+    scores[2 * size + 1], scores[2 * size + 2] = number(own and own.score or score), id
     stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[tail + 3 * n - 1]
     written[size + 1] = id
   end
@@ -129,4 +133,5 @@ if #written > 0 then
   hint(channel, before, head()) -- @rule schedule-hints
 end
 
+reply[1] = struct.pack('<' .. string.rep('d', #dues), unpack(dues))
 return answer(reply)

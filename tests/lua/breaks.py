@@ -194,6 +194,12 @@ THE_KEYS = {
     "delay past 9999 taken": Break(
         "timeline/schedule", "delay-before-9999", "if false then", old="if score > LATEST then"
     ),
+    "due times told by the second": Break(
+        "timeline/schedule", "unknown-dues-told", "= math.floor(score) end", old="= score end"
+    ),
+    "due times told that are known": Break(
+        "lib/prelude", "exact-dues-known", "value, true", old="value, value >= EXACT"
+    ),
     "pages by score alone": Break("timeline/list", "pages-by-score-and-id", "first = last", lines=5),
     "pages of any size": Break("timeline/list", "pages-bounded-by-bytes", "if false then"),
     "pages skip what moved up": Break("timeline/list", "pages-by-bytes", "return #a < #b"),

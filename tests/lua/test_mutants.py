@@ -130,6 +130,11 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a foreign lease taken for a new timer": (foreign.test_a_foreign_lease_of_a_timer_that_we_never_held,),
     "a new timer due before 1970": (claim.test_scores_that_no_clock_shows,),
     "delay past 9999 taken": (schedule.test_a_delay_past_9999,),
+    "due times told by the second": (
+        schedule.test_after_a_delay,
+        schedule.test_what_is_told_is_what_is_there,
+    ),
+    "due times told that are known": (schedule.test_due_times_are_told_of_what_was_stored,),
     "pages by score alone": (read.test_pages_over_any_scores,),
     "pages of any size": (read.test_pages_with_envelopes,),
     "pages skip what moved up": (read.test_pages_over_any_scores,),

@@ -38,7 +38,7 @@ async def test_after_a_delay(bench: Bench) -> None:
 
 
 async def test_what_is_told_is_what_is_there(bench: Bench) -> None:
-    """Most due times are told without a word of the script's: also those that no double holds exactly."""
+    """Also of due times that no double holds exactly."""
     whens = [0, 1, SECOND, EXACT - NOW - 1, EXACT - NOW, EXACT + 7, 2**54 + 1, 2**57 + 17, LATEST - NOW]
     timers = [new(f"due-{when}", due=NOW + when) for when in whens]
     timers += [new(f"delay-{when}", delay=when) for when in whens]
@@ -48,6 +48,25 @@ async def test_what_is_told_is_what_is_there(bench: Bench) -> None:
     assert [result.due for result in told] == [stored and stored.due for stored in found]
     again = await bench.store.schedule(bench.topic, timers)
     assert again == [Scheduled(result.due, Change.REPLACED) for result in told]
+
+
+async def test_due_times_are_told_of_what_was_stored(bench: Bench) -> None:
+    """Each goes to its own timer, whatever stands between: due times that callers know, and timers that were
+    not stored."""
+    bench.put("there", score(NOW + 5))
+    spared = new("there", delay=9)._replace(create=True)
+    expires = new("c", delay=3)._replace(expires_after=1)
+    timers = [new("a", delay=1), new("b", due=NOW), spared, expires, new("d", due=EXACT + 2)]
+    timers.append(new("a", delay=4))
+    far = EXACT + 3  # in the score behind: doubles are 2 µs apart there
+    assert await bench.store.schedule(bench.topic, timers) == [
+        Scheduled(NOW + 1, Change.CREATED),
+        Scheduled(NOW, Change.CREATED),
+        Scheduled(NOW + 5, Change.UNCHANGED),
+        Scheduled(NOW + 3, Change.CREATED),
+        Scheduled(far, Change.CREATED),
+        Scheduled(NOW + 4, Change.REPLACED),
+    ]
 
 
 async def test_over_another_timer(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
 from relay.core.errors import InvalidField
-from relay.core.instants import EXACT, SECOND, from_score, from_scores, to_score
+from relay.core.instants import EXACT, SECOND, from_score, from_scores
 from relay.core.outcomes import (
     NO_LIMITS,
     Acknowledged,
@@ -72,14 +72,15 @@ class RedisStore:
     ) -> list[Scheduled]:
         """See `TimerStore.schedule`. One script call."""
         new = NewTimers.of(timers)
-        dues, delays = new.dues, new.delays
-        whens = map(when_words, dues, delays, new.expires, new.expires_after, new.create, new.conditions)
+        whens = map(
+            when_words, new.dues, new.delays, new.expires, new.expires_after, new.create, new.conditions
+        )
         contents = map(envelope.encode, new.payloads, new.headers, new.content_types)
         args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))
-        time, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
-        now = int(time)
+        packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
+        unknown = iter(from_scores(struct.unpack(f"<{len(packed) // 8}d", packed)))
         results = [
-            Scheduled(_due(due, delay, now), _CREATED) for due, delay in zip(dues, delays, strict=True)
+            Scheduled(next(unknown) if due is None or due >= EXACT else due, _CREATED) for due in new.dues
         ]
         for place, word, score in zip(others[::3], others[1::3], others[2::3], strict=True):
             result = results[place - 1]
@@ -181,14 +182,6 @@ SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict
 _CHANGES = {change.value.encode(): Changed(change, change is Change.IN_FLIGHT) for change in Change} | {
     f"{change.value} UNDER_WAY".encode(): Changed(change, True) for change in Change
 }
-
-
-def _due(due: int | None, delay: int | None, now: int) -> int:
-    """The due time that a script which ran at `now` gave it: the same sums, with the same roundings."""
-    instant = now + (delay or 0) if due is None else due
-    if instant < EXACT:
-        return instant
-    return from_score((now + float(delay or 0)) / SECOND if due is None else to_score(instant))
 
 
 def _end(settlement: Settlement) -> tuple[bytes, str, str | bytes]:

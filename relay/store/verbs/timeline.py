@@ -24,7 +24,8 @@ class ClaimReply(NamedTuple):
 
 
 def schedule(topic: str, max_waiting: int, timers: Iterable[Argument]) -> Call[Mixed]:
-    """The reply: now; then place, word and text of each timer that is not simply new."""
+    """The reply: the due times that callers can't know, packed; then place, word and text of each timer that
+    is not simply new."""
     return Call("timeline/schedule", topic, (max_waiting, *timers), hints=True)
 
 
