@@ -34,12 +34,12 @@ from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.server.connect import guess
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
-from relay.store.server.server import Server
+from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
 from relay.telemetry.logs.log_setup import set_up_logs
-from relay.telemetry.metrics.catalogue import CONNECTIONS_REFUSED, UNREADABLE
+from relay.telemetry.metrics.catalogue import CLOCK_STEPPED_BACK, CONNECTIONS_REFUSED, UNREADABLE
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, exporters
@@ -175,9 +175,11 @@ def open_server(settings: Settings, metrics: Metrics) -> Server:
         settings.redis.location,
         key_names(settings.redis),
         timeout=settings.redis.command_timeout,
+        write_ttl=settings.redis.write_ttl,
         journals=Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, clock)),
-        observe=count.round_trip,
-        on_refused_hint=HintRefusals(count, clock, "PUBLISH"),
+        reports=ServerReports(
+            count.round_trip, HintRefusals(count, clock, "PUBLISH"), partial(count.count, CLOCK_STEPPED_BACK)
+        ),
     )
 
 

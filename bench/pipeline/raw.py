@@ -80,7 +80,7 @@ def guarded(target: Target, marks: Marks, held: Rows) -> float:
     with target.server() as server:
         call = server.prepare(bulk.guarded_load(marks.topic, marks.epoch, marks.plan, "", "", ""))
         server.ask("SCRIPT", "LOAD", call.script.text)
-        front = "EVALSHA", call.script.sha, *call.head, marks.epoch, marks.plan
+        front = "EVALSHA", call.script.sha, *call.head, 1 << 52, *call.channel, marks.epoch, marks.plan
         under_way = 0
         began = time.perf_counter()
         for number, rows in enumerate(part for some in held.cold for part in pack_rows(some)):

@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
 -- Uses    bulk_columns
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         epoch text                of the marks under which the plan was made
 --         plan text
 --         batch text                with a name of its staging before it

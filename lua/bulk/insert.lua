@@ -4,7 +4,8 @@
 -- Uses    bulk_columns
 --           ledger SET   the timers on which the run has decided: their ids; of an id that is longer than LONGEST
 --                        bytes a NUL, which no id has, and its SHA-1 in hexadecimal digits
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         keep s                    for which the ledger is kept from now on
 --         mode text                 'spare' to leave alone what lives, '' to replace it
 --         expiring_at text          '' if none expires; else of each timer the score at which it does, or nothing, and ';'

@@ -10,7 +10,8 @@
 --           'f' and a timer_id       rows of the cold store before this version are over
 --           'b', plan, ':', batch    the ledger: what a batch that was loaded came to
 --           'any'                    there is a 't' or an 'f'
--- ARGV    verb text                 'open' | 'keep' | 'close': 'keep' takes the arguments to kept, 'close' those to driver
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         verb text                 'open' | 'keep' | 'close': 'keep' takes the arguments to kept, 'close' those to driver
 --         plan text
 --         driver text
 --         own us                    for which it is the driver's own
@@ -30,7 +31,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 if marking and are_abandoned() then redis.call('UNLINK', marks) end -- @rule abandoned-marks-go
 local held, by, till, store, place = unpack(redis.call('HMGET', marks, 'plan', 'driver', 'until', 'store', 'place'))
 local mine = held == plan and by == driver

@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, retiring hash, marks hash
 --           retiring HASH  version of a write to the cold store -> token of whoever may retire for it
--- ARGV    version text              of the rows, 19 digits
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         version text              of the rows, 19 digits
 --         token text
 -- Tail    timer_ids
 -- Returns { 'OK', how many lived }
@@ -35,7 +36,7 @@ if JOURNAL then
       note_remains(id)
     end
   end
-  append_always(time_us())
+  append_always(now_us)
 end
 redis.call('HDEL', leases, unpack(ids)) -- @rule retirement-clears-record
 redis.call('HDEL', payloads, unpack(ids)) -- @rule retirement-clears-payload

@@ -35,7 +35,7 @@ local function add(kept)
     stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n] -- @rule envelope-by-row
   end
   local held = redis.call('HLEN', leases) > 0 -- of leases, or left behind by what was taken away
-  if JOURNAL then append(time_us()) end
+  if JOURNAL then append(now_us) end
   redis.call('ZADD', timeline, unpack(timers)) -- @rule bulk-begins-with-zadd
   if held then redis.call('HDEL', leases, unpack(added)) end -- @rule bulk-clears-records
   redis.call('HSET', payloads, unpack(stored))

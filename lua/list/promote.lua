@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash, marks hash
 -- Uses    text, life, letters, timeline, due_timers, promotion, list_entries
--- ARGV    limit count               1 to 500
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         limit count               1 to 500
 --         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
 --         grace us                  for a timer without payload
 --         nonce nonce               never used before
@@ -32,7 +33,6 @@ local function push(batch)
   redis.call('LPUSH', ready, unpack(entries))
 end
 
-local now_us = time_us()
 local till = redis.call('GET', pause)
 local promoted = 0
 if now_us >= (tonumber(till or 0) or 0) then -- @rule list-pause-holds

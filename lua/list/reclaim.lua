@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash
 -- Uses    text, letters, list_entries
--- ARGV    patience us               after which an entry counts as left
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         patience us               after which an entry counts as left
 --         most count                entries to look at, the oldest first, 1 to 500; fewer if they are large
 --         limits limits             of the topic's policy
 --         at_once count             entries to read at a time at most
@@ -23,7 +24,6 @@ local BYTES = 16777216 -- after which no more entries are read
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local entries, size = {}, 0 -- BRPOPLPUSH and BLMOVE … LEFT put the newest on the left
 while #entries < most and size < BYTES do -- @rule bytes-bounded
   local at = passed + #entries

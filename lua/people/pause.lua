@@ -1,7 +1,8 @@
 -- people/pause.lua: let nothing more of a topic be claimed, until an instant.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         mode text                 'at' | 'in' | 'end': resume
 --         value us                  since 1970 | from now | 0
 -- Returns end of the pause in microseconds, '' after a resume, or if that is past: nothing was written
@@ -13,7 +14,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local till = value + (mode == 'in' and now_us or 0) -- @rule pause-from-now
 if mode == 'end' then -- @rule end-only-by-end
   if JOURNAL then may_append() end -- @rule append-asked-before-resume

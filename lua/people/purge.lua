@@ -1,7 +1,7 @@
 -- people/purge.lua: remove dead letters for good.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
--- ARGV    none
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Tail    the entries' ids
 -- Returns how many were there
 --         error WRONGKEYTYPE
@@ -18,7 +18,7 @@ if JOURNAL then
     if entry then note(PURGED, entry[2][1] == 'timer_id' and entry[2][2] or '', dead_id_is(name)) end
     seen[name] = true
   end
-  append_always(time_us()) -- @rule purge-noted
+  append_always(now_us) -- @rule purge-noted
 end
 local removed = redis.call('XDEL', dead, unpack(names))
 -- @rule purge-leaves-no-empty-stream

@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
 -- Uses    text, life
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 -- Tail    the entries' ids, each once
 -- Returns for each entry two: 'OK' | 'GONE' (no such entry, or none of ours) | 'CONFLICT' (a timer of its id lives), timer_id;
 --           or 'ELSEWHERE', group: it died in a group of a stream, and is for stream/redrive.lua
@@ -14,7 +15,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local before = head()
 local gone, moved, kept, stored, reply, taken = {}, {}, {}, {}, {}, {}
 for i, name in ipairs({ unpack(ARGV, tail) }) do

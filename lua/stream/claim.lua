@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, marks hash
 -- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
--- ARGV    limit count               1 to 500
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         limit count               1 to 500
 --         lease us                  an entry idle for this long is a dead consumer's
 --         nonce nonce               never used before
 --         max_bytes bytes           of payloads to stop at (the first timer is taken whatever its size)
@@ -35,7 +36,6 @@ local LOOK = 500 -- entries that one call takes, whatever becomes of them
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local deadline = number((now_us + lease) / 1e6)
 local summary = redis.pcall('XPENDING', stream, group_name)
 if summary.err then

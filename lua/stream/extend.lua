@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
 -- Uses    text, letters, stream_group
--- ARGV    lease us                  0 to record only
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         lease us                  0 to record only
 --         group_name text
 --         consumer text
 -- Tail    of each entry: its id, how often it was delivered, '1' if received, else ''
@@ -15,7 +16,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local ids, seen = {}, {}
 for i = tail, #ARGV, 3 do
   local id = ARGV[i]

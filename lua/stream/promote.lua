@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, marks hash
 -- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
--- ARGV    limit count               1 to 500
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         limit count               1 to 500
 --         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
 --         grace us                  for a timer without payload
 --         nonce nonce               never used before
@@ -18,7 +19,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 if redis.pcall('XPENDING', stream, group_name).err then -- also while the topic is paused
   redis.call('HDEL', group, NO_NONCE)
   -- see 0058

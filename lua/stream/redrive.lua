@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
 -- Uses    text
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         group_name text
 -- Tail    the letters' ids, each once
 -- Returns for each letter 'OK' | 'GONE' (no such letter, or none of this group)
@@ -14,7 +15,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local gone, moved, kept, reply = {}, {}, {}, {}
 
 for n, name in ipairs({ unpack(ARGV, tail) }) do

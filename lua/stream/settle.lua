@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
 -- Uses    text, life, outcomes, letters, stream_group
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         lease us
 --         group_name text
 --         consumer text
@@ -20,7 +21,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local ids, seen = {}, {}
 for i = tail, #ARGV, 4 do
   local id = ARGV[i]

@@ -3,7 +3,8 @@
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream
 -- Uses    text
--- ARGV    patience ms               after which a consumer that has nothing pending is gone
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         patience ms               after which a consumer that has nothing pending is gone
 --         most count                entries that stay, whoever has not had them; 0: any number
 --         step count                entries to remove at most, about. Where half as many were, there may be more
 -- Returns { entries removed that all groups have acknowledged, entries removed by ARGV[2], consumers removed }

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
 -- Uses    conditions
--- ARGV    none
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Tail    of each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED', behind CANCELLED and UNCHANGED
 --         ' UNDER_WAY': see `told`; an id that comes twice is cancelled once
@@ -41,7 +41,7 @@ for n, id in ipairs(ids) do
   end
 end
 if #gone > 0 then -- @rule refused-cancels-unmarked
-  if JOURNAL then append_always(time_us()) end -- @rule cancel-noted
+  if JOURNAL then append_always(now_us) end -- @rule cancel-noted
   redis.call('HDEL', leases, unpack(gone)) -- @rule cancel-clears-record
   redis.call('HDEL', payloads, unpack(gone)) -- @rule cancel-clears-payload
   redis.call('ZREM', timeline, unpack(gone))

@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string, marks hash
 -- Uses    life, letters, timeline, due_timers
--- ARGV    limit count               1 to 500
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         limit count               1 to 500
 --         lease us
 --         nonce nonce               never used before
 --         max_bytes bytes           of payloads to stop at (the first timer is taken whatever its size)
@@ -24,7 +25,6 @@
 --         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
-local now_us = time_us()
 -- @rule claim-of-due-by-limit
 local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
 local paused = ''

@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- Uses    life, timeline
--- ARGV    lease us                  from now
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         lease us                  from now
 -- Tail    of each timer, each once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>
@@ -21,7 +22,6 @@ for i = tail, #ARGV, 3 do
   ids[#ids + 1] = id
 end
 
-local now_us = time_us()
 local deadline = own_score(now_us + lease, 0)
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local records = redis.call('HMGET', leases, unpack(ids))

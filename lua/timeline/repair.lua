@@ -1,7 +1,7 @@
 -- timeline/repair.lua: remove payloads and lease records that have no timer.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- ARGV    none
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Tail    timer_ids that had none a grace period ago
 -- Returns { payloads removed, lease records removed }
 --         error WRONGKEYTYPE
@@ -25,7 +25,7 @@ if JOURNAL then
   for _, id in ipairs(orphans) do
     note_remains(id)
   end
-  append_always(time_us()) -- @rule repair-noted
+  append_always(now_us) -- @rule repair-noted
 end
 -- @rule repair-clears-records
 return answer({ redis.call('HDEL', payloads, unpack(orphans)), redis.call('HDEL', leases, unpack(orphans)) })

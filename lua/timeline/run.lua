@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- Uses    life, timeline
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 -- Tail    timer_ids
 -- Returns for each timer 'OK' | 'IN_FLIGHT' (a relay delivers it; nothing changed) | 'GONE'
 --         error WRONGKEYTYPE
@@ -12,7 +13,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local before = head()
 local ids = { unpack(ARGV, tail) }
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))

@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- Uses    conditions
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         most count                timers that the topic may hold, 0: no limit
 -- Tail    of each timer: timer_id, when, envelope
 --           when: see `instant`; and then, if wanted, each behind a semicolon and in this order:
@@ -26,7 +27,6 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local now_us = time_us()
 local ids = {}
 for i = tail, #ARGV, 3 do
   ids[#ids + 1] = ARGV[i]

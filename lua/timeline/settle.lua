@@ -2,7 +2,8 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, marks hash
 -- Uses    life, outcomes, letters, timeline
--- ARGV    channel text              of wake hints
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         limits limits
 -- Tail    groups of timers whose leases end alike: nonce, verb, detail, how many, and their ids; each timer once.
 --         The details:
@@ -39,7 +40,6 @@ while from <= #ARGV do
   from = last + 1
 end
 
-local now_us = time_us()
 local before = head()
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local records = redis.call('HMGET', leases, unpack(ids))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from google.rpc import code_pb2
 
 from relay.core.errors import (
+    GivenUp,
     InvalidField,
     OutOfTime,
     ServiceError,
@@ -48,6 +49,7 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     StoreFull: ErrorKind(code_pb2.RESOURCE_EXHAUSTED, 507, "store-full", "Redis is full", 5),
     StoreUnavailable: ErrorKind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1),
     OutOfTime: ErrorKind(code_pb2.UNAVAILABLE, 503, "out-of-time", "The call's time is over", 1),
+    GivenUp: ErrorKind(code_pb2.UNAVAILABLE, 503, "given-up", "The call was too late, and had no effect", 1),
     WrongKeyType: ErrorKind(
         code_pb2.FAILED_PRECONDITION, 409, "wrong-key-type", "A key in Redis holds something else"
     ),

@@ -8,6 +8,7 @@
     ├── OutOfTime              the time that the caller gave is over; try again
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
+    │   │   └── GivenUp        the call was too late, and had no effect
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
     │   ├── WrongKeyType       somebody keeps something else under one of our keys
     │   └── StoreRefused       Redis answered with any other error
@@ -68,6 +69,10 @@ class StoreError(ServiceError):
 
 class StoreUnavailable(StoreError):
     """Redis can't be reached now; try again."""
+
+
+class GivenUp(StoreUnavailable):
+    """The caller's time was over when the call reached Redis, which refused it; try again."""
 
 
 class StoreFull(StoreError):

@@ -98,6 +98,14 @@ class RedisSettings(Section):
     command_timeout: Number = field(
         5.0, "seconds", "How long one call to Redis may take before it counts as failed.", ge=0.1, le=300
     )
+    write_ttl: Number = field(
+        1.0,
+        "seconds",
+        "How long one try of a call that changes something may act. Redis refuses it from then on, so that a "
+        "further try is safe. A caller's deadline makes it shorter.",
+        ge=0.05,
+        le=60,
+    )
     allow_eviction: bool = field(
         False,
         "",

@@ -22,7 +22,7 @@ from relay.store.server.scripts import Script, source
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
-from tests.lua.bench import EXPIRY, INJECTED_CLOCK, NOW, OTHERS, SYSTEM_CLOCK
+from tests.lua.bench import EXPIRY, NOW, OTHERS, clocked
 from tests.lua.rules import Break, replaced
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def texts(*breaks: Break) -> Mapping[str, str]:
     own = {name: text for name, text in scripts.items() if name.startswith(OTHERS) and "redrive" not in name}
     for each in breaks:
         own = each.apply(own)
-    clocked = {name: replaced(text, SYSTEM_CLOCK, INJECTED_CLOCK) for name, text in (scripts | own).items()}
+    moved = {name: clocked(text) for name, text in (scripts | own).items()}
     for name in ("people/pause", "people/pause+journal"):
-        clocked[name] = replaced(clocked[name], EXPIRY, "")
-    return clocked
+        moved[name] = replaced(moved[name], EXPIRY, "")
+    return moved
 
 
 class Entry(NamedTuple):

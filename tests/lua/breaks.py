@@ -47,6 +47,7 @@ THE_FENCE = {
 }
 
 THE_TIME = {
+    "late calls not refused": Break("lib/given_up", "late-call-refused"),
     "claim ahead of time": Break(
         "timeline/claim",
         "claim-of-due-by-limit",

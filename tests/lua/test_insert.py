@@ -163,7 +163,7 @@ async def test_a_ledger_that_is_refused(bench: Bench) -> None:
             bench.server.client(username=user, password="secret") as client,
             pytest.raises(ResponseError, match=r"permission|can't run this command"),
         ):
-            client.eval(bench.texts["bulk/insert"], 4, *keys, "channel", KEPT, "", "", *columns)
+            client.eval(bench.texts["bulk/insert"], 4, *keys, 1 << 52, "channel", KEPT, "", "", *columns)
     finally:
         bench.raw.execute_command("ACL", "DELUSER", user)
     assert bench.state() == alone("a", score(DUE))

@@ -13,6 +13,7 @@ from tests.lua import test_claim as claim
 from tests.lua import test_extend as extend
 from tests.lua import test_foreign as foreign
 from tests.lua import test_harm as harm
+from tests.lua import test_late as late
 from tests.lua import test_newer_records as newer
 from tests.lua import test_parking as parking
 from tests.lua import test_read as read
@@ -70,6 +71,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "duplicates not refused": (settle.test_one_operation_per_timer,),
     "renewed twice in a call": (extend.test_one_operation_per_timer,),
     "stale record of a gone timer kept": (settle.test_gone_is_not_stale,),
+    "late calls not refused": (late.test_a_late_call_is_refused,),
     "claim ahead of time": (claim.test_never_before_the_due_time,),
     "return before the due time": (nack_after_step_back, release_after_step_back),
     "nack before the due time": (nack_after_step_back,),

@@ -112,7 +112,8 @@ class ColdWorld:
         from relay.store.server.scripts import source
 
         keys = (self.timeline, self.payloads, self.leases, self.marks)
-        self.raw.eval(source("timeline/cancel"), 4, *keys, *(part for name in names for part in (name, "")))
+        parts = (part for name in names for part in (name, ""))
+        self.raw.eval(source("timeline/cancel"), 4, *keys, 1 << 52, *parts)
 
     def close(self) -> None:
         self.raw.close()

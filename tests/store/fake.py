@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from time import time
 
 
 @asynccontextmanager
@@ -22,7 +23,10 @@ async def serving(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[str]
                     size = int((await reader.readuntil(b"\r\n"))[1:])
                     parts.append((await reader.readexactly(size + 2))[:-2])
                 name = parts[0].lower()
-                reply = b"+OK\r\n" if name in (b"client", b"hello", b"select") else answer(name)
+                if name == b"time":
+                    reply = b"*2\r\n" + bulk(str(int(time()))) + bulk("0")
+                else:
+                    reply = b"+OK\r\n" if name in (b"client", b"hello", b"select") else answer(name)
                 if reply is None:
                     break
                 writer.write(reply)
@@ -44,7 +48,8 @@ def bulk(text: str) -> bytes:
 class Line:
     """A proxy in front of a server; it cuts the line instead of passing on a reply while `losing`.
 
-    A connection by which something comes while it is `deaf` is never read again.
+    A connection by which something comes while it is `deaf` is never read again. What comes while it is
+    `holding` goes no further, until `deliver`.
 
     `sent` is all that clients said, in order.
     """
@@ -54,6 +59,8 @@ class Line:
         self.sent = b""
         self.losing = False
         self.deaf = False
+        self.holding = False
+        self._held = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._clients: list[asyncio.StreamWriter] = []
 
@@ -68,6 +75,15 @@ class Line:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.sleep(0)  # let the transports close
+
+    async def deliver(self) -> bytes:
+        """Let the server have what was held, whatever became of those who said it; return its replies."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(self._held + b"*1\r\n$4\r\nPING\r\n")
+        self._held = b""
+        replies = await reader.readuntil(b"+PONG\r\n")
+        writer.close()
+        return replies.removesuffix(b"+PONG\r\n")
 
     def reset(self) -> None:
         """Every connection is lost at once, as when a machine between the two has forgotten it: what comes by
@@ -91,6 +107,9 @@ class Line:
                     self.sent += data
                     if self.deaf:
                         await asyncio.Event().wait()
+                    if self.holding:
+                        self._held += data
+                        continue
                     upstream.write(data)
                     await upstream.drain()
         finally:

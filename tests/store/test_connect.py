@@ -82,7 +82,7 @@ async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspa
     topic = keyspace.topic()
     line = Line(valkey.port)
     async with line.open() as url:
-        redis = Server(url, connections=2, timeout=60.0)
+        redis = Server(url, connections=2, timeout=60.0, write_ttl=1.0)
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("a", b"x", delay=0)])
         await store.claim(

@@ -14,8 +14,11 @@ from relay.store.server.scripts import Script, source
 
 LUA = Path(__file__).parents[2] / "lua"
 VERBS = verbs()
-HEADER = "-- a/b.lua: do it.\n--\n{}\n-- ARGV    none\n\nreturn 1\n"
-ARGUED = "-- a/b.lua: do it.\n--\n-- KEYS    timeline zset\n{}\n-- Returns nothing\n\nreturn 1\n"
+HEADER = "-- a/b.lua: do it.\n--\n{}\n-- ARGV    until us\n\nreturn 1\n"
+ARGUED = (
+    "-- a/b.lua: do it.\n--\n-- KEYS    timeline zset\n-- Writes  nothing\n{}\n-- Returns nothing\n\n"
+    "return 1\n"
+)
 
 
 def test_what_a_header_declares() -> None:
@@ -33,10 +36,11 @@ def test_the_text_begins_with_what_was_declared() -> None:
     assert source("timeline/settle").startswith(
         "local KINDS = { 'zset', 'hash', 'hash', 'stream', 'hash' }\n"
         "local timeline, payloads, leases, dead, marks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]\n"
-        "local channel = ARGV[1]\n"
-        "local limits = { attempts = tonumber(ARGV[2]), claims = tonumber(ARGV[3]), age = tonumber(ARGV[4]),"
-        " keep = ARGV[5] ~= '', keep_expired = ARGV[6] ~= '' }\n"
-        "local tail = 7\n"
+        "local until_us = tonumber(ARGV[1])\n"
+        "local channel = ARGV[2]\n"
+        "local limits = { attempts = tonumber(ARGV[3]), claims = tonumber(ARGV[4]), age = tonumber(ARGV[5]),"
+        " keep = ARGV[6] ~= '', keep_expired = ARGV[7] ~= '' }\n"
+        "local tail = 8\n"
     )
     head = source("timeline/extend+journal").splitlines()[1]
     assert head == "local timeline, payloads, leases, marks = KEYS[1], KEYS[2], KEYS[3]", "and no marks"
@@ -46,6 +50,7 @@ def test_the_text_begins_with_what_was_declared() -> None:
 def test_what_its_arguments_are() -> None:
     declared = manifest("timeline/claim")
     assert dict(declared.arguments) == {
+        "until": "us",
         "limit": "count",
         "lease": "us",
         "nonce": "nonce",
@@ -75,6 +80,10 @@ def test_what_there_is_to_say_of_an_argument_may_take_lines() -> None:
         ("-- ARGV    lease us from now", "ARGV has 'lease us from now'"),
         ("-- ARGV    timeline text", "timeline is a key and an argument"),
         ("-- Argv    none", "ARGV is missing"),
+        (
+            "-- ARGV    until us",
+            "ARGV begins with 'until us' in a script that changes something, and only there",
+        ),
     ],
 )
 def test_an_argument_that_is_none_is_named(line: str, problem: str) -> None:
@@ -110,11 +119,9 @@ def test_every_key_has_a_name_that_keys_py_knows(verb: str) -> None:
 
 
 def test_a_line_that_ends_in_a_comma_goes_on() -> None:
-    declared = parse(
-        "a/b", HEADER.format("-- KEYS    timeline zset,\n--         marks hash\n-- Writes  nothing")
-    )
+    declared = parse("a/b", HEADER.format("-- KEYS    timeline zset,\n--         marks hash"))
     assert dict(declared.keys) == {"timeline": "zset", "marks": "hash"}
-    assert not declared.writes
+    assert declared.writes
 
 
 @pytest.mark.parametrize(
@@ -126,6 +133,7 @@ def test_a_line_that_ends_in_a_comma_goes_on() -> None:
         ("-- KEYS    marks hash, timeline zset", "marks before other keys"),
         ("-- KEYS    timeline zset\n-- Writes  little", "Writes is 'little'; write 'nothing'"),
         ("-- Keys    timeline zset", "KEYS is missing"),
+        ("-- KEYS    timeline zset\n-- ARGV    none", "ARGV begins with 'until us' in a script that changes"),
     ],
 )
 def test_a_line_that_is_no_manifest_is_named(line: str, problem: str) -> None:

@@ -25,7 +25,7 @@ from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.server.blocking import BlockingServer, log_refused_hint
 from relay.store.server.hints import RedisHints
 from relay.store.server.manifest import manifest
-from relay.store.server.server import Server
+from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
@@ -50,7 +50,11 @@ class Limited:
         self.journals = Journals(lambda _: self.keep)
         told = self.unheard.append
         self.server = Server(
-            self.url, connections=1, timeout=60.0, journals=self.journals, on_refused_hint=told
+            self.url,
+            connections=1,
+            timeout=60.0,
+            journals=self.journals,
+            reports=ServerReports(refused_hint=told),
         )
         self.store = RedisStore(self.server)
         self.topics = RedisTopics(self.server)

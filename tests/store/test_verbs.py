@@ -68,7 +68,7 @@ def test_a_call_has_the_arguments_and_keys_of_the_header(call: Call[Any]) -> Non
     scripts = Scripts(KeyNames())
     prepared = scripts.prepare(call, lambda _: 0)
     assert len(prepared.keys) == len(declared.keys)
-    given = len(prepared.head) - 1 - len(prepared.keys) + len(call.args) + COLUMNS.get(call.verb, 0)
+    given = len(prepared.command()) - 2 - len(prepared.head) + COLUMNS.get(call.verb, 0)
     fixed = sum(5 if kind == "limits" else 1 for kind in declared.arguments.values())
     if declared.tail:
         assert given >= fixed

@@ -24,7 +24,7 @@ from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.server.connect import guess
 from relay.store.server.explain import explain, explained
 from relay.store.server.hints import deafness
-from relay.store.server.server import Server
+from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.topics import RedisTopics
 
 MOST_TOPICS = 500
@@ -94,7 +94,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
             connections=2,
             timeout=timeout,
             journals=examine.TRIAL_JOURNALS,
-            on_refused_hint=refused_hints.append,
+            reports=ServerReports(refused_hint=refused_hints.append),
         )
     except (UnfitServer, ValueError) as failure:
         yield Finding("redis", "wrong", str(failure))

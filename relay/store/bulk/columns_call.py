@@ -98,11 +98,11 @@ class ColumnsCall(NamedTuple):
     call: Prepared
     rows: PackedRows
 
-    def encoded(self, *, known: bool) -> bytes:
-        """As it goes over the wire; by the script's text where the server does not know it."""
-        script, _, head, args, last = self.call
-        how = ("EVALSHA", script.sha) if known else ("EVAL", script.text)
-        before = (*how, *head, *args)
+    def encoded(self, until: int, *, known: bool) -> bytes:
+        """As it goes over the wire, `until` as for `Prepared.command`; by the script's text where the server
+        does not know it."""
+        last = self.call.last
+        before = self.call._replace(last=()).command(until, known=known)
         count = b"*%d\r\n" % (len(before) + 3 + len(last))
         behind = as_arguments(*last) if last else b""
         return b"".join((count, as_arguments(*before), *self.rows.arguments(), behind))
@@ -131,7 +131,7 @@ class UnderWay:
             self._settle()
 
     def _send(self, call: ColumnsCall, *, known: bool = True) -> None:
-        self._server.send_packed(call.encoded(known=known), 1)
+        self._server.send_packed(call.encoded(self._server.until(), known=known), 1)
         self._calls.append(call)
 
     def _settle(self) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from time import monotonic
 from typing import Any, Self, TypeVar
 
 import hiredis
@@ -19,9 +22,10 @@ from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
 from relay.store.server.connect import Kinds, options_of
 from relay.store.server.errors import NotMaster, translated_errors, words
-from relay.store.server.pool import role_of
+from relay.store.server.pool import role_of, told_by
 from relay.store.server.scripts import Argument, Call, OnRefusedHint, Prepared, Scripts, reply_of
 from relay.store.server.sentinel import SENTINEL_TIMEOUT, Address
+from relay.store.server.server_clock import ServerClock
 
 NAME = "relay-pipeline"
 """What CLIENT LIST shows."""
@@ -31,6 +35,10 @@ TIMEOUT = 20.0
 
 KEEP_ALL = 1 << 52
 """Records that a journal keeps where nobody told how many: trimming is left to the relays."""
+
+WRITE_TTL = 10.0
+"""Seconds after which Redis refuses what was sent to change something: a script call of a loader may stand
+behind `AHEAD` others."""
 
 R = TypeVar("R")
 
@@ -52,7 +60,8 @@ class BlockingServer:
 
     `send` puts commands on their way, `receive` reads as many replies, in the same order. What Redis
     refuses is an exception among the replies; a connection that is lost raises `StoreUnavailable`, and what
-    was sent and not answered may have happened. Nothing is ever sent twice.
+    was sent and not answered may have happened. Nothing is ever sent twice. The error comes once Redis would
+    refuse the scripts that were under way.
 
     A topic whose journal is there has one, whatever `journals` says of it. `on_refused_hint` is called for
     each wake hint that Redis refused. `texts` replaces scripts by other text, for tests that break them on
@@ -78,7 +87,10 @@ class BlockingServer:
         self._journals = journals
         self._kept: dict[str, int] = {}
         self._scripts = Scripts(self.keys, texts)
-        self._connection: AbstractConnection = made(redis_connect_func=_greet, **options)
+        self._clock = ServerClock()
+        self._given_up_at = -math.inf
+        """When the last script that was sent is given up (monotonic seconds)."""
+        self._connection: AbstractConnection = made(redis_connect_func=self._greet, **options)
         self.waiting = 0
         """Replies that were not received yet."""
 
@@ -87,9 +99,9 @@ class BlockingServer:
     def call(self, call: Call[R]) -> R:
         """Run a script; nothing else may be under way. Raises `StoreError`."""
         prepared = self.prepare(call)
-        (reply,) = self.all(prepared.command())
+        (reply,) = self.all(prepared.command(self.until()))
         if is_unknown(reply):
-            (reply,) = self.all(prepared.command(known=False))
+            (reply,) = self.all(prepared.command(self.until(), known=False))
         return self._read(call, prepared, reply)
 
     def each(self, calls: Sequence[Call[R]]) -> list[R]:
@@ -97,10 +109,10 @@ class BlockingServer:
         if not calls:
             return []
         prepared = [self.prepare(call) for call in calls]
-        replies = self.all(*(each.command() for each in prepared))
+        replies = self.all(*(each.command(self.until()) for each in prepared))
         if any(map(is_unknown, replies)):
             self.call(calls[0])  # the server knows the script then
-            replies = self.all(*(each.command() for each in prepared))
+            replies = self.all(*(each.command(self.until()) for each in prepared))
         return [
             self._read(call, made, reply) for call, made, reply in zip(calls, prepared, replies, strict=True)
         ]
@@ -109,6 +121,18 @@ class BlockingServer:
         """The call for whoever sends it ahead; `reply_to` is what came of it. The first one for a topic asks
         for its journal, and then nothing else may be under way."""
         return self._scripts.prepare(call, self.keep)
+
+    def until(self) -> int:
+        """The instant after which Redis refuses a script that is sent now (microseconds, by its own clock).
+        It asks Redis for its time, if that was too long ago and no reply is waited for. Raises
+        `StoreError`."""
+        with translated_errors():
+            self._connection.connect()  # if it isn't; the new one may lead to another server
+        asked = monotonic()
+        if self._clock.is_old(asked) and not self.waiting:
+            self._clock.heard(told_by(self.ask("TIME")), asked, monotonic())
+        self._given_up_at = monotonic() + WRITE_TTL
+        return self._clock.at(self._given_up_at)
 
     def _read(self, call: Call[R], prepared: Prepared, reply: Any) -> R:
         answer = self.reply_to(prepared, reply)
@@ -128,6 +152,10 @@ class BlockingServer:
             there = self.ask("TYPE", self.keys.key("journal", topic)) == b"stream"
             self._kept[topic] = self._journals.keep(topic) or (KEEP_ALL if there else 0)
         return self._kept[topic]
+
+    def _greet(self, connection: AbstractConnection) -> None:
+        asked, self._clock = monotonic(), ServerClock()
+        self._clock.heard(_greet(connection), asked, monotonic())
 
     # ----------------------------------------------------------------- commands
 
@@ -153,6 +181,9 @@ class BlockingServer:
                 reply = self._connection.read_response(disable_decoding=True)
             except ResponseError as refusal:
                 reply = refusal
+            except (RedisError, OSError):
+                time.sleep(max(self._given_up_at - monotonic(), 0.0))  # what is under way could still act
+                raise
         self.waiting -= 1
         return reply
 
@@ -219,15 +250,18 @@ def encoded(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _greet(connection: AbstractConnection) -> None:
-    """As `relay.store.server.pool.greet`: log in, give it a name, go on only if the server is a master."""
+def _greet(connection: AbstractConnection) -> int:
+    """As `relay.store.server.pool.greet`: log in, give it a name, go on only if the server is a master;
+    return its time."""
     connection.on_connect()
     connection.send_command("CLIENT", "SETNAME", NAME, check_health=False)
     connection.send_command("INFO", "replication", check_health=False)
+    connection.send_command("TIME", check_health=False)
     with suppress(ResponseError):  # the name is for people; a user may do without the permission
         connection.read_response()
     if role_of(connection.read_response(disable_decoding=True)) not in ("", "master"):
         raise NotMaster("the server is a replica; Relay needs the master")
+    return told_by(connection.read_response(disable_decoding=True))
 
 
 class _Sentinels:

@@ -60,7 +60,9 @@ def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[st
     }
 
 
-def open_client(url: str, *, connections: int, timeout: float) -> Client:
+def open_client(
+    url: str, *, connections: int, timeout: float, stepped_back: Callable[[], None] = lambda: None
+) -> Client:
     """A client with at most `connections` connections, which never retries by itself. Only `Server` holds
     one.
 
@@ -68,7 +70,7 @@ def open_client(url: str, *, connections: int, timeout: float) -> Client:
     """
     options = options_of(parse(url), ASYNC, timeout=timeout)
     options |= {"max_connections": connections, "timeout": timeout}
-    pool = MasterPool(**options)
+    pool = MasterPool(stepped_back=stepped_back, **options)
     if "sentinels" in options:
         options["sentinels"].moved = pool.renew
     client = Client.from_pool(pool)  # so that its aclose closes the pool

@@ -21,7 +21,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.errors import GivenUp, InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 
 
 class NotMaster(RedisConnectionError):
@@ -68,6 +68,8 @@ def _refusal(text: str) -> Exception:
         return WrongKeyType(f"{rest}; move it away or set another key prefix")
     if word == "OUTOFRANGE":
         return InvalidField("delay", "ends after the year 9999; give a shorter one")
+    if word == "GIVENUP":
+        return GivenUp()
     if word in ("OOM", "-OOM") or "OOM command not allowed" in text:
         return StoreFull(text)
     if word == "BUSY" or _PASSING_WORDS.search(text):

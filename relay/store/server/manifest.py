@@ -13,7 +13,8 @@
 line that ends in a comma goes on in the next one. `marks` stands last: a script that takes it may end timers.
 `Uses` names the files of `lua/lib` that come between the prelude and the script; such a file says by `KEYS`
 and `ARGV` what a script must have that uses it. A script that only reads has a line `Writes  nothing`, and
-never comes with the journal.
+never comes with the journal. Every other one has the argument `until us` before all others: the instant after
+which it refuses the call (`lua/lib/given_up.lua`).
 
 `ARGV` has one argument a line: its name, its type or unit, and, behind two spaces or more, what there is to
 say of it; a line that is indented further goes on with that. `Tail` says what comes behind them.
@@ -34,6 +35,7 @@ from pathlib import Path
 
 TYPES = frozenset(("hash", "list", "set", "stream", "string", "zset"))
 MARKS = "marks"
+UNTIL = "until"
 EVERYWHERE = ("timeline", "payloads", "leases", MARKS)
 """Keys that the prelude and the journal name: nil for a script without them."""
 
@@ -72,7 +74,8 @@ class Manifest:  # see 0072
         lines = [f"local KINDS = {{ {kinds} }}", f"local {', '.join(names)} = {keys}"]
         place = 1
         for name, kind in self.arguments.items():
-            lines.append(f"local {name} = {_taken(kind, place)}")
+            local = f"{name}_us" if name == UNTIL else name  # `until` is a word of Lua
+            lines.append(f"local {local} = {_taken(kind, place)}")
             place += _places(kind)
         return "\n".join((*lines, f"local tail = {place}") if self.tail else lines)
 
@@ -122,6 +125,10 @@ def parse(verb: str, text: str) -> Manifest:
     if "\n-- ARGV " not in header:
         raise ValueError(f"lua/{verb}.lua: ARGV is missing; write a name and a type or unit, or none")
     arguments = _arguments(verb, header)
+    if (not writes) != (next(iter(arguments), "") == UNTIL):
+        raise ValueError(
+            f"lua/{verb}.lua: ARGV begins with 'until us' in a script that changes something, and only there"
+        )
     if clash := sorted(keys.keys() & arguments.keys()):
         raise ValueError(
             f"lua/{verb}.lua: {clash[0]} is a key and an argument; give the argument another name"

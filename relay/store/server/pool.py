@@ -4,29 +4,42 @@ goes over it."""
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from relay.core.errors import GivenUp
+from relay.core.instants import SECOND
 from relay.store.server.errors import NotMaster
+from relay.store.server.server_clock import ServerClock
 
 NAME = "relay"
 """What CLIENT LIST shows."""
 
+GRACE = 0.1
+"""Seconds beyond its deadline for which a call's answer is waited for: the server may have given it just in
+time."""
+
+NO_ANSWER = "no answer before the call's time was over"
+
 _ROLE = re.compile(rb"^role:(\w+)", re.MULTILINE)
 
 
-async def greet(connection: AbstractConnection) -> None:
-    """Begin a connection: log in, give it a name, and go on only if the server is a master.
+async def greet(connection: AbstractConnection) -> int:
+    """Begin a connection: log in, give it a name, and go on only if the server is a master. Return the time
+    by its clock, in microseconds.
 
     A replica answers pings, reads and subscriptions, but what it answers may be old, and a hint
     never reaches it in time. Raises `NotMaster`.
@@ -34,10 +47,18 @@ async def greet(connection: AbstractConnection) -> None:
     await connection.on_connect()
     await connection.send_command("CLIENT", "SETNAME", NAME, check_health=False)
     await connection.send_command("INFO", "replication", check_health=False)
+    await connection.send_command("TIME", check_health=False)
     with suppress(ResponseError):  # the name is for people; a user may do without the permission
         await connection.read_response()
     if role_of(await connection.read_response()) not in ("", "master"):
         raise NotMaster("the server is a replica; Relay needs the master")
+    return told_by(await connection.read_response())
+
+
+def told_by(reply: Sequence[bytes]) -> int:
+    """The instant in a reply to TIME, in microseconds since 1970."""
+    seconds, micros = reply
+    return int(seconds) * SECOND + int(micros)
 
 
 def role_of(told: bytes) -> str:
@@ -69,12 +90,17 @@ class MasterPool(ConnectionPool):  # see 0018
     goes, which was a quarter of what a script call cost the relay.
     """
 
-    def __init__(self, *, max_connections: int, timeout: float, **options: Any) -> None:
-        super().__init__(redis_connect_func=greet, max_connections=max_connections, **options)
+    def __init__(
+        self, *, max_connections: int, timeout: float, stepped_back: Callable[[], None], **options: Any
+    ) -> None:
+        """`stepped_back` is called when a server's clock has stepped back."""
+        super().__init__(redis_connect_func=self._greet, max_connections=max_connections, **options)
         self._free = asyncio.Semaphore(max_connections)
         self._timeout = timeout
         self._made: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._outdated: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
+        self._clocks: weakref.WeakKeyDictionary[AbstractConnection, ServerClock] = weakref.WeakKeyDictionary()
+        self._stepped_back = stepped_back
 
     def renew(self) -> None:
         """Make every call that begins from now on use a new connection."""
@@ -86,6 +112,22 @@ class MasterPool(ConnectionPool):  # see 0018
         connection.pack_command = partial(pack, connection.pack_command)  # type: ignore[method-assign]
         self._made.add(connection)
         return connection
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        """A new connection may be one to another server, whose clock nobody knows yet."""
+        asked, clock = monotonic(), ServerClock()
+        clock.heard(await greet(connection), asked, monotonic())
+        self._clocks[connection] = clock
+
+    async def clock(self, connection: AbstractConnection) -> ServerClock:
+        """What is known of the clock of the connection's server. It asks the server if that is too long
+        ago."""
+        clock, asked = self._clocks[connection], monotonic()
+        if clock.is_old(asked):
+            await connection.send_command("TIME", check_health=False)
+            if clock.heard(told_by(await connection.read_response()), asked, monotonic()):
+                self._stepped_back()
+        return clock
 
     async def get_connection(self, *_: Any, **__: Any) -> AbstractConnection:
         """As in redis-py: one that is ready for a command, until `release`."""
@@ -145,10 +187,44 @@ class Client(Redis):  # see 0065
         pool = self.connection_pool
         connection = await pool.get_connection()
         try:
-            # What the kernel does not take at once lies with asyncio, since nobody waits until it is written,
-            # but for the answer. `write` says nothing of a line that is lost, and reading does; `writelines`
-            # of Python 3.12 fails in ways of its own.
-            connection._writer.write(b"".join(connection.pack_command(*args)))  # noqa: SLF001  (it has no other way in)
+            _write(connection, args)
             return await self.parse_response(connection, args[0], **options)
         finally:
             await pool.release(connection)
+
+    async def change(self, command: Callable[[int], Sequence[Any]], deadline: float) -> Any:
+        """Send what changes something, until `deadline` (monotonic seconds). `command` makes it, given the
+        instant after which the server must refuse it (microseconds, by its own clock).
+
+        Raises `GivenUp` if it is too late to send it. Where the outcome is open, the error comes once the
+        server would refuse it, and no earlier: whoever sees it may try again.
+        """
+        pool: MasterPool = self.connection_pool  # type: ignore[assignment]
+        connection = await pool.get_connection()
+        try:
+            clock = await pool.clock(connection)
+            left = deadline - monotonic()
+            if left <= 0:
+                raise GivenUp("the caller's time was over before the call could be sent")
+            _write(connection, command(clock.at(deadline)))
+            try:
+                async with asyncio.timeout(left + GRACE):
+                    return await connection.read_response(timeout=math.inf)
+            except ResponseError as refusal:
+                if str(refusal).startswith("GIVENUP"):
+                    clock.forget()  # the machine may have slept, and its monotonic clock with it
+                raise
+            except (RedisError, OSError) as failure:
+                lost = RedisTimeoutError(NO_ANSWER) if isinstance(failure, TimeoutError) else failure
+        finally:
+            await pool.release(connection)
+        await asyncio.sleep(deadline - monotonic())
+        raise lost
+
+
+def _write(connection: AbstractConnection, command: Sequence[Any]) -> None:
+    """What the kernel does not take at once lies with asyncio, since nobody waits until it is written, but
+    for the answer. `write` says nothing of a line that is lost, and reading does; `writelines` of Python 3.12
+    fails in ways of its own."""
+    writer: Any = connection._writer  # noqa: SLF001  (it has no other way in)
+    writer.write(b"".join(connection.pack_command(*command)))

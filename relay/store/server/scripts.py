@@ -42,7 +42,8 @@ class Call(NamedTuple, Generic[R]):
 class Script:
     """One verb's script, `+journal` for topics that have one.
 
-    `keys` are the names of those that it takes. `journaled`: it changes timers, which a journal has to say.
+    `keys` are the names of those that it takes. `writes`: it changes something, and is told until when it
+    may. `journaled`: it changes timers, which a journal has to say.
     """
 
     def __init__(self, name: str, text: str | None = None) -> None:
@@ -50,6 +51,7 @@ class Script:
         declared = manifest(verb)
         self.name = name
         self.keys = (*declared.keys, *((journal,) if journal else ()))
+        self.writes = declared.writes
         self.journaled = declared.writes and "timeline" in declared.keys
         self.text = source(name) if text is None else text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
@@ -59,30 +61,36 @@ class Script:
 def source(name: str) -> str:
     """The text of a script: `timeline/claim` is `lua/timeline/claim.lua` behind the locals that its manifest
     declares, `lua/lib/prelude.lua` and what it uses of `lua/lib`; `timeline/claim+journal` has
-    `lua/lib/journal.lua` behind the prelude."""
+    `lua/lib/journal.lua` behind the prelude. A script that changes something refuses late calls."""
     verb, _, journal = name.partition("+")
     declared = manifest(verb)
-    shared = [text_of(f"lib/{part}") for part in ("prelude", journal, *declared.uses) if part]
+    given_up = "given_up" if declared.writes else ""
+    parts = filter(None, ("prelude", journal, given_up, *declared.uses))
+    shared = [text_of(f"lib/{part}") for part in parts]
     return "\n".join((declared.head(), *shared, text_of(verb)))
 
 
 class Prepared(NamedTuple):
     """A call as Redis is to have it.
 
-    `head` is how many keys there are, the keys, and the channel of wake hints if the script takes it; `last`
-    is how many changes the topic's journal keeps, if it has one.
+    `head` is how many keys there are, and the keys; `channel` that of wake hints, if the script takes it;
+    `last` is how many changes the topic's journal keeps, if it has one.
     """
 
     script: Script
     keys: Sequence[str]
     head: tuple[Argument, ...]
+    channel: tuple[str, ...]
     args: Sequence[Argument]
     last: tuple[Argument, ...]
 
-    def command(self, *, known: bool = True) -> tuple[Argument, ...]:
-        """What goes over the wire; the script's text where the server does not know its digest."""
+    def command(self, until: int = 0, *, known: bool = True) -> tuple[Argument, ...]:
+        """What goes over the wire; the script's text where the server does not know its digest. `until` is
+        the instant after which a script that changes something refuses it (microseconds, by the server's
+        clock)."""
         how = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.text)
-        return (*how, *self.head, *self.args, *self.last)
+        lives = (until,) if self.script.writes else ()
+        return (*how, *self.head, *lives, *self.channel, *self.args, *self.last)
 
 
 class Scripts:
@@ -118,16 +126,16 @@ class Scripts:
         keep = keep_of(topic) if script.journaled else 0
         if keep:
             script = self.named(f"{verb}+journal")
-        keys, head = self._heads(script.keys, topic, hints, group, run)
-        return Prepared(script, keys, head, args, (keep,) if keep else ())
+        keys, head, channel = self._heads(script.keys, topic, hints, group, run)
+        return Prepared(script, keys, head, channel, args, (keep,) if keep else ())
 
     def _head(
         self, names: tuple[str, ...], topic: str, hints: bool, group: str, run: str
-    ) -> tuple[tuple[str, ...], tuple[Argument, ...]]:
-        """The keys of these names; and what stands before a call's own arguments."""
+    ) -> tuple[tuple[str, ...], tuple[Argument, ...], tuple[str, ...]]:
+        """The keys of these names, the same behind their number, and the channel of wake hints."""
         keys = tuple(self._names.key(name, topic, group=group, run=run) for name in names)
         channel = (self._names.channel(topic),) if hints else ()
-        return keys, (len(keys), *keys, *channel)
+        return keys, (len(keys), *keys), channel
 
 
 def ignore(*_: object) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import anyio
 from redis.asyncio.client import PubSub
@@ -33,8 +34,24 @@ CONNECTIONS = 3
 """The connections of a relay for commands: a claim or a settle can be under way beside two batches of new
 timers. An idle relay has two of them open, and one more for hints."""
 
+WRITE_TTL = 20.0
+"""Seconds after which a call that changes something is given up, if nobody says otherwise."""
+
 FOLLOW = 1.0
 """Seconds between two questions to Sentinel, and so the longest time by which a relay is behind it."""
+
+
+class ServerReports(NamedTuple):
+    """Who is told what happens on the way to Redis."""
+
+    observe: Callable[[str, float], None] = ignore
+    """Told the verb of each script call that was answered, and how many seconds it took."""
+    refused_hint: OnRefusedHint = ignore
+    stepped_back: Callable[[], None] = ignore
+    """Told that a server's clock has stepped back."""
+
+
+NO_REPORTS = ServerReports()
 
 
 class Server:  # see 0073
@@ -53,15 +70,15 @@ class Server:  # see 0073
         keys: KeyNames | None = None,
         *,
         timeout: float,
+        write_ttl: float = WRITE_TTL,
         connections: int = CONNECTIONS,
         journals: Journals = NO_JOURNALS,
-        observe: Callable[[str, float], None] = ignore,
-        on_refused_hint: OnRefusedHint = ignore,
+        reports: ServerReports = NO_REPORTS,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """`journals` says which topics have a journal. `observe` is told the verb of each script call that
-        was answered, and how many seconds it took. `on_refused_hint` is called for each wake hint that Redis
-        refused to a script. `texts` replaces scripts by other text, for tests that break them on purpose.
+        """`timeout` is for connecting and for what only reads, `write_ttl` for a script that changes
+        something (None: as long as the others), both in seconds. `journals` says which topics have a journal.
+        `texts` replaces scripts by other text, for tests that break them on purpose.
 
         Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
         used."""
@@ -69,9 +86,12 @@ class Server:  # see 0073
         self.moved: list[Callable[[], None]] = []
         """Each is called when the master is another server than before."""
         self._journals = journals
-        self._observe, self._on_refused_hint = observe, on_refused_hint
+        self._write_ttl = write_ttl
+        self._reports = reports
         self._scripts = Scripts(self.keys, texts)
-        self._client = open_client(url, connections=connections, timeout=timeout)
+        self._client = open_client(
+            url, connections=connections, timeout=timeout, stepped_back=reports.stepped_back
+        )
         self._hints = open_client(url, connections=1, timeout=timeout)
 
     async def __aenter__(self) -> Self:
@@ -95,7 +115,12 @@ class Server:  # see 0073
         self._scripts.load()
 
     async def call(self, call: Call[R]) -> R:
-        """Run a script. Raises `StoreError`."""
+        """Run a script. Raises `StoreError`.
+
+        One that changes something is given up when the caller's scope ends, or after `write_ttl` if that is
+        sooner. From then on Redis refuses it (`GivenUp`). `StoreUnavailable` of one that was sent comes then,
+        and no earlier: it can't act any more, and may be tried again.
+        """
         began = monotonic()
         prepared = self._scripts.prepare(call, self._journals.keep)
         reply = await self._run(prepared)
@@ -103,21 +128,28 @@ class Server:  # see 0073
             reply, trimmed = reply
             if trimmed:
                 self._journals.trimmed(call.topic, trimmed)
-        self._observe(call.verb, monotonic() - began)
+        self._reports.observe(call.verb, monotonic() - began)
         if prepared.script.journaled:
-            reply = reply_of(reply, self._on_refused_hint)
+            reply = reply_of(reply, self._reports.refused_hint)
         return reply if call.read is None else call.read(reply)
 
     async def _run(self, prepared: Prepared) -> Any:
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
         SCRIPT FLUSH that is, at the next call."""
         client = self._route(prepared.keys)
+        deadline = min(anyio.current_effective_deadline(), monotonic() + self._write_ttl)
+
+        async def run(*, known: bool) -> Any:
+            if prepared.script.writes:
+                return await client.change(partial(prepared.command, known=known), deadline)
+            return await client.execute_command(*prepared.command(known=known))
+
         try:
             with translated_errors():
                 try:
-                    return await client.execute_command(*prepared.command())
+                    return await run(known=True)
                 except NoScriptError:
-                    return await client.execute_command(*prepared.command(known=False))
+                    return await run(known=False)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
                 self._leave(client)

@@ -116,6 +116,12 @@ UNHEARD = counter(
 STORE_ERRORS = counter(
     "relay.store.errors", "{error}", "Calls to Redis that failed, by kind.", ("error.type",)
 )
+CLOCK_STEPPED_BACK = counter(
+    "relay.store.clock.stepped_back",
+    "{step}",
+    "Steps back of the clock of Redis. For as long as one is, calls that were given up may still act.",
+    (),
+)
 UNREADABLE = counter(
     "relay.messages.unreadable",
     "{message}",

@@ -1,0 +1,10 @@
+-- lib/given_up.lua: refuse a call that comes too late. It is put behind the prelude, and the journal, of each script
+-- that changes something.
+--
+-- ARGV    until us
+-- Race    the bytes of a call are held up on their way. Its caller gives it up, and asks for something else. Then the
+--         call arrives, and would undo what has been answered since. So it brings along the instant, by this server's
+--         clock, until which its caller waits.
+
+local now_us = time_us()
+if now_us > until_us then return fail('GIVENUP', string.format('%.0f', now_us)) end -- @rule late-call-refused

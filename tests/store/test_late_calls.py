@@ -1,0 +1,204 @@
+"""A call that was given up never acts: Redis refuses it, and nobody is told of an open outcome before."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import anyio
+import pytest
+from anyio.to_thread import run_sync
+from redis.exceptions import ResponseError
+
+from relay.core.errors import GivenUp, StoreUnavailable
+from relay.core.timers import Change, NewTimer
+from relay.store.keys import KeyNames
+from relay.store.server import blocking, server_clock
+from relay.store.server.blocking import BlockingServer
+from relay.store.server.scripts import Call, Scripts
+from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.verbs import timeline
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+from tests.store.fake import Line
+from tests.store.test_verbs import CALLS
+
+TTL = 0.5
+FIRST, SECOND_INTENT = 4_000_000_000_000_000, 4_100_000_000_000_000
+"""Due times in a hundred years or so."""
+
+
+def until_of(line: Line, verb: str) -> int:
+    """The instant in the last call of a script that went over the line (microseconds)."""
+    sha = Scripts(KeyNames()).named(verb).sha.encode()
+    call = line.sent.rpartition(sha)[2]
+    parts = [part for part in call.split(b"\r\n") if part and not part.startswith(b"$")]
+    return int(parts[1 + int(parts[0])])
+
+
+def server_time(server: RunningServer) -> int:
+    """By its own clock (microseconds)."""
+    with server.client() as client:
+        seconds, micros = client.time()
+    return int(seconds) * 1_000_000 + int(micros)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.verb)
+@pytest.mark.parametrize("keep", [0, 5], ids=["", "journal"])
+def test_every_script_that_changes_something_refuses_late_calls(
+    call: Call[Any], keep: int, redis_server: RunningServer, keyspace: Keyspace
+) -> None:
+    """It says so with its time, and touches nothing. One that reads asks for no time."""
+    call = call._replace(topic=keyspace.topic())
+    prepared = Scripts(KeyNames()).prepare(call, lambda _: keep)
+    if not prepared.script.writes:
+        assert prepared.command(1) == prepared.command(2)
+        return
+    with redis_server.client() as client:
+        now = server_time(redis_server)
+        with pytest.raises(ResponseError, match=r"^GIVENUP \d{16}$") as refused:
+            client.execute_command(*prepared.command(now - 1, known=False))
+        assert int(str(refused.value).split()[1]) >= now
+        assert [key for key in prepared.keys if client.exists(key)] == []
+
+
+async def test_a_late_schedule_does_not_undo_what_was_answered(
+    valkey: RunningServer, keyspace: Keyspace
+) -> None:
+    """Race: a schedule is held up on its way and given up. It is repeated elsewhere, and the timer moved.
+    Then the first call arrives, and would bring back the first due time."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    async with (
+        line.open() as url,
+        Server(url, timeout=60.0, write_ttl=TTL) as slow,
+        Server(valkey.url, timeout=60.0) as other,
+    ):
+        await RedisStore(slow).get(topic, "a")
+        line.holding = True
+        with pytest.raises(StoreUnavailable):
+            await RedisStore(slow).schedule(topic, [NewTimer("a", b"1", due=FIRST)])
+        store = RedisStore(other)
+        await store.schedule(topic, [NewTimer("a", b"1", due=FIRST)])
+        await store.schedule(topic, [NewTimer("a", b"2", due=SECOND_INTENT)])
+        assert b"GIVENUP" in await line.deliver()
+        timer = await store.get(topic, "a")
+    assert timer is not None
+    assert (timer.due, timer.payload) == (SECOND_INTENT, b"2")
+
+
+async def test_a_late_cancel_does_not_remove_a_newer_timer(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Race: a cancel is held up on its way, and repeated. Its id is scheduled anew. Then it arrives."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    async with (
+        line.open() as url,
+        Server(url, timeout=60.0, write_ttl=TTL) as slow,
+        Server(valkey.url, timeout=60.0) as other,
+    ):
+        store = RedisStore(other)
+        await store.schedule(topic, [NewTimer("a", b"1", due=FIRST)])
+        await RedisStore(slow).get(topic, "a")
+        line.holding = True
+        with pytest.raises(StoreUnavailable):
+            await RedisStore(slow).cancel(topic, ["a"])
+        assert await store.cancel(topic, ["a"]) == [Change.CANCELLED]
+        await store.schedule(topic, [NewTimer("a", b"2", due=SECOND_INTENT)])
+        assert b"GIVENUP" in await line.deliver()
+        assert await store.get(topic, "a") is not None
+
+
+@pytest.mark.parametrize("lost", ["reply", "request", "line"])
+async def test_an_open_outcome_is_told_when_the_call_cannot_act_any_more(
+    valkey: RunningServer, keyspace: Keyspace, lost: str
+) -> None:
+    """Whoever is told may try again at once: the clock of Redis is past the call's time by then."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    async with line.open() as url, Server(url, timeout=60.0, write_ttl=TTL) as server:
+        store = RedisStore(server)
+        await store.get(topic, "a")  # so that there is a connection
+        line.losing, line.holding = lost == "reply", lost != "reply"
+        async with anyio.create_task_group() as group:
+            if lost == "line":
+                group.start_soon(reset_once_sent, line, "timeline/schedule")
+            with pytest.raises(StoreUnavailable) as told:
+                await store.schedule(topic, [NewTimer("a", b"", due=FIRST)])
+        assert not isinstance(told.value, GivenUp)
+        assert server_time(valkey) >= until_of(line, "timeline/schedule")
+
+
+async def reset_once_sent(line: Line, verb: str) -> None:
+    """The line is lost after the call went out."""
+    sha = Scripts(KeyNames()).named(verb).sha.encode()
+    with anyio.fail_after(60):
+        while sha not in line.sent:
+            await anyio.lowlevel.checkpoint()
+    line.reset()
+
+
+async def test_a_call_that_waited_too_long_is_never_sent(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Its time is over when a connection becomes free."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    async with (
+        line.open() as url,
+        Server(url, timeout=60.0, write_ttl=TTL, connections=1) as server,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(server.ask, "BLPOP", f"{topic}-unused", 2 * TTL)
+        with anyio.fail_after(60):
+            while b"BLPOP" not in line.sent:
+                await anyio.lowlevel.checkpoint()
+        with pytest.raises(GivenUp, match="before the call could be sent"):
+            await RedisStore(server).schedule(topic, [NewTimer("a", b"", due=FIRST)])
+    assert b"EVAL" not in line.sent
+
+
+async def test_a_callers_scope_ends_its_call(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """What Redis is told is the sooner of the scope's end and `write_ttl`."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    async with line.open() as url, Server(url, timeout=60.0, write_ttl=60.0) as server:
+        store = RedisStore(server)
+        before = server_time(valkey)
+        with anyio.fail_after(20):
+            await store.schedule(topic, [NewTimer("a", b"", due=FIRST)])
+        after = server_time(valkey)
+        assert before + 19_000_000 <= until_of(line, "timeline/schedule") <= after + 20_000_000
+        await store.cancel(topic, ["a"])
+        assert until_of(line, "timeline/cancel") >= before + 59_000_000
+
+
+async def test_the_server_is_asked_for_its_time_again(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the first call after a while, and with the next one after a refusal: whoever slept knows it
+    then."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    async with line.open() as url, Server(url, timeout=60.0, connections=1) as server:
+        store = RedisStore(server)
+        await store.cancel(topic, ["a"])
+        await store.cancel(topic, ["a"])
+        assert len(re.findall(rb"\bTIME\r", line.sent)) == 1, "as the connection began"
+        monkeypatch.setattr(server_clock, "RENEW", -1.0)
+        await store.cancel(topic, ["a"])
+        assert len(re.findall(rb"\bTIME\r", line.sent)) == 2
+
+
+def test_a_loader_is_told_no_sooner(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of Spark whose connection is lost raises when Redis would refuse what it sent, and Spark may
+    run its task again."""
+    monkeypatch.setattr(blocking, "WRITE_TTL", TTL)
+    topic = keyspace.topic()
+
+    async def lose() -> int:
+        line = Line(valkey.port)
+        async with line.open() as url:
+            with BlockingServer(url) as server:
+                await run_sync(server.keep, topic)
+                line.losing = True
+                with pytest.raises(StoreUnavailable):
+                    await run_sync(server.call, timeline.cancel(topic, ["a", ""]))
+                return until_of(line, "timeline/cancel")
+
+    until = anyio.run(lose)
+    assert server_time(valkey) >= until
