@@ -162,7 +162,7 @@ def test_told_to_stop_while_it_waits(stage: Stage) -> None:
 
 
 class OldRedis(socketserver.BaseRequestHandler):
-    """Knows INFO, and answers OK to all else."""
+    """Knows INFO and TIME, and answers OK to all else."""
 
     request: socket.socket
 
@@ -172,6 +172,8 @@ class OldRedis(socketserver.BaseRequestHandler):
             for line in data.upper().split(b"\r\n"):
                 if line == b"INFO":
                     self.request.sendall(b"$%d\r\n%s\r\n" % (len(info), info))
+                elif line == b"TIME":
+                    self.request.sendall(b"*2\r\n$10\r\n1767225600\r\n$1\r\n0\r\n")
                 elif line in (b"CLIENT", b"PING", b"SELECT"):
                     self.request.sendall(b"+OK\r\n")
 
