@@ -24,7 +24,7 @@ async def serving(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[str]
                     parts.append((await reader.readexactly(size + 2))[:-2])
                 name = parts[0].lower()
                 if name == b"time":
-                    reply = b"*2\r\n" + bulk(str(int(time()))) + bulk("0")
+                    reply: bytes | None = b"*2\r\n" + bulk(str(int(time()))) + bulk("0")
                 else:
                     reply = b"+OK\r\n" if name in (b"client", b"hello", b"select") else answer(name)
                 if reply is None:
