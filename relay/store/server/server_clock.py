@@ -45,7 +45,7 @@ class ServerClock:  # see 0076
         seconds). Return whether its clock has stepped back since."""
         behind = self.at(asked) - told if self._ahead else 0
         if behind > 0:
-            self._ahead.clear()  # whatever made it so, what was heard before is no lower bound
+            self._ahead.clear()  # whatever made it so, what was heard before is not a lower bound
         self._ahead.append(told - math.ceil(received * SECOND))
         self._heard = received
         return behind > STEP
