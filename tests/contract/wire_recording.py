@@ -21,7 +21,8 @@ from relay.store.keys import KeyNames
 from relay.v1 import delivery_service_pb2 as pb
 from tests.contract.recording import DEAD_ID, NO_ID, record
 from tests.lua.bench import NOW, Bench
-from tests.rpc.rig import Relay, served, settlement
+from tests.worlds.engine.served import Served, served
+from tests.worlds.engine.stubs import settlement
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -48,7 +49,7 @@ def shown(raw: bytes) -> str:
 class TappedWire:
     """A client's way to a relay, which keeps what goes over it."""
 
-    def __init__(self, relay: Relay, said: list[Saying]) -> None:
+    def __init__(self, relay: Served, said: list[Saying]) -> None:
         self._channel = relay.channel
         self._said = said
 
@@ -76,7 +77,7 @@ class TappedWire:
 class TappedStream:
     """A `Deliver` call, which keeps what goes over it."""
 
-    def __init__(self, relay: Relay, said: list[Saying]) -> None:
+    def __init__(self, relay: Served, said: list[Saying]) -> None:
         self._call: Any = relay.channel.stream_stream("/relay.v1.DeliveryService/Deliver")()
         self._said = said
 

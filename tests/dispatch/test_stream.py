@@ -18,8 +18,8 @@ from relay.core.timers import NewTimer
 from relay.store.dispatch import promotions
 from relay.store.verbs import stream
 from tests.dispatch.desk import LEASE, N1, Desk
-from tests.engine.leased import leased
 from tests.lua.bench import NOW
+from tests.worlds.engine.leased import leased
 
 KEEP = Limits(max_attempts=2, keep=True)
 

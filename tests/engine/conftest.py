@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from tests.engine.fake_clock import settle
-from tests.engine.world import World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import World
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
-from tests.engine.fake_clock import FakeClock, settle
+from tests.worlds.engine.fake_clock import FakeClock, settle
 
 
 def chained(parts: Sequence[list[str]]) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 from relay.core.outcomes import ClaimRequest, Reason, Settlement, Verb
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.engine.delivery.session import Session
-from tests.engine.fake_clock import settle
-from tests.engine.leased import leased
-from tests.engine.world import World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.leased import leased
+from tests.worlds.engine.world import World
 
 
 def alter_claims(

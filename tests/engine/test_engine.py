@@ -15,8 +15,8 @@ from relay.core.outcomes import Verb
 from relay.core.policy import Policies
 from relay.core.ports import Stores, TopicStore
 from relay.core.timers import Change, Changed, NewTimer, NewTimers, Scheduled
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, World
 
 
 async def finished(world: World, work: Callable[[], Awaitable[None]]) -> anyio.Event:

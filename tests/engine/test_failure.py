@@ -7,11 +7,11 @@ import logging
 import pytest
 
 from relay.core.errors import StoreUnavailable, TopicFull
-from relay.core.outcomes import Again, ClaimRequest, Extension, Reason, Settlement, Verb
+from relay.core.outcomes import Again, ClaimRequest, Extension, Reason, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
 from relay.core.timers import Change, Changed, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, World
 
 POLICY = RetryPolicy(max_attempts=4, initial=10.0, multiplier=3.0, max=40.0)
 
@@ -21,10 +21,6 @@ def no_jitter(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest waits, always: drawn at the end of [0, 1)."""
     monkeypatch.setattr(world.engine._dispatcher, "_jitter", lambda: 1.0)
     world.tune(retry=POLICY)
-
-
-def settlements(world: World) -> list[Settlement]:
-    return [each for each in world.store.items("settle") if isinstance(each, Settlement)]
 
 
 # ------------------------------------------------------------------------------- waits
@@ -66,7 +62,7 @@ async def test_a_nack_with_a_wish_has_it(world: World) -> None:
     app = await world.app()
     app.end(app.one(), Verb.NACK, retry_after=500_000)
     await settle()
-    assert [each.retry_after for each in settlements(world)] == [500_000]
+    assert [each.retry_after for each in world.store.settlements()] == [500_000]
     world.hint(0.5)  # as timeline/settle.lua does
     await world.advance(0.49)
     assert app.take() == []
@@ -99,7 +95,7 @@ async def test_a_drain_costs_neither_attempt_nor_claim(world: World) -> None:
         app = await world.app()
         world.engine.quiesce(app.session)
         await app.leave()
-    (aside,) = {(each.verb, each.unsent, each.received) for each in settlements(world)}
+    (aside,) = {(each.verb, each.unsent, each.received) for each in world.store.settlements()}
     assert aside == (Verb.RELEASE, True, False)
     app = await world.app()
     assert app.one().timer.attempt == 1
@@ -134,7 +130,7 @@ async def test_a_rejected_timer_is_dead_and_said(world: World, caplog: pytest.Lo
     assert sum(vars(record)["count"] for record in said) == 30
     assert len(said) <= 2, "a line for each batch, not for each timer"
     assert all(len(vars(record)["timer_ids"]) <= 10 for record in said)
-    assert {each.error for each in settlements(world)} == {"no such customer"}
+    assert {each.error for each in world.store.settlements()} == {"no such customer"}
 
 
 async def test_deaths_at_the_claim_do_not_hold_up_the_living(world: World) -> None:
@@ -181,7 +177,7 @@ async def test_reschedule_is_a_new_occurrence(world: World) -> None:
     second = app.one()
     app.end(second, Verb.RESCHEDULE, again=Again(delay=60_000_000, payload=b"second"))
     await settle()
-    assert [each.verb for each in settlements(world)] == [Verb.NACK, Verb.RESCHEDULE]
+    assert [each.verb for each in world.store.settlements()] == [Verb.NACK, Verb.RESCHEDULE]
     await world.advance(59.9)
     assert app.take() == []
     await world.advance(0.2)

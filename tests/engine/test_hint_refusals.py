@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from relay.engine.reports.hint_refusals import INTERVAL, HintRefusals
-from tests.engine.doubles import Counts
-from tests.engine.fake_clock import FakeClock
+from tests.worlds.engine.doubles import Counts
+from tests.worlds.engine.fake_clock import FakeClock
 
 
 async def test_counted_at_once_and_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:

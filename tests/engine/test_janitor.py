@@ -15,10 +15,10 @@ from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
-from tests.engine.doubles import Counts
-from tests.engine.fake_clock import FakeClock
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.worlds.engine.doubles import Counts
+from tests.worlds.engine.fake_clock import FakeClock
 
 
 class Grace(FakeClock):

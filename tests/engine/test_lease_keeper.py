@@ -7,8 +7,8 @@ import pytest
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Extension
 from relay.engine.delivery.session import Problem
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, World
 
 
 async def test_renews_at_a_third_of_the_lease(world: World) -> None:

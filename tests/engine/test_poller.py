@@ -10,8 +10,8 @@ from relay.core.errors import StoreUnavailable, WrongKeyType
 from relay.core.outcomes import ClaimRequest, Verb
 from relay.engine.claiming.poller import GATHER
 from relay.engine.clock import COMPANY, MANY, TOGETHER, SystemClock
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, World
 
 
 async def test_sleeps_until_the_next_timer_is_due(world: World) -> None:

@@ -25,8 +25,8 @@ from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.redis_health import RedisHealth
 from relay.engine.upkeep.tidier import INTERVAL, Tidier
-from tests.engine.doubles import Counts
-from tests.engine.fake_clock import EPOCH, FakeClock, settle
+from tests.worlds.engine.doubles import Counts
+from tests.worlds.engine.fake_clock import EPOCH, FakeClock, settle
 
 TOPIC = "t"
 LIST = TopicPolicy(dispatch=Dispatch.LIST, max_polling_interval=5.0)

@@ -7,8 +7,8 @@ import pytest
 from relay.core.outcomes import Verb
 from relay.core.timers import Change, Changed, NewTimer, TimerState
 from relay.engine.delivery.session import Problem
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, World
 
 
 async def attempts(world: World, name: str = "a") -> int:

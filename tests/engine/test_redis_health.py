@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable
-from tests.engine.fake_clock import settle
-from tests.engine.world import World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import World
 
 AWAY = "Redis is away; trying again until it is back"
 BACK = "Redis is back"

@@ -18,8 +18,8 @@ from relay.engine.delivery.session import (
     Problem,
     Session,
 )
-from tests.engine.fake_clock import FakeClock, settle
-from tests.engine.leased import leased
+from tests.worlds.engine.fake_clock import FakeClock, settle
+from tests.worlds.engine.leased import leased
 
 
 def timer(

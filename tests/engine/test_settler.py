@@ -14,15 +14,11 @@ from relay.core.outcomes import Again, Extension, Settlement, Verb
 from relay.core.timers import ClaimedTimer
 from relay.engine.delivery.session import Problem
 from relay.engine.delivery.settler import RECEIPT_DELAY
-from tests.engine.fake_clock import settle
-from tests.engine.leased import leased
-from tests.engine.world import TOPIC, App, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.leased import leased
+from tests.worlds.engine.world import TOPIC, App, World
 
 NAMES = [f"{n:04}" for n in range(700)]
-
-
-def settlements(world: World) -> list[Settlement]:
-    return [item for item in world.store.items("settle") if isinstance(item, Settlement)]
 
 
 async def test_outcomes_that_wait_together_are_written_together(world: World) -> None:
@@ -134,7 +130,7 @@ async def test_an_outcome_does_not_wait_with_the_receipts(world: World) -> None:
     await settle()
     app.end(second)
     await settle()
-    assert [each.timer_id for each in settlements(world)] == ["b"]
+    assert [each.timer_id for each in world.store.settlements()] == ["b"]
     assert world.store.count("extend") == 0
 
 
@@ -151,7 +147,7 @@ async def test_two_leases_on_one_timer_go_into_separate_calls(world: World) -> N
     app.end(new)
     await settle()
     call.open()
-    assert [settlement.nonce for settlement in settlements(world)] == [lost.nonce, new.nonce]
+    assert [settlement.nonce for settlement in world.store.settlements()] == [lost.nonce, new.nonce]
     assert world.store.count("settle") == 2
     assert app.complaints() == [Problem.STALE]
     assert await world.stored() == {}
@@ -434,4 +430,4 @@ async def test_acknowledged_by_the_proof_of_each(world: World) -> None:
     session = world.engine.open([TOPIC], 10)
     world.engine._settler.acknowledge(list(leases), session)
     await settle()
-    assert [(s.timer_id, s.nonce) for s in settlements(world)] == [(n, n.encode() * 20) for n in "abc"]
+    assert [(s.timer_id, s.nonce) for s in world.store.settlements()] == [(n, n.encode() * 20) for n in "abc"]

@@ -11,8 +11,8 @@ from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import Verb
 from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
-from tests.engine.fake_clock import settle
-from tests.engine.world import App, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import App, World
 
 TOPICS = ("a", "b", "c")
 VERBS = ("claim", "settle", "extend", "schedule", "cancel", "ping")

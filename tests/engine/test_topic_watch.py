@@ -9,8 +9,8 @@ from relay.core.errors import StoreUnavailable
 from relay.core.timers import TopicStats
 from relay.engine.topic_watch import FRESH, MOST, NAMES_FRESH, PATIENCE
 from relay.telemetry.metrics.gauges import Gauges, RelayState
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, World
 
 
 class Shown(Gauges):

@@ -18,8 +18,8 @@ from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer, NewT
 from relay.engine.engine import Engine
 from relay.telemetry.traces.export import LinksDecide
 from relay.telemetry.traces.tracing import LONG, Tracing
-from tests.engine.fake_clock import settle
-from tests.engine.world import TOPIC, App, World
+from tests.worlds.engine.fake_clock import settle
+from tests.worlds.engine.world import TOPIC, App, World
 
 SAMPLED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
 UNSAMPLED = {"traceparent": f"00-{'e' * 32}-{'f' * 16}-00"}

@@ -21,11 +21,8 @@ from relay.client import Delivery, Reject, RelayClient
 from relay.core.instants import SECOND
 from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
-from relay.store.server.hints import RedisHints
-from relay.store.server.server import Server
-from relay.store.timeline.redis_store import RedisStore
 from tests.interop.neighbours import Neighbours, moment, now
-from tests.rpc.rig import Relay, served
+from tests.worlds.engine.served import on_server
 from tests.worlds.waiting import until
 
 Side = Literal["relay", "peer"]
@@ -139,19 +136,8 @@ async def working(
 
 
 @asynccontextmanager
-async def relay_on(url: str) -> AsyncIterator[Relay]:
-    """A relay's engine and gRPC server, with connections of their own."""
-    async with (
-        Server(url, connections=2, timeout=60.0) as server,
-        served(RedisStore(server), RedisHints(server)) as relay,
-    ):
-        yield relay
-
-
-@asynccontextmanager
 async def _relay(url: str, topic: str, worker: Worker, lease: float, concurrency: int) -> AsyncIterator[None]:
-    async with relay_on(url) as relay:
-        # No hints are listened to: what a sleeping relay may miss, it looks for every 20 ms.
+    async with on_server(url) as relay:
         relay.tune(topic, lease_ttl=lease, polling_interval=0.01, max_polling_interval=0.02)
         client = RelayClient(relay.server.address)
 

@@ -22,9 +22,9 @@ from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_pb2 import TimerSpec
 from relay.v1.timer_service_pb2 import ScheduleRequest
 from tests.interop.neighbours import Neighbours, fresh
-from tests.interop.sides import empty, relay_on
+from tests.interop.sides import empty
 from tests.rpc.handler import Handler, pushing, serve
-from tests.rpc.rig import Relay
+from tests.worlds.engine.served import Served, on_server
 from tests.worlds.waiting import until
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
@@ -45,7 +45,7 @@ class Reminder:
 
 
 @asynccontextmanager
-async def delivered_by(way: str, relay: Relay, topic: str) -> AsyncIterator[list[pb.Delivery]]:
+async def delivered_by(way: str, relay: Served, topic: str) -> AsyncIterator[list[pb.Delivery]]:
     """The deliveries of a topic, acknowledged as they come."""
     relay.tune(topic, max_polling_interval=0.02)
     if way == "push":
@@ -96,7 +96,7 @@ async def test_what_they_publish_we_deliver(
 ) -> None:
     """Each type of body that FastStream takes, with every header, whichever way the application has it."""
     await pair.publish("счёт-1", body, headers=HEADERS)
-    async with relay_on(pair.url) as relay, delivered_by(way, relay, pair.topic) as seen:
+    async with on_server(pair.url) as relay, delivered_by(way, relay, pair.topic) as seen:
         await until(lambda: len(seen) == 1)
         await until(lambda: empty(pair))
     (delivery,) = seen
@@ -109,7 +109,7 @@ async def test_what_they_publish_we_deliver(
 async def test_their_correlation_id_by_default(pair: Neighbours, way: str) -> None:
     """It is the timer's id; and a content type of the publisher's own goes before FastStream's."""
     await pair.publish("a", "<a/>", headers={"content-type": "text/xml"})
-    async with relay_on(pair.url) as relay, delivered_by(way, relay, pair.topic) as seen:
+    async with on_server(pair.url) as relay, delivered_by(way, relay, pair.topic) as seen:
         await until(lambda: len(seen) == 1)
         await until(lambda: empty(pair))
     assert dict(seen[0].headers) == {"correlation_id": "a"}
@@ -121,7 +121,7 @@ async def test_a_timer_that_their_worker_dropped(pair: Neighbours, way: str) -> 
     await pair.publish("a", {"n": 1}, headers=HEADERS)
     theirs = pair.broker.config.broker_config.store
     assert await theirs.claim(pair.topic, "a", 2.0, 0) is not None, "a lease that is over already"
-    async with relay_on(pair.url) as relay, delivered_by(way, relay, pair.topic) as seen:
+    async with on_server(pair.url) as relay, delivered_by(way, relay, pair.topic) as seen:
         await until(lambda: len(seen) >= 1)
         await until(lambda: empty(pair))
     (delivery,) = seen
@@ -189,7 +189,7 @@ async def test_what_we_schedule_they_handle(
         content_type=content_type,
         delay=Duration(),
     )
-    async with relay_on(pair.url) as relay, their_handler(pair, expected) as seen:
+    async with on_server(pair.url) as relay, their_handler(pair, expected) as seen:
         await relay.timers.Schedule(ScheduleRequest(timer=spec), metadata=tuple(TRACE.items()))
         await until(lambda: len(seen) == 1)
         await until(lambda: empty(pair))

@@ -7,26 +7,26 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.rpc.handler import Handler, Server, Wire, serve
-from tests.rpc.rig import Relay, on_server, served
 from tests.servers import RunningServer
+from tests.worlds.engine.served import Served, on_server, served
 
 
 @pytest.fixture
-async def relay() -> AsyncIterator[Relay]:
+async def relay() -> AsyncIterator[Served]:
     async with served() as relay:
         yield relay
 
 
 @pytest.fixture
-async def relay_on_valkey(valkey: RunningServer) -> AsyncIterator[Relay]:
+async def relay_on_valkey(valkey: RunningServer) -> AsyncIterator[Served]:
     """Its `store` is not in use; look at the server instead."""
-    async with on_server(valkey) as relay:
+    async with on_server(valkey.url) as relay:
         yield relay
 
 
 @pytest.fixture(params=["memory", "valkey"])
-async def any_relay(request: pytest.FixtureRequest, valkey: RunningServer) -> AsyncIterator[Relay]:
-    async with served() if request.param == "memory" else on_server(valkey) as relay:
+async def any_relay(request: pytest.FixtureRequest, valkey: RunningServer) -> AsyncIterator[Served]:
+    async with served() if request.param == "memory" else on_server(valkey.url) as relay:
         yield relay
 
 

@@ -19,7 +19,7 @@ from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1 import timer_handler_pb2_grpc as base
-from tests.rpc.rig import Relay
+from tests.worlds.engine.served import Served
 
 Context = Any
 Act = Callable[[delivery.Delivery, Context], Awaitable[pb.TimerHandlerDeliverResponse | None]]
@@ -232,7 +232,7 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 @asynccontextmanager
-async def pushing(relay: Relay, target: str, *topics: str, **policy: Any) -> AsyncIterator[None]:
+async def pushing(relay: Served, target: str, *topics: str, **policy: Any) -> AsyncIterator[None]:
     """Push these topics (`t` if none is named) to the target, as the daemon does."""
     for topic in topics or ("t",):
         relay.tune(topic, target=target, **policy)

@@ -15,8 +15,9 @@ from google.protobuf import empty_pb2
 from relay.core.endpoints import addresses
 from relay.settings import Settings
 from relay.v1.timer_service_pb2 import ListTimersRequest, ScheduleRequest
-from tests.rpc.rig import PATIENCE, Relay, put, refused, served, spec
-from tests.worlds.waiting import until
+from tests.worlds.engine.served import Served, put, served
+from tests.worlds.engine.stubs import refused, spec
+from tests.worlds.waiting import PATIENCE, until
 
 BOUNDS = Settings().grpc.bounds
 
@@ -48,13 +49,13 @@ BAD = {
 
 
 @asynccontextmanager
-async def bounded(**bounds: Any) -> AsyncIterator[Relay]:
+async def bounded(**bounds: Any) -> AsyncIterator[Served]:
     async with served(bounds=replace(BOUNDS, **bounds)) as relay:
         yield relay
 
 
 @contextmanager
-def dialled(relay: Relay, data: bytes = b"") -> Iterator[socket.socket]:
+def dialled(relay: Served, data: bytes = b"") -> Iterator[socket.socket]:
     """A raw connection on which these bytes were sent."""
     with socket.create_connection(addresses.split(relay.server.address)) as raw:
         raw.sendall(data)
@@ -75,7 +76,7 @@ async def closed(raw: socket.socket) -> None:
 
 
 @asynccontextmanager
-async def another(relay: Relay) -> AsyncIterator[Any]:
+async def another(relay: Served) -> AsyncIterator[Any]:
     """The `Schedule` of a client with a connection of its own."""
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
     async with grpc.aio.insecure_channel(relay.server.address, options=options) as channel:

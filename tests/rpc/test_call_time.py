@@ -10,7 +10,9 @@ from google.rpc import error_details_pb2
 
 from relay.api.call_time import CallTime
 from relay.v1.timer_service_pb2 import CancelRequest, GetTimerRequest, RunTimerRequest, ScheduleRequest
-from tests.rpc.rig import PATIENCE, Relay, memory, refused, served, spec
+from tests.worlds.engine.served import Served, served
+from tests.worlds.engine.stubs import refused, spec
+from tests.worlds.waiting import PATIENCE
 
 CALLS: dict[str, tuple[str, Any]] = {
     "Schedule": ("schedule", ScheduleRequest(timer=spec())),
@@ -21,7 +23,7 @@ CALLS: dict[str, tuple[str, Any]] = {
 """Calls, each with the store's verb and a request."""
 
 
-async def out_of_time(relay: Relay, method: str, timeout: float | None = None) -> None:
+async def out_of_time(relay: Served, method: str, timeout: float | None = None) -> None:
     """The call is answered UNAVAILABLE, with a pause after which it may be repeated."""
     call = getattr(relay.timers, method)(CALLS[method][1], timeout=timeout)
     code, message, (pause,) = await refused(call)
@@ -34,9 +36,8 @@ async def out_of_time(relay: Relay, method: str, timeout: float | None = None) -
 @pytest.mark.parametrize("method", CALLS)
 async def test_a_call_ends_although_the_store_does_not_answer(method: str) -> None:
     """Its caller set no deadline, so the relay's own counts."""
-    store = memory()
-    async with served(store, call_time=CallTime(0.2, lambda: 0.0)) as relay:
-        door = store.hold(CALLS[method][0])
+    async with served(call_time=CallTime(0.2, lambda: 0.0)) as relay:
+        door = relay.store.hold(CALLS[method][0])
         await out_of_time(relay, method)
         assert door.reached == 1
         door.open()
@@ -46,13 +47,12 @@ async def test_a_call_ends_although_the_store_does_not_answer(method: str) -> No
 async def test_a_call_that_may_be_older_than_its_callers_deadline_has_no_effect(method: str) -> None:
     """The relay was frozen, and reads the call only now. The caller's deadline, as gRPC tells it, is in two
     minutes, but the call may have waited for longer than that."""
-    store = memory()
-    async with served(store, call_time=CallTime(PATIENCE, lambda: 2 * PATIENCE)) as relay:
+    async with served(call_time=CallTime(PATIENCE, lambda: 2 * PATIENCE)) as relay:
         await out_of_time(relay, method, timeout=PATIENCE)
         assert await relay.engine.get("t", "a") is None
 
 
-async def test_the_callers_deadline_counts_and_not_the_relays(relay: Relay) -> None:
+async def test_the_callers_deadline_counts_and_not_the_relays(relay: Served) -> None:
     """The answer comes before it: else this would be DEADLINE_EXCEEDED. However slow the machine is, one of
     the tries has its answer in a tenth of a second."""
     door = relay.store.hold("schedule", times=100)

@@ -19,8 +19,9 @@ from relay.v1.timer_service_pb2 import (
     ScheduleRequest,
 )
 from tests.keyspace import Keyspace
-from tests.rpc.rig import MAX_PAYLOAD, Relay, at, invalid_field, spec
 from tests.rpc.test_timer_service import Turns
+from tests.worlds.engine.served import Served
+from tests.worlds.engine.stubs import MAX_PAYLOAD, at, invalid_field, spec
 
 SECOND = 1_000_000
 CREATED, REPLACED = timer_pb2.CHANGE_RESULT_CREATED, timer_pb2.CHANGE_RESULT_REPLACED
@@ -41,7 +42,7 @@ def long(count: int) -> dict[str, Any]:
     return {"timer_ids": ["x"] * count, "payloads": [b""] * count, "due_times_us": [1] * count}
 
 
-async def test_stores_what_a_batch_would(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_stores_what_a_batch_would(any_relay: Served, keyspace: Keyspace) -> None:
     """Field by field, whether by due time or by delay; to the last microsecond of 9999."""
     timers, topic = any_relay.timers, keyspace.topic()
     shared: dict[str, Any] = {"headers": {"k": "ö", "l": ""}, "content_type": "text/plain"}
@@ -64,7 +65,7 @@ async def test_stores_what_a_batch_would(any_relay: Relay, keyspace: Keyspace) -
     ]
 
 
-async def test_a_delay_is_counted_by_the_clock_of_redis(relay: Relay) -> None:
+async def test_a_delay_is_counted_by_the_clock_of_redis(relay: Served) -> None:
     """And the answer has the due time."""
     told = await relay.timers.ScheduleColumns(
         columns("a", "b", delays_us=[3_600 * SECOND, 3_600 * SECOND + 7])
@@ -75,7 +76,7 @@ async def test_a_delay_is_counted_by_the_clock_of_redis(relay: Relay) -> None:
     assert stored.due == told.due_times_us[1]
 
 
-async def test_each_bad_one_fails_by_itself(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_each_bad_one_fails_by_itself(any_relay: Served, keyspace: Keyspace) -> None:
     """With the code and the field that a call of its own would have; the others are stored, and of two of one
     name the later one stands."""
     names = ["a", "", "x{", "big", "early", "late", "a"]
@@ -114,7 +115,7 @@ async def test_each_bad_one_fails_by_itself(any_relay: Relay, keyspace: Keyspace
         ("delay", {"delays_us": [0, -1]}),
     ],
 )
-async def test_one_mistake_among_what_is_right(relay: Relay, field: str, fields: dict[str, Any]) -> None:
+async def test_one_mistake_among_what_is_right(relay: Served, field: str, fields: dict[str, Any]) -> None:
     """However alone, it is found; what is just within the limits is none."""
     told = await relay.timers.ScheduleColumns(columns(*fields.get("timer_ids", ("a", "b")), **fields))
     assert {place: error.field for place, error in told.errors.items()} == {1: field}
@@ -122,7 +123,7 @@ async def test_one_mistake_among_what_is_right(relay: Relay, field: str, fields:
 
 
 @pytest.mark.parametrize("delay", [-1, LATEST], ids=["negative", "ends after 9999"])
-async def test_a_bad_delay_fails_by_itself(any_relay: Relay, keyspace: Keyspace, delay: int) -> None:
+async def test_a_bad_delay_fails_by_itself(any_relay: Served, keyspace: Keyspace, delay: int) -> None:
     """The second one, Redis alone can tell."""
     request = columns("a", "b", delays_us=[delay, 60 * SECOND], topic=keyspace.topic())
     told = await any_relay.timers.ScheduleColumns(request)
@@ -149,13 +150,13 @@ async def test_a_bad_delay_fails_by_itself(any_relay: Relay, keyspace: Keyspace,
         ("timer_ids", {"timer_ids": ["x"] * (MAX_BATCH + 1)}),
     ],
 )
-async def test_refuses_what_is_wrong_of_all(relay: Relay, field: str, fields: dict[str, Any]) -> None:
+async def test_refuses_what_is_wrong_of_all(relay: Served, field: str, fields: dict[str, Any]) -> None:
     """As a whole, by the field; nothing is stored."""
     assert await invalid_field(relay.timers.ScheduleColumns(columns("a", "b", **fields))) == field
     assert relay.store.count("schedule") == 0
 
 
-async def test_create_leaves_what_lives(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_create_leaves_what_lives(any_relay: Served, keyspace: Keyspace) -> None:
     """The answer has the due time of the timer that is there."""
     topic = keyspace.topic()
     await any_relay.timers.ScheduleColumns(columns("a", topic=topic, due_times_us=[7]))
@@ -167,7 +168,7 @@ async def test_create_leaves_what_lives(any_relay: Relay, keyspace: Keyspace) ->
     assert not told.errors
 
 
-async def test_the_first_mistake_is_told_as_of_a_single_call(relay: Relay) -> None:
+async def test_the_first_mistake_is_told_as_of_a_single_call(relay: Served) -> None:
     """Of a timer with several, in the order of its fields."""
     late, big = LATEST + 1, bytes(MAX_PAYLOAD + 1)
     told = await relay.timers.ScheduleColumns(columns("a", "b{", payloads=[big] * 2, due_times_us=[late] * 2))
@@ -176,14 +177,14 @@ async def test_the_first_mistake_is_told_as_of_a_single_call(relay: Relay) -> No
     assert await invalid_field(relay.timers.Schedule(ScheduleRequest(timer=alone))) == "due_time"
 
 
-async def test_while_redis_is_away_each_timer_has_its_answer(relay: Relay) -> None:
+async def test_while_redis_is_away_each_timer_has_its_answer(relay: Served) -> None:
     """UNAVAILABLE for those that would have been stored."""
     relay.store.fail("schedule", StoreUnavailable("away"))
     told = await relay.timers.ScheduleColumns(columns("a", "b{"))
     assert [told.errors[place].code for place in (0, 1)] == [14, 3]
 
 
-async def test_ten_thousand_and_none(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_ten_thousand_and_none(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """In one call, in order."""
     dues = [4_000_000_000 * SECOND + n for n in range(MAX_BATCH)]
     topic = keyspace.topic()
@@ -194,7 +195,7 @@ async def test_ten_thousand_and_none(relay_on_valkey: Relay, keyspace: Keyspace)
     assert not (await relay_on_valkey.timers.ScheduleColumns(columns(topic=topic))).results
 
 
-async def test_a_long_one_leaves_the_loop_to_others(relay: Relay) -> None:
+async def test_a_long_one_leaves_the_loop_to_others(relay: Served) -> None:
     """What falls due while it is read or answered waits for a stretch of it."""
     request = columns(*["b{"] * 10 * STRETCH)
     async with Turns() as others:
@@ -203,7 +204,7 @@ async def test_a_long_one_leaves_the_loop_to_others(relay: Relay) -> None:
     assert others.count == 20
 
 
-async def test_trace_context_in_the_metadata_is_stored(relay: Relay) -> None:
+async def test_trace_context_in_the_metadata_is_stored(relay: Served) -> None:
     """Unless the timers have their own."""
     metadata = (("traceparent", "00-1-2-01"), ("tracestate", "a=b"), ("x-other", "no"))
     own = {"traceparent": "mine", "k": "v"}

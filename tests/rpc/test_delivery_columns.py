@@ -11,9 +11,10 @@ from relay.api import translate
 from relay.core.timers import ClaimedTimer, ClaimedTimers
 from relay.engine.delivery.leases import Leases
 from relay.v1 import delivery_service_pb2 as pb
-from tests.engine.leased import leased
 from tests.keyspace import Keyspace
-from tests.rpc.rig import ACK, EXTEND, NACK, Relay, Stream, at, gone, put, settlement
+from tests.worlds.engine.leased import leased
+from tests.worlds.engine.served import Served, gone, put
+from tests.worlds.engine.stubs import ACK, EXTEND, NACK, Stream, at, settlement
 
 DUPLICATE, UNKNOWN = pb.PROBLEM_REASON_DUPLICATE, pb.PROBLEM_REASON_UNKNOWN_TOKEN
 
@@ -48,7 +49,7 @@ def one_by_one(said: pb.DeliveryColumns) -> list[pb.Delivery]:
     return found
 
 
-async def test_columns_say_what_deliveries_say(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_columns_say_what_deliveries_say(any_relay: Served, keyspace: Keyspace) -> None:
     """Every field of each; a stream that doesn't ask for columns never sees them."""
     relay, topic = any_relay, keyspace.topic()
     shared = {"headers": {"k": "ü"}, "content_type": "text/x"}
@@ -81,7 +82,7 @@ async def test_columns_say_what_deliveries_say(any_relay: Relay, keyspace: Keysp
     [{"headers": {"k": "v"}}, {"content_type": "text/x"}, {"headers": {"k": "v"}, "content_type": "text/x"}],
     ids=lambda fields: "-".join(fields),
 )
-async def test_those_that_are_not_alike_come_one_by_one(relay: Relay, fields: dict[str, Any]) -> None:
+async def test_those_that_are_not_alike_come_one_by_one(relay: Served, fields: dict[str, Any]) -> None:
     """Whoever asks for columns reads deliveries, too."""
     await put(relay, "plain")
     await put(relay, "other", **fields)
@@ -115,7 +116,7 @@ def test_two_claims_of_a_topic_are_alike() -> None:
     assert [each.lease_deadline.nanos for each in one_by_one(said.columns)] == [7_000, 8_000]
 
 
-async def test_a_guessed_due_time_is_said(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_guessed_due_time_is_said(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no column for it."""
     real = Leases.of
 
@@ -129,7 +130,7 @@ async def test_a_guessed_due_time_is_said(relay: Relay, monkeypatch: pytest.Monk
     assert (await stream.delivery()).due_time_approximate
 
 
-async def test_what_is_acknowledged_is_gone(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_what_is_acknowledged_is_gone(any_relay: Served, keyspace: Keyspace) -> None:
     """Opened says that the list is read; it is, of columns and of deliveries alike."""
     relay, topic = any_relay, keyspace.topic()
     for asked in (True, False):
@@ -146,7 +147,7 @@ async def test_what_is_acknowledged_is_gone(any_relay: Relay, keyspace: Keyspace
         assert await stream.finish() == []
 
 
-async def test_what_is_acknowledged_is_read_last(relay: Relay) -> None:
+async def test_what_is_acknowledged_is_read_last(relay: Served) -> None:
     """An EXTEND in the same message came before its handler ended."""
     stream = await relay.stream().open(columns=True)
     await put(relay, "a", "b")
@@ -158,7 +159,7 @@ async def test_what_is_acknowledged_is_read_last(relay: Relay) -> None:
     assert await stream.finish() == []
 
 
-async def test_what_can_t_be_acknowledged_is_a_problem(relay: Relay) -> None:
+async def test_what_can_t_be_acknowledged_is_a_problem(relay: Served) -> None:
     """Each as it would be of a Settlement, and the others stand."""
     stream = await relay.stream().open(columns=True)
     await put(relay, "a")
@@ -169,7 +170,7 @@ async def test_what_can_t_be_acknowledged_is_a_problem(relay: Relay) -> None:
 
 
 @pytest.mark.parametrize("columns", [True, False])
-async def test_a_payload_is_forgotten_once_it_is_written(relay: Relay, *, columns: bool) -> None:
+async def test_a_payload_is_forgotten_once_it_is_written(relay: Served, *, columns: bool) -> None:
     """The application has it: two copies of many would be much."""
     await put(relay, "a", payload=b"x" * 1_000)
     stream = await relay.stream().open(columns=columns)

@@ -19,23 +19,20 @@ from relay.engine.delivery.session import FRAME_PROBLEMS, MAX_PROBLEMS
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_service_pb2 import GetTimerRequest, ScheduleRequest
 from tests.keyspace import Keyspace
-from tests.rpc.rig import (
+from tests.servers import RunningServer
+from tests.worlds.engine.served import Served, gone, put, served
+from tests.worlds.engine.stubs import (
     ACK,
     EXTEND,
     NACK,
     REJECT,
-    Relay,
     Stream,
     at,
-    gone,
     named_field,
-    put,
-    served,
     settlement,
     spec,
     unpacked,
 )
-from tests.servers import RunningServer
 from tests.worlds.waiting import until
 
 UNKNOWN = pb.PROBLEM_REASON_UNKNOWN_TOKEN
@@ -45,7 +42,7 @@ GONE = pb.PROBLEM_REASON_GONE
 INVALID = pb.PROBLEM_REASON_INVALID
 
 
-async def released(relay: Relay, *names: str) -> None:
+async def released(relay: Served, *names: str) -> None:
     """Until none of these timers is leased."""
 
     async def condition() -> bool:
@@ -66,7 +63,7 @@ async def refusal(stream: Stream) -> str:
 # ------------------------------------------------------------------------- one timer's way
 
 
-async def test_delivers_what_was_scheduled(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_delivers_what_was_scheduled(any_relay: Served, keyspace: Keyspace) -> None:
     """Content, times, attempt and token; an ACK removes it."""
     relay = any_relay
     topic = keyspace.topic()
@@ -88,7 +85,7 @@ async def test_delivers_what_was_scheduled(any_relay: Relay, keyspace: Keyspace)
     assert await stream.finish() == []
 
 
-async def test_trace_context_reaches_the_handler(relay: Relay) -> None:
+async def test_trace_context_reaches_the_handler(relay: Served) -> None:
     """From the metadata of Schedule to the headers of the delivery."""
     stream = await relay.stream().open()
     metadata = (("traceparent", "00-1-2-01"),)
@@ -99,7 +96,7 @@ async def test_trace_context_reaches_the_handler(relay: Relay) -> None:
     await stream.finish()
 
 
-async def test_every_outcome_does_what_it_says(relay: Relay) -> None:
+async def test_every_outcome_does_what_it_says(relay: Served) -> None:
     """ACK and REJECT remove, NACK delivers again as the next attempt, EXTEND is no end."""
     stream = await relay.stream().open()
     await put(relay, "ack", "nack", "reject", "extend")
@@ -120,7 +117,7 @@ async def test_every_outcome_does_what_it_says(relay: Relay) -> None:
 
 
 async def test_the_reason_of_a_rejection_is_logged_and_bounded(
-    relay: Relay, caplog: pytest.LogCaptureFixture
+    relay: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At most 1,024 bytes, cut between characters."""
     stream = await relay.stream().open()
@@ -132,7 +129,7 @@ async def test_the_reason_of_a_rejection_is_logged_and_bounded(
     await stream.finish()
 
 
-async def test_many_timers_come_in_few_frames(relay: Relay) -> None:
+async def test_many_timers_come_in_few_frames(relay: Served) -> None:
     """Batch by batch, never more than max_outstanding at a time."""
     await put(relay, *(f"{n:04}" for n in range(2_000)))
     stream = await relay.stream().open(max_outstanding=300)
@@ -148,12 +145,12 @@ async def test_many_timers_come_in_few_frames(relay: Relay) -> None:
     await gone(relay, "0000", "1999")
 
 
-async def test_a_delivery_above_four_megabytes(relay: Relay) -> None:
+async def test_a_delivery_above_four_megabytes(relay: Served) -> None:
     """A topic may allow it; the relay does not limit what it sends, and each goes in a frame of its own."""
     relay.tune(max_payload_bytes=8 << 20)
     options = [("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(relay.server.address, options=options) as channel:
-        big = Relay(relay.engine, relay.store, relay.server, channel, relay.policies, relay.counts)
+        big = relay.dial(channel)
         for name in "ab":
             await put(big, name, payload=bytes(6 << 20))
         stream = await big.stream().open()
@@ -165,7 +162,7 @@ async def test_a_delivery_above_four_megabytes(relay: Relay) -> None:
         await gone(relay, "a", "b")
 
 
-async def test_a_client_with_grpc_s_own_limits_can_read_every_frame(relay: Relay) -> None:
+async def test_a_client_with_grpc_s_own_limits_can_read_every_frame(relay: Served) -> None:
     """Frames of payloads and headers at their limits stay below the 4 MiB that gRPC takes by default."""
     for n in range(8):
         await put(relay, f"p{n}", payload=bytes(1 << 20))
@@ -206,7 +203,7 @@ BAD_OPENS = {
 
 
 @pytest.mark.parametrize(("field", "message"), BAD_OPENS.values(), ids=BAD_OPENS.keys())
-async def test_refuses_a_bad_open(relay: Relay, field: str, message: pb.DeliverRequest) -> None:
+async def test_refuses_a_bad_open(relay: Served, field: str, message: pb.DeliverRequest) -> None:
     """INVALID_ARGUMENT names what is wrong; nothing was claimed."""
     stream = relay.stream()
     await stream.call.write(message)
@@ -214,7 +211,7 @@ async def test_refuses_a_bad_open(relay: Relay, field: str, message: pb.DeliverR
     assert relay.store.count("claim") == 0
 
 
-async def test_an_open_says_how_many_may_be_slow(relay: Relay) -> None:
+async def test_an_open_says_how_many_may_be_slow(relay: Served) -> None:
     """As many as ever, if it doesn't."""
     await relay.stream().open("t", max_outstanding=5, slow_outstanding=2)
     await relay.stream().open("u", max_outstanding=5)
@@ -222,7 +219,7 @@ async def test_an_open_says_how_many_may_be_slow(relay: Relay) -> None:
     assert {each.topics: each.slow_outstanding for each in sessions} == {("t",): 2, ("u",): 0}
 
 
-async def test_refuses_a_second_open(relay: Relay) -> None:
+async def test_refuses_a_second_open(relay: Served) -> None:
     """And releases at once what the stream held, without suspicion: the application lives."""
     stream = await relay.stream().open()
     await put(relay, "a", "b")
@@ -237,19 +234,19 @@ async def test_refuses_a_second_open(relay: Relay) -> None:
     await again.finish()
 
 
-async def test_refuses_an_empty_message(relay: Relay) -> None:
+async def test_refuses_an_empty_message(relay: Served) -> None:
     """A newer client may say what this relay does not know."""
     stream = await relay.stream().open()
     await stream.call.write(pb.DeliverRequest())
     assert await refusal(stream) == "message"
 
 
-async def test_a_stream_that_says_nothing_and_ends_is_fine(relay: Relay) -> None:
+async def test_a_stream_that_says_nothing_and_ends_is_fine(relay: Served) -> None:
     """Nothing to do, nothing to complain about."""
     assert await relay.stream().finish() == []
 
 
-async def test_bytes_that_are_no_message_end_only_their_stream(relay: Relay) -> None:
+async def test_bytes_that_are_no_message_end_only_their_stream(relay: Served) -> None:
     """Before Open and after it; what the stream held is released."""
     path = "/relay.v1.DeliveryService/Deliver"
     for first in ([], [pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=9)).SerializeToString()]):
@@ -269,7 +266,7 @@ async def test_bytes_that_are_no_message_end_only_their_stream(relay: Relay) -> 
 # ------------------------------------------------------------------------------- bad settlements
 
 
-async def test_answers_bad_settlements_with_problems(relay: Relay) -> None:
+async def test_answers_bad_settlements_with_problems(relay: Served) -> None:
     """Each by itself; the good ones of the same message stand."""
     stream = await relay.stream().open()
     await put(relay, "a", "b", "c")
@@ -295,7 +292,7 @@ async def test_answers_bad_settlements_with_problems(relay: Relay) -> None:
     await stream.finish()
 
 
-async def test_answers_stale_and_vanished_timers(relay: Relay) -> None:
+async def test_answers_stale_and_vanished_timers(relay: Served) -> None:
     """Rescheduled and cancelled in flight."""
     stream = await relay.stream().open()
     await put(relay, "a", "b")
@@ -310,7 +307,7 @@ async def test_answers_stale_and_vanished_timers(relay: Relay) -> None:
 
 
 async def test_a_retry_after_beyond_all_time_harms_no_other(
-    relay_on_valkey: Relay, keyspace: Keyspace
+    relay_on_valkey: Served, keyspace: Keyspace
 ) -> None:
     """The longest Duration there is, and what is beyond it, beside a good settlement."""
     relay, topic = relay_on_valkey, keyspace.topic()
@@ -337,7 +334,7 @@ async def test_a_retry_after_beyond_all_time_harms_no_other(
     await stream.finish()
 
 
-async def test_thousands_of_problems_are_said_in_readable_messages(relay: Relay) -> None:
+async def test_thousands_of_problems_are_said_in_readable_messages(relay: Served) -> None:
     """An application that settles nonsense hears of all of it, as long as it listens."""
     stream = await relay.stream().open()
     await stream.settle(*(settlement(f"{n}".encode()) for n in range(3 * FRAME_PROBLEMS)))
@@ -346,7 +343,7 @@ async def test_thousands_of_problems_are_said_in_readable_messages(relay: Relay)
     await stream.finish()
 
 
-async def test_an_application_that_only_talks_is_not_listened_to_for_ever(relay: Relay) -> None:
+async def test_an_application_that_only_talks_is_not_listened_to_for_ever(relay: Served) -> None:
     """Nonsense without end, and no answer read: the relay stops reading, and its memory stays small."""
     stream = await relay.stream().open()
     nonsense = pb.Settle(settlements=[settlement(bytes([n % 256]) * 200) for n in range(2_000)])
@@ -373,7 +370,7 @@ async def test_an_application_that_only_talks_is_not_listened_to_for_ever(relay:
 # ------------------------------------------------------------------------------- ends of streams
 
 
-async def test_a_half_close_after_drain_ends_in_order(relay: Relay) -> None:
+async def test_a_half_close_after_drain_ends_in_order(relay: Served) -> None:
     """Last settlements are written before the stream's OK; the rest is released, without suspicion."""
     stream = await relay.stream().open()
     await put(relay, "a", "b", "c")
@@ -399,7 +396,7 @@ async def test_a_half_close_after_drain_ends_in_order(relay: Relay) -> None:
     await again.finish()
 
 
-async def test_a_half_close_without_drain_looks_like_a_death(relay: Relay) -> None:
+async def test_a_half_close_without_drain_looks_like_a_death(relay: Served) -> None:
     """What was in flight comes back one by one; received ones as the next attempt."""
     stream = await relay.stream().open()
     await put(relay, "a", "b")
@@ -418,7 +415,7 @@ async def test_a_half_close_without_drain_looks_like_a_death(relay: Relay) -> No
     await again.finish()
 
 
-async def test_a_late_problem_is_said_before_the_end(relay: Relay) -> None:
+async def test_a_late_problem_is_said_before_the_end(relay: Served) -> None:
     """The last settlement was stale: the application hears of it although it has ended its side."""
     stream = await relay.stream().open()
     await put(relay, "a")
@@ -431,7 +428,7 @@ async def test_a_late_problem_is_said_before_the_end(relay: Relay) -> None:
 
 
 async def test_an_application_that_vanishes_is_released_at_once(
-    relay: Relay, caplog: pytest.LogCaptureFixture
+    relay: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No lease is waited for, nothing is logged as an error."""
     stream = await relay.stream().open()
@@ -444,11 +441,11 @@ async def test_an_application_that_vanishes_is_released_at_once(
 
 
 async def test_a_broken_connection_is_released_at_once(
-    relay: Relay, caplog: pytest.LogCaptureFixture
+    relay: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The channel is closed without a word."""
     async with grpc.aio.insecure_channel(relay.server.address) as channel:
-        other = Relay(relay.engine, relay.store, relay.server, channel, relay.policies, relay.counts)
+        other = relay.dial(channel)
         stream = await other.stream().open()
         await put(relay, "a")
         await stream.delivery()
@@ -457,7 +454,7 @@ async def test_a_broken_connection_is_released_at_once(
 
 
 async def test_an_application_that_vanishes_while_its_last_words_are_written_leaves_nothing(
-    relay: Relay, caplog: pytest.LogCaptureFixture
+    relay: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It half-closes, Redis hangs, it goes: the settlement is written all the same."""
     stream = await relay.stream().open()
@@ -478,7 +475,7 @@ async def test_an_application_that_vanishes_while_its_last_words_are_written_lea
     assert caplog.text == ""
 
 
-async def test_a_half_close_by_an_application_that_reads_slowly_ends_in_order(relay: Relay) -> None:
+async def test_a_half_close_by_an_application_that_reads_slowly_ends_in_order(relay: Served) -> None:
     """A frame is stuck in flow control when it ends its side: it may still read to the last word."""
     for n in range(12):
         await put(relay, f"{n:02}", payload=bytes(1 << 20))
@@ -498,7 +495,7 @@ async def test_a_half_close_by_an_application_that_reads_slowly_ends_in_order(re
     assert await stream.status() is grpc.StatusCode.OK
 
 
-async def test_a_refused_application_that_does_not_read_is_released_all_the_same(relay: Relay) -> None:
+async def test_a_refused_application_that_does_not_read_is_released_all_the_same(relay: Served) -> None:
     """Its second Open comes while a frame is stuck in flow control: not even the status can reach it."""
     names = [f"{n:02}" for n in range(12)]
     await put(relay, *names, payload=bytes(1 << 20))
@@ -513,7 +510,7 @@ async def test_a_refused_application_that_does_not_read_is_released_all_the_same
     await released(relay, *names)
 
 
-async def test_a_stream_that_never_settles_or_reads_holds_up_nobody(relay: Relay) -> None:
+async def test_a_stream_that_never_settles_or_reads_holds_up_nobody(relay: Served) -> None:
     """It keeps its own places; other streams, on the same topic too, and calls go on."""
     await put(relay, *(f"{n}" for n in range(5)), payload=bytes(1 << 20))
     stuck = await relay.stream().open(max_outstanding=5)
@@ -537,7 +534,7 @@ async def test_a_stream_that_never_settles_or_reads_holds_up_nobody(relay: Relay
 # ------------------------------------------------------------------------------- drain by the relay
 
 
-async def test_the_relay_s_drain_reaches_the_application(relay: Relay) -> None:
+async def test_the_relay_s_drain_reaches_the_application(relay: Served) -> None:
     """It finishes what it has, settles it and ends its side; drain waits for that."""
     stream = await relay.stream().open()
     await put(relay, "a")
@@ -556,7 +553,7 @@ async def test_the_relay_s_drain_reaches_the_application(relay: Relay) -> None:
 
 
 async def test_an_application_that_ignores_the_drain_is_cut_off(
-    relay: Relay, caplog: pytest.LogCaptureFixture
+    relay: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its timers are released, its stream ended; a late word harms nothing."""
     stream = await relay.stream().open()
@@ -572,7 +569,7 @@ async def test_an_application_that_ignores_the_drain_is_cut_off(
     assert caplog.text == ""
 
 
-async def test_redis_away_and_back_is_survived_by_a_stream(relay: Relay) -> None:
+async def test_redis_away_and_back_is_survived_by_a_stream(relay: Served) -> None:
     """It stays open; what it said meanwhile is written, and deliveries go on."""
     stream = await relay.stream().open()
     await put(relay, "a")
@@ -618,7 +615,7 @@ FOREIGN = {
 
 
 async def test_foreign_content_is_delivered_and_breaks_nothing(
-    relay_on_valkey: Relay, valkey: RunningServer, keyspace: Keyspace
+    relay_on_valkey: Served, valkey: RunningServer, keyspace: Keyspace
 ) -> None:
     """Whatever a foreign publisher wrote comes as some payload; none of it ends the stream or the poller."""
     relay, topic = relay_on_valkey, keyspace.topic()
@@ -642,7 +639,7 @@ async def test_foreign_content_is_delivered_and_breaks_nothing(
 
 
 async def test_a_listing_shows_ids_that_are_no_text(
-    relay_on_valkey: Relay, valkey: RunningServer, keyspace: Keyspace
+    relay_on_valkey: Served, valkey: RunningServer, keyspace: Keyspace
 ) -> None:
     """Escaped, for people to see that they are there."""
     topic = keyspace.topic()
@@ -664,7 +661,7 @@ async def test_a_unix_socket_carries_streams_too(tmp_path: Any) -> None:
 
 
 async def test_headers_that_no_envelope_holds_harm_no_other_timer(
-    relay_on_valkey: Relay, valkey: RunningServer, keyspace: Keyspace
+    relay_on_valkey: Served, valkey: RunningServer, keyspace: Keyspace
 ) -> None:
     """A foreign writer's JSON may have longer ones; with a new payload they can't be written back."""
     relay, topic = relay_on_valkey, keyspace.topic()

@@ -19,8 +19,9 @@ from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from relay.v1 import timer_service_pb2 as service
 from tests.rpc.handler import Batcher, Handler, Server, Wire, answer, pushing, serve
-from tests.rpc.rig import ACK, EXTEND, LATER, NACK, PATIENCE, REJECT, Relay, invalid_field, served, spec
-from tests.worlds.waiting import until
+from tests.worlds.engine.served import Served, served
+from tests.worlds.engine.stubs import ACK, EXTEND, LATER, NACK, REJECT, invalid_field, spec
+from tests.worlds.waiting import PATIENCE, until
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -32,32 +33,32 @@ async def handler(request: pytest.FixtureRequest) -> Handler:
 
 
 @pytest.fixture
-async def closed_relay() -> AsyncIterator[Relay]:
+async def closed_relay() -> AsyncIterator[Served]:
     async with served(closed=True) as relay:
         relay.tune("known")
         yield relay
 
 
-async def schedule(relay: Relay, *names: str, **fields: Any) -> None:
+async def schedule(relay: Served, *names: str, **fields: Any) -> None:
     request = service.ScheduleBatchRequest(timers=[spec(name, **fields) for name in names])
     for result in (await relay.timers.ScheduleBatch(request)).results:
         assert result.WhichOneof("result") == "scheduled", result
 
 
-async def attempts(relay: Relay, timer_id: str = "a") -> int:
+async def attempts(relay: Served, timer_id: str = "a") -> int:
     """How many attempts have counted."""
     stored = await relay.engine.get("t", timer_id)
     assert stored is not None
     return stored.attempts
 
 
-async def left(relay: Relay) -> int:
+async def left(relay: Served) -> int:
     """How many timers there are."""
     page = await relay.engine.page("t", state=None, limit=500, cursor="")
     return len(page.timers)
 
 
-async def gone(relay: Relay) -> None:
+async def gone(relay: Served) -> None:
     async def nothing_left() -> bool:
         return not await left(relay)
 
@@ -68,7 +69,7 @@ async def gone(relay: Relay) -> None:
 
 
 async def test_a_call_carries_all_that_a_stream_would(
-    any_relay: Relay, handler: Handler, application: Server
+    any_relay: Served, handler: Handler, application: Server
 ) -> None:
     """The delivery is whole, its trace context is in the metadata of a call of its own too, the deadline is
     delivery_timeout, and an empty answer is an ACK."""
@@ -103,7 +104,7 @@ async def test_a_call_carries_all_that_a_stream_would(
     ],
 )
 async def test_the_outcome_in_the_answer_is_settled(
-    relay: Relay, handler: Handler, application: Server, outcome: Any, verb: Verb
+    relay: Served, handler: Handler, application: Server, outcome: Any, verb: Verb
 ) -> None:
     async def act(_: delivery.Delivery, __: Any) -> Any:
         return answer(outcome, reason="as told", retry_after=Duration(seconds=60))
@@ -120,7 +121,7 @@ async def test_the_outcome_in_the_answer_is_settled(
 
 
 async def test_a_wrong_retry_after_is_left_out_and_said(
-    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+    relay: Served, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def act(_: delivery.Delivery, __: Any) -> Any:
         return answer(NACK, retry_after=Duration(seconds=-1))
@@ -138,7 +139,7 @@ async def test_a_wrong_retry_after_is_left_out_and_said(
 
 @pytest.mark.parametrize("outcome", [delivery.OUTCOME_UNSPECIFIED, ACK])
 async def test_a_reschedule_in_an_ack_is_no_end(
-    relay: Relay, handler: Handler, application: Server, outcome: Any
+    relay: Served, handler: Handler, application: Server, outcome: Any
 ) -> None:
     """A handler that forgot to say RESCHEDULE wants to run again: taken for an ACK, its timer were lost."""
 
@@ -168,7 +169,7 @@ async def test_a_reschedule_in_an_ack_is_no_end(
     ],
 )
 async def test_a_status_is_an_outcome(
-    relay: Relay, handler: Handler, application: Server, code: grpc.StatusCode, verb: Verb
+    relay: Served, handler: Handler, application: Server, code: grpc.StatusCode, verb: Verb
 ) -> None:
     async def act(_: delivery.Delivery, context: Any) -> Any:
         await context.abort(code, "no good")
@@ -183,7 +184,7 @@ async def test_a_status_is_an_outcome(
 
 
 async def test_a_handler_that_raises_has_had_an_attempt(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     async def act(_: delivery.Delivery, __: Any) -> Any:
         raise RuntimeError("broken")
@@ -197,7 +198,7 @@ async def test_a_handler_that_raises_has_had_an_attempt(
 
 
 async def test_a_deadline_that_passes_is_an_attempt(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """The handler is cut off after delivery_timeout, and may well have done its work."""
 
@@ -220,7 +221,7 @@ async def test_a_deadline_that_passes_is_an_attempt(
 
 
 async def test_a_refused_connection_costs_nothing_and_is_said(
-    relay: Relay, handler: Handler, caplog: pytest.LogCaptureFixture
+    relay: Served, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While nobody listens nothing is even claimed; the timer comes as attempt 1 once somebody does."""
     unused = await serve(None)
@@ -240,7 +241,7 @@ async def test_a_refused_connection_costs_nothing_and_is_said(
 
 
 async def test_an_application_without_a_handler_costs_nothing_and_is_said(
-    relay: Relay, handler: Handler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Handler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """UNIMPLEMENTED: one timer is tried, not a hundred, and tried again later."""
     monkeypatch.setattr("relay.rpc.push.FIRST_RETRY", 0.05)
@@ -264,7 +265,7 @@ async def test_an_application_without_a_handler_costs_nothing_and_is_said(
 
 
 async def test_an_application_that_does_not_serve_is_left_alone(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """grpc.health.v1: nothing is claimed while it says NOT_SERVING; what is under way goes on."""
     release = asyncio.Event()
@@ -298,7 +299,7 @@ async def test_an_application_that_does_not_serve_is_left_alone(
 
 
 async def test_an_orderly_restart_loses_no_attempt(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """An application that stops taking calls, ends those that it has and comes back, ten times under load:
     every attempt that the relay reports is one that the handlers have counted.
@@ -331,7 +332,7 @@ async def test_an_orderly_restart_loses_no_attempt(
 
 
 async def test_a_connection_that_breaks_during_a_call_is_an_attempt(
-    relay: Relay, handler: Handler, wire: Wire
+    relay: Served, handler: Handler, wire: Wire
 ) -> None:
     """The handler may be what broke it: it comes again as attempt 2, and alone."""
     release = asyncio.Event()
@@ -361,7 +362,7 @@ async def test_a_connection_that_breaks_during_a_call_is_an_attempt(
 
 
 async def test_receipts_tell_which_calls_had_reached_a_handler(
-    relay: Relay, handler: Handler, wire: Wire
+    relay: Served, handler: Handler, wire: Wire
 ) -> None:
     """Of two calls on a connection that breaks, only that counts whose handler had started."""
     handler.receipts = True
@@ -392,7 +393,7 @@ async def test_receipts_tell_which_calls_had_reached_a_handler(
 
 
 async def test_a_receipt_is_written_while_the_handler_runs(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """So that it counts if the relay dies now."""
     handler.receipts = True
@@ -414,7 +415,7 @@ async def test_a_receipt_is_written_while_the_handler_runs(
 
 
 async def test_a_call_that_stays_open_counts_as_received(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """From an application that sends no receipts, half a second of silence is one; and it shows that a
     handler lives, so that the others need not wait for the end of the first."""
@@ -436,7 +437,9 @@ async def test_a_call_that_stays_open_counts_as_received(
 # Many
 
 
-async def test_no_more_calls_than_max_concurrent(relay: Relay, handler: Handler, application: Server) -> None:
+async def test_no_more_calls_than_max_concurrent(
+    relay: Served, handler: Handler, application: Server
+) -> None:
     release = asyncio.Event()
 
     async def act(_: delivery.Delivery, __: Any) -> Any:
@@ -453,7 +456,7 @@ async def test_no_more_calls_than_max_concurrent(relay: Relay, handler: Handler,
     assert set(handler.starts.values()) == {1}
 
 
-async def test_topics_of_one_target_share_a_connection(relay: Relay, handler: Handler, wire: Wire) -> None:
+async def test_topics_of_one_target_share_a_connection(relay: Served, handler: Handler, wire: Wire) -> None:
     async with pushing(relay, wire.address, "t", "u", "v"):
         for topic in "tuv":
             await schedule(relay, f"of-{topic}", topic=topic)
@@ -463,7 +466,7 @@ async def test_topics_of_one_target_share_a_connection(relay: Relay, handler: Ha
 
 
 async def test_a_topic_without_a_handler_does_not_hold_up_another(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     async def act(delivered: delivery.Delivery, context: Any) -> Any:
         if delivered.topic == "u":
@@ -478,7 +481,7 @@ async def test_a_topic_without_a_handler_does_not_hold_up_another(
         assert {stored.timer_id: stored.attempts for stored in page.timers} == {"x": 0, "y": 0}
 
 
-async def test_a_unix_socket(relay: Relay, handler: Handler, tmp_path: Path) -> None:
+async def test_a_unix_socket(relay: Served, handler: Handler, tmp_path: Path) -> None:
     server = await serve(handler, f"unix:{tmp_path}/app.sock", healthy=True)
     async with pushing(relay, server.address):
         await schedule(relay, "a")
@@ -491,7 +494,7 @@ async def test_a_unix_socket(relay: Relay, handler: Handler, tmp_path: Path) -> 
 
 
 async def test_a_drain_waits_for_calls_and_makes_no_more(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     release = asyncio.Event()
 
@@ -511,7 +514,7 @@ async def test_a_drain_waits_for_calls_and_makes_no_more(
 
 
 async def test_a_drain_that_times_out_gives_calls_back(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """The handler had started, as its receipt says: that was an attempt."""
     handler.receipts = True
@@ -527,7 +530,7 @@ async def test_a_drain_that_times_out_gives_calls_back(
         assert await attempts(relay) == 1
 
 
-async def test_a_pushed_topic_has_no_streams(relay: Relay) -> None:
+async def test_a_pushed_topic_has_no_streams(relay: Served) -> None:
     relay.tune(target="127.0.0.1:1")
     stream = relay.stream()
     await stream.send(open=delivery.Open(topics=["t"], max_outstanding=1))
@@ -547,7 +550,7 @@ async def test_what_grpc_says_of_a_call_that_never_began() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_closed_topics_refuse_every_call_and_stream(closed_relay: Relay) -> None:
+async def test_closed_topics_refuse_every_call_and_stream(closed_relay: Served) -> None:
     """A misspelt topic is told at once, by whatever call it comes."""
     timers = closed_relay.timers
     await timers.Schedule(service.ScheduleRequest(timer=spec("a", topic="known", delay=Duration(seconds=60))))

@@ -20,9 +20,10 @@ from relay.rpc import push_calls
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 from tests.rpc.handler import Batcher, Handler, InBatch, Server, Wire, pushing, serve
-from tests.rpc.rig import ACK, EXTEND, LATER, NACK, PATIENCE, Relay, settlement
 from tests.rpc.test_push import attempts, gone, left, schedule
-from tests.worlds.waiting import until
+from tests.worlds.engine.served import Served
+from tests.worlds.engine.stubs import ACK, EXTEND, LATER, NACK, settlement
+from tests.worlds.waiting import PATIENCE, until
 
 FROM_LATER: Any = 77
 """An outcome that this relay does not know."""
@@ -58,16 +59,12 @@ def said(**fields: Any) -> pb.TimerHandlerDeliverBatchResponse:
     return pb.TimerHandlerDeliverBatchResponse(**fields)
 
 
-def settlements(relay: Relay) -> dict[str, Settlement]:
+def settlements(relay: Served) -> dict[str, Settlement]:
     """What was settled first of each timer."""
-    found: dict[str, Settlement] = {}
-    for each in relay.store.items("settle"):
-        assert isinstance(each, Settlement)
-        found.setdefault(each.timer_id, each)
-    return found
+    return {each.timer_id: each for each in reversed(relay.store.settlements())}
 
 
-def receipts(relay: Relay) -> set[str]:
+def receipts(relay: Served) -> set[str]:
     """The timers whose receipts are written."""
     written = [each for each in relay.store.items("extend") if isinstance(each, Extension)]
     return {each.timer_id for each in written if each.received}
@@ -86,7 +83,7 @@ def only_a_starts(handler: Batcher) -> None:
     handler.act, handler.starts_now = act, started
 
 
-async def after_the_first(relay: Relay, *names: str) -> None:
+async def after_the_first(relay: Served, *names: str) -> None:
     """Schedule these once one has shown that a handler lives."""
     await schedule(relay, "first")
     await gone(relay)
@@ -96,7 +93,7 @@ async def after_the_first(relay: Relay, *names: str) -> None:
 # Batches
 
 
-async def test_what_is_ready_goes_in_one_call(relay: Relay, handler: Batcher, application: Server) -> None:
+async def test_what_is_ready_goes_in_one_call(relay: Served, handler: Batcher, application: Server) -> None:
     """After the first timer, which goes alone: it shows whether a handler lives."""
     names = [f"n{i}" for i in range(50)]
     await schedule(relay, *names)
@@ -107,7 +104,7 @@ async def test_what_is_ready_goes_in_one_call(relay: Relay, handler: Batcher, ap
     assert handler.starts == dict.fromkeys(names, 1)
 
 
-async def test_a_slow_handler_holds_up_no_other(relay: Relay, handler: Batcher, application: Server) -> None:
+async def test_a_slow_handler_holds_up_no_other(relay: Served, handler: Batcher, application: Server) -> None:
     """Of its own batch the others are committed, and their places filled, while it is still at work."""
     release = asyncio.Event()
 
@@ -130,7 +127,7 @@ async def test_a_slow_handler_holds_up_no_other(relay: Relay, handler: Batcher, 
 
 
 async def test_a_batch_is_bounded_by_what_may_be_under_way(
-    relay: Relay, handler: Batcher, application: Server
+    relay: Served, handler: Batcher, application: Server
 ) -> None:
     """Over all calls, as outcomes come piece by piece; and each place that is freed is taken."""
     release = asyncio.Semaphore(0)
@@ -153,7 +150,7 @@ async def test_a_batch_is_bounded_by_what_may_be_under_way(
 # Applications without it
 
 
-async def test_an_application_without_it_is_asked_once_a_connection(relay: Relay) -> None:
+async def test_an_application_without_it_is_asked_once_a_connection(relay: Served) -> None:
     """Its timers go by Deliver at once, and none is released for it; the next connection is asked anew."""
     old = Handler()
     asked: list[str] = []
@@ -182,7 +179,7 @@ async def test_an_application_without_it_is_asked_once_a_connection(relay: Relay
 
 
 async def test_a_topic_that_is_called_one_by_one_leaves_others_their_batches(
-    relay: Relay, handler: Scripted, application: Server
+    relay: Served, handler: Scripted, application: Server
 ) -> None:
     """UNIMPLEMENTED of a batch may be about its topic only."""
 
@@ -204,7 +201,7 @@ async def test_a_topic_that_is_called_one_by_one_leaves_others_their_batches(
 
 
 async def test_of_a_batch_that_breaks_what_had_started_counts(
-    relay: Relay, handler: Batcher, wire: Wire
+    relay: Served, handler: Batcher, wire: Wire
 ) -> None:
     """By their receipts; only those are suspects, and come again alone, as attempt 2."""
     release = asyncio.Event()
@@ -242,7 +239,7 @@ async def test_of_a_batch_that_breaks_what_had_started_counts(
 
 
 async def test_without_receipts_all_of_a_batch_that_breaks_counts(
-    relay: Relay, handler: Batcher, wire: Wire
+    relay: Served, handler: Batcher, wire: Wire
 ) -> None:
     """Nobody can tell which handlers had begun."""
     release = asyncio.Event()
@@ -265,7 +262,7 @@ async def test_without_receipts_all_of_a_batch_that_breaks_counts(
 
 
 async def test_a_batch_that_ends_without_all_outcomes(
-    relay: Relay, handler: Scripted, application: Server
+    relay: Served, handler: Scripted, application: Server
 ) -> None:
     """Status OK: what has none counts as NACK."""
 
@@ -283,7 +280,7 @@ async def test_a_batch_that_ends_without_all_outcomes(
 
 
 async def test_outcomes_that_can_t_be_used(
-    relay: Relay, handler: Scripted, application: Server, caplog: pytest.LogCaptureFixture
+    relay: Served, handler: Scripted, application: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Unknown tokens and second outcomes change nothing and are said; wrong outcomes are NACK; no other timer
     of the batch hears of it, and the topic goes on."""
@@ -326,7 +323,7 @@ async def test_outcomes_that_can_t_be_used(
 
 @pytest.mark.parametrize("receipts", [True, False])
 async def test_a_status_that_ends_a_batch_is_about_nobody_knows_which(
-    relay: Relay, handler: Scripted, application: Server, *, receipts: bool, caplog: pytest.LogCaptureFixture
+    relay: Served, handler: Scripted, application: Server, *, receipts: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """INVALID_ARGUMENT rejects none of several: each comes again alone, and there it means its timer."""
 
@@ -358,7 +355,7 @@ async def test_a_status_that_ends_a_batch_is_about_nobody_knows_which(
 
 
 async def test_a_deadline_counts_for_those_that_had_started(
-    relay: Relay, handler: Batcher, application: Server, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Batcher, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others waited in the application, which says by its receipts that it had no place for them."""
     only_a_starts(handler)
@@ -379,7 +376,7 @@ async def test_a_deadline_counts_for_those_that_had_started(
 
 
 async def test_refused_timers_are_released_and_the_topic_waits(
-    relay: Relay,
+    relay: Served,
     handler: Scripted,
     application: Server,
     caplog: pytest.LogCaptureFixture,
@@ -407,7 +404,7 @@ async def test_refused_timers_are_released_and_the_topic_waits(
         assert len(handler.batches) == 2, "nothing is tried before the wait is over"
 
 
-async def test_an_answer_that_can_t_be_read(relay: Relay, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_answer_that_can_t_be_read(relay: Served, caplog: pytest.LogCaptureFixture) -> None:
     """The batch comes again timer by timer, and each counts by itself: even where receipts are sent, and none
     of theirs came. The answers are counted, and the log has no stack trace."""
     calls: list[int] = []
@@ -446,7 +443,7 @@ async def test_an_answer_that_can_t_be_read(relay: Relay, caplog: pytest.LogCapt
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_the_answer_for_one_that_can_t_be_read(relay: Relay, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_answer_for_one_that_can_t_be_read(relay: Served, caplog: pytest.LogCaptureFixture) -> None:
     """From an application that takes no batches: a failed attempt that says why."""
 
     async def garbage(_: Any, __: Any) -> bytes:
@@ -477,7 +474,9 @@ async def test_the_answer_for_one_that_can_t_be_read(relay: Relay, caplog: pytes
 # The end
 
 
-async def test_a_drain_waits_for_the_whole_batch(relay: Relay, handler: Batcher, application: Server) -> None:
+async def test_a_drain_waits_for_the_whole_batch(
+    relay: Served, handler: Batcher, application: Server
+) -> None:
     """And what has its outcome meanwhile is written; nothing more is sent."""
     go = {name: asyncio.Event() for name in "ab"}
 
@@ -503,7 +502,7 @@ async def test_a_drain_waits_for_the_whole_batch(relay: Relay, handler: Batcher,
 
 
 async def test_a_call_that_goes_on_behind_its_last_outcome_is_cut_off(
-    relay: Relay, handler: Scripted, application: Server, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Scripted, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It carries nothing any more, and must not hold up a drain until `delivery_timeout`."""
     monkeypatch.setattr(push_calls, "END_PATIENCE", 0.05)
@@ -528,7 +527,7 @@ async def test_a_call_that_goes_on_behind_its_last_outcome_is_cut_off(
 
 
 async def test_a_drain_that_times_out_gives_back_what_is_unsettled(
-    relay: Relay, handler: Batcher, application: Server
+    relay: Served, handler: Batcher, application: Server
 ) -> None:
     """A receipt had come of one of them: that was an attempt."""
     only_a_starts(handler)

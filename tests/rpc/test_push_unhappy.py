@@ -16,8 +16,9 @@ from relay.engine.delivery.leases import Lease
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from tests.rpc.handler import Batcher, Handler, Server, Wire, pushing
-from tests.rpc.rig import LATER, Relay
 from tests.rpc.test_push import TRACEPARENT, attempts, gone, schedule
+from tests.worlds.engine.served import Served
+from tests.worlds.engine.stubs import LATER
 from tests.worlds.waiting import until
 
 
@@ -28,7 +29,7 @@ async def handler(request: pytest.FixtureRequest) -> Handler:
 
 
 async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
-    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+    relay: Served, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is under way when it says NOT_SERVING goes on, and keeps its place."""
     caplog.set_level("INFO")
@@ -56,7 +57,7 @@ async def test_an_application_that_flaps_has_no_more_calls_than_max_concurrent(
 
 
 async def test_the_wait_for_a_handler_begins_anew_after_a_success(
-    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one call at a time, too."""
     failures: list[int] = []
@@ -80,7 +81,7 @@ async def test_the_wait_for_a_handler_begins_anew_after_a_success(
 
 
 async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
-    relay: Relay, handler: Handler, wire: Wire
+    relay: Served, handler: Handler, wire: Wire
 ) -> None:
     """Only the call whose receipt came is an attempt, though the next connection has seen no receipt yet."""
     release = asyncio.Event()
@@ -107,7 +108,7 @@ async def test_a_connection_that_is_made_anew_at_once_has_broken_all_the_same(
 
 
 async def test_a_timer_that_no_message_can_carry_fails_alone(
-    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one whose occurrence somebody else has named in no UTF-8."""
     fill = translate._fill
@@ -130,7 +131,7 @@ async def test_a_timer_that_no_message_can_carry_fails_alone(
 
 
 async def test_words_that_a_handler_passes_on_are_its_own(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """A call of its own that found no connection ends in the words that gRPC has for one of ours."""
 
@@ -148,7 +149,7 @@ async def test_words_that_a_handler_passes_on_are_its_own(
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
 async def test_a_call_that_fails_before_its_receipt_is_no_attempt(
-    relay: Relay, handler: Handler, application: Server, code: grpc.StatusCode
+    relay: Served, handler: Handler, application: Server, code: grpc.StatusCode
 ) -> None:
     """Where receipts are sent: it looks like a connection that broke and was made anew unnoticed."""
 
@@ -166,7 +167,7 @@ async def test_a_call_that_fails_before_its_receipt_is_no_attempt(
     assert handler.attempts() == [1, 1]
 
 
-async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:
+async def test_a_call_that_is_answered_is_not_cancelled(relay: Served) -> None:
     """Servers may write the status after the answer; those that count resets would end the connection."""
     ends: list[str] = []
 
@@ -200,7 +201,7 @@ async def test_a_call_that_is_answered_is_not_cancelled(relay: Relay) -> None:
 
 
 async def test_no_proxy_stands_between_relay_and_application(
-    relay: Relay, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod's http_proxy is for the world outside."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -212,7 +213,7 @@ async def test_no_proxy_stands_between_relay_and_application(
 
 
 async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     headers = {"traceparent": TRACEPARENT, "tracestate": "a=" + 30_000 * "x"}
     async with pushing(relay, application.address):
@@ -225,7 +226,7 @@ async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
 
 
 async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
-    relay: Relay, handler: Handler, application: Server
+    relay: Served, handler: Handler, application: Server
 ) -> None:
     """A timer that is rescheduled while its handler runs waits, where every place has such a handler."""
     release = asyncio.Event()
@@ -251,7 +252,7 @@ async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
 
 
 async def test_what_a_stopping_application_does_not_take_says_nothing_of_its_handlers(
-    relay: Relay, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
+    relay: Served, handler: Handler, application: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Refused as UNIMPLEMENTED after NOT_SERVING: released, and called again as soon as it serves."""
     caplog.set_level("INFO")
@@ -276,7 +277,7 @@ async def test_what_a_stopping_application_does_not_take_says_nothing_of_its_han
 
 
 async def test_what_an_earlier_connection_has_told_of_receipts_holds_for_the_next(
-    relay: Relay, handler: Handler, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    relay: Served, handler: Handler, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first call on a connection breaks before its handler has started, however long it was open."""
     monkeypatch.setattr("relay.rpc.push_calls.RECEIPT_AFTER", 0.0)

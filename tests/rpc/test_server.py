@@ -20,12 +20,13 @@ from relay.settings import Settings
 from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1.timer_service_pb2 import ScheduleRequest
 from tests.missing import skip
-from tests.rpc.rig import LONG, Relay, served, spec
+from tests.worlds.engine.served import LONG, Served, served
+from tests.worlds.engine.stubs import spec
 
 SERVICES = ("relay.v1.TimerService", "relay.v1.DeliveryService")
 
 
-async def start(relay: Relay, listen: str) -> rpc.RpcServer:
+async def start(relay: Served, listen: str) -> rpc.RpcServer:
     return await rpc.start(
         relay.engine,
         listen=listen,
@@ -36,7 +37,7 @@ async def start(relay: Relay, listen: str) -> rpc.RpcServer:
     )
 
 
-async def test_tells_its_health(relay: Relay) -> None:
+async def test_tells_its_health(relay: Served) -> None:
     """NOT_SERVING until told otherwise, for the server and each service; an unknown service is NOT_FOUND."""
     stub: Any = health_pb2_grpc.HealthStub(relay.channel)
     for healthy, status in ((None, "NOT_SERVING"), (True, "SERVING"), (False, "NOT_SERVING")):
@@ -50,7 +51,7 @@ async def test_tells_its_health(relay: Relay) -> None:
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_change_of_health_reaches_who_watches(relay: Relay) -> None:
+async def test_a_change_of_health_reaches_who_watches(relay: Served) -> None:
     """As load balancers do."""
     stub: Any = health_pb2_grpc.HealthStub(relay.channel)
     watch = stub.Watch(health_pb2.HealthCheckRequest())
@@ -61,7 +62,7 @@ async def test_a_change_of_health_reaches_who_watches(relay: Relay) -> None:
     watch.cancel()
 
 
-async def test_describes_itself(relay: Relay) -> None:
+async def test_describes_itself(relay: Served) -> None:
     """Reflection lists the services and gives their files, so that generic tools work."""
     channel: Any = relay.channel
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -95,7 +96,7 @@ async def test_a_socket_file_left_by_a_dead_relay_is_taken_over(tmp_path: Path) 
         await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 
-async def test_a_socket_in_use_is_not_taken_over(relay: Relay, tmp_path: Path) -> None:
+async def test_a_socket_in_use_is_not_taken_over(relay: Served, tmp_path: Path) -> None:
     """Another relay listens there: a clear error, and the other one goes on."""
     path = tmp_path / "relay.sock"
     async with served(listen=f"unix:{path}") as other:
@@ -105,13 +106,15 @@ async def test_a_socket_in_use_is_not_taken_over(relay: Relay, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("where", ["no/such/directory.sock", "x" * 200])
-async def test_a_socket_that_can_t_be_made_is_a_clear_error(relay: Relay, tmp_path: Path, where: str) -> None:
+async def test_a_socket_that_can_t_be_made_is_a_clear_error(
+    relay: Served, tmp_path: Path, where: str
+) -> None:
     """Also where a path is too long for a socket."""
     with pytest.raises(CannotListen, match=r"grpc\.listen: can't listen on unix:"):
         await start(relay, f"unix:{tmp_path / where}")
 
 
-async def test_a_file_that_is_no_socket_is_left_alone(relay: Relay, tmp_path: Path) -> None:
+async def test_a_file_that_is_no_socket_is_left_alone(relay: Served, tmp_path: Path) -> None:
     """Somebody mistook the path."""
     path = tmp_path / "precious"
     path.write_text("keep me")
@@ -120,7 +123,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(relay: Relay, tmp_path: Pa
     assert path.read_text() == "keep me"
 
 
-async def test_a_taken_port_is_a_clear_error(relay: Relay) -> None:
+async def test_a_taken_port_is_a_clear_error(relay: Served) -> None:
     """Two relays never share a port unawares."""
     with pytest.raises(CannotListen) as caught:
         await start(relay, relay.server.address)

@@ -22,8 +22,9 @@ from relay.v1.timer_service_pb2 import (
     ScheduleRequest,
 )
 from tests.keyspace import Keyspace
-from tests.rpc.rig import MAX_PAYLOAD, Relay, at, invalid_field, refused, spec
 from tests.servers import RunningServer
+from tests.worlds.engine.served import Served
+from tests.worlds.engine.stubs import MAX_PAYLOAD, at, invalid_field, refused, spec
 from tests.worlds.waiting import until
 
 LONG = "x" * 257
@@ -65,7 +66,7 @@ BAD_TIMERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES.keys())
-async def test_refuses_a_bad_topic_everywhere(relay: Relay, name: str) -> None:
+async def test_refuses_a_bad_topic_everywhere(relay: Served, name: str) -> None:
     """Each call names the field."""
     timers = relay.timers
     assert await invalid_field(timers.Schedule(ScheduleRequest(timer=spec(topic=name)))) == "topic"
@@ -75,7 +76,7 @@ async def test_refuses_a_bad_topic_everywhere(relay: Relay, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES.keys())
-async def test_refuses_a_bad_timer_id_everywhere(relay: Relay, name: str) -> None:
+async def test_refuses_a_bad_timer_id_everywhere(relay: Served, name: str) -> None:
     """Only Schedule takes an empty one: it makes one then."""
     timers = relay.timers
     if name:
@@ -85,13 +86,13 @@ async def test_refuses_a_bad_timer_id_everywhere(relay: Relay, name: str) -> Non
 
 
 @pytest.mark.parametrize(("field", "fields"), BAD_TIMERS.values(), ids=BAD_TIMERS.keys())
-async def test_refuses_a_bad_timer(relay: Relay, field: str, fields: dict[str, Any]) -> None:
+async def test_refuses_a_bad_timer(relay: Served, field: str, fields: dict[str, Any]) -> None:
     """By the field that is wrong; nothing is stored."""
     assert await invalid_field(relay.timers.Schedule(ScheduleRequest(timer=spec(**fields)))) == field
     assert await relay.store.inner.get("t", "a") is None
 
 
-async def test_refuses_a_timer_without_any_time(relay: Relay) -> None:
+async def test_refuses_a_timer_without_any_time(relay: Served) -> None:
     """And one that is not there at all."""
     timer = timer_pb2.TimerSpec(topic="t", timer_id="a")
     assert await invalid_field(relay.timers.Schedule(ScheduleRequest(timer=timer))) == "due_time"
@@ -108,25 +109,25 @@ async def test_refuses_a_timer_without_any_time(relay: Relay) -> None:
         ("state", {"state": 99}),
     ],
 )
-async def test_refuses_a_bad_listing(relay: Relay, field: str, fields: dict[str, Any]) -> None:
+async def test_refuses_a_bad_listing(relay: Served, field: str, fields: dict[str, Any]) -> None:
     """By the field that is wrong."""
     assert await invalid_field(relay.timers.ListTimers(ListTimersRequest(topic="t", **fields))) == field
 
 
-async def test_refuses_a_page_token_that_no_page_gave(relay_on_valkey: Relay) -> None:
+async def test_refuses_a_page_token_that_no_page_gave(relay_on_valkey: Served) -> None:
     """Neither does the real store guess what it may mean."""
     for token in ("no token", "é", "AAAA", "bmFuIGE=", "=" * 1000):
         request = ListTimersRequest(topic="t", page_token=token)
         assert await invalid_field(relay_on_valkey.timers.ListTimers(request)) == "page_token"
 
 
-async def test_refuses_a_batch_that_is_too_long(relay: Relay) -> None:
+async def test_refuses_a_batch_that_is_too_long(relay: Served) -> None:
     """As a whole, for it is the call that is wrong."""
     request = ScheduleBatchRequest(timers=[spec()] * 10_001)
     assert await invalid_field(relay.timers.ScheduleBatch(request)) == "timers"
 
 
-async def test_a_message_beyond_the_limit_is_refused_and_harms_nothing(relay: Relay) -> None:
+async def test_a_message_beyond_the_limit_is_refused_and_harms_nothing(relay: Served) -> None:
     """By gRPC itself, before it is taken in."""
     code, _, _ = await refused(relay.timers.Schedule(ScheduleRequest(timer=spec(payload=bytes(17 << 20)))))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -136,7 +137,7 @@ async def test_a_message_beyond_the_limit_is_refused_and_harms_nothing(relay: Re
 # ------------------------------------------------------------------------------- the store's errors
 
 
-async def test_redis_away_is_unavailable_with_a_time_to_retry(relay: Relay) -> None:
+async def test_redis_away_is_unavailable_with_a_time_to_retry(relay: Served) -> None:
     """For every call."""
     for verb in ("schedule", "cancel", "get"):
         relay.store.fail(verb, StoreUnavailable("connection refused"))
@@ -165,7 +166,7 @@ async def test_redis_away_is_unavailable_with_a_time_to_retry(relay: Relay) -> N
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.name,
 )
-async def test_other_errors_of_the_store(relay: Relay, error: Exception, code: grpc.StatusCode) -> None:
+async def test_other_errors_of_the_store(relay: Served, error: Exception, code: grpc.StatusCode) -> None:
     """Each has its status; the next call works again."""
     relay.store.fail("schedule", error, times=1)
     assert (await refused(relay.timers.Schedule(ScheduleRequest(timer=spec()))))[0] is code
@@ -173,7 +174,7 @@ async def test_other_errors_of_the_store(relay: Relay, error: Exception, code: g
 
 
 async def test_a_wrong_type_under_a_key_is_told(
-    relay_on_valkey: Relay, valkey: RunningServer, keyspace: Keyspace
+    relay_on_valkey: Served, valkey: RunningServer, keyspace: Keyspace
 ) -> None:
     """Nothing is overwritten."""
     topic = keyspace.topic()
@@ -190,7 +191,7 @@ async def test_a_wrong_type_under_a_key_is_told(
 # ------------------------------------------------------------------------------- answers
 
 
-async def test_schedule_answers_the_stored_timer(relay: Relay) -> None:
+async def test_schedule_answers_the_stored_timer(relay: Served) -> None:
     """Finer than a microsecond is rounded up; what lived before was replaced."""
     request = ScheduleRequest(timer=spec(due_time=at(4_000_000_000, 1_001), payload=b"x"))
     answer = await relay.timers.Schedule(request)
@@ -202,14 +203,14 @@ async def test_schedule_answers_the_stored_timer(relay: Relay) -> None:
     assert (await relay.timers.Schedule(request)).replaced
 
 
-async def test_schedule_makes_a_timer_id_if_none_is_given(relay: Relay) -> None:
+async def test_schedule_makes_a_timer_id_if_none_is_given(relay: Served) -> None:
     """A different one each time."""
     names = {(await relay.timers.Schedule(ScheduleRequest(timer=spec("")))).timer.timer_id for _ in range(9)}
     assert len(names) == 9
     assert all(names)
 
 
-async def test_the_largest_input_is_taken(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_the_largest_input_is_taken(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """Names of 256 bytes, a payload at its limit, 64 KiB of headers, the ends of time."""
     topic = keyspace.adopt("é" * 128)
     headers = {"a" * 100: "ü" * 30_000, "b": "x" * (65_536 - 100 - 60_000 - 1)}
@@ -231,14 +232,14 @@ async def test_the_largest_input_is_taken(relay_on_valkey: Relay, keyspace: Keys
     await timers.Schedule(ScheduleRequest(timer=spec("epoch", topic=topic, due_time=at(0))))
 
 
-async def test_a_delay_is_measured_by_the_store_s_clock(relay: Relay) -> None:
+async def test_a_delay_is_measured_by_the_store_s_clock(relay: Served) -> None:
     """The relay's own clock, and the caller's, decide nothing."""
     relay.store.inner._clock = lambda: 5_000_000_000_000_000
     answer = await relay.timers.Schedule(ScheduleRequest(timer=spec(delay=Duration(seconds=10))))
     assert answer.timer.due_time == at(5_000_000_010)
 
 
-async def test_a_delay_on_a_real_server(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_a_delay_on_a_real_server(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """By TIME of that server."""
     request = ScheduleRequest(timer=spec(topic=keyspace.topic(), delay=Duration(seconds=10)))
     before = time.time()
@@ -246,7 +247,7 @@ async def test_a_delay_on_a_real_server(relay_on_valkey: Relay, keyspace: Keyspa
     assert before + 9.9 <= due.seconds + due.nanos / 1e9 <= time.time() + 10.1
 
 
-async def test_get_answers_the_whole_timer_or_not_found(relay: Relay) -> None:
+async def test_get_answers_the_whole_timer_or_not_found(relay: Served) -> None:
     """With payload, headers and content type."""
     timer = spec(payload=b"\0\xff", headers={"k": "v"}, content_type="text/plain", due_time=at(4_000_000_000))
     await relay.timers.Schedule(ScheduleRequest(timer=timer))
@@ -258,7 +259,7 @@ async def test_get_answers_the_whole_timer_or_not_found(relay: Relay) -> None:
     assert "'b'" in message
 
 
-async def test_cancel_tells_whether_there_was_one(relay: Relay) -> None:
+async def test_cancel_tells_whether_there_was_one(relay: Served) -> None:
     """Cancelling what is not there is no error."""
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
     request = CancelRequest(topic="t", timer_id="a")
@@ -266,7 +267,7 @@ async def test_cancel_tells_whether_there_was_one(relay: Relay) -> None:
     assert not (await relay.timers.Cancel(request)).cancelled
 
 
-async def test_lists_page_by_page_without_content(relay: Relay) -> None:
+async def test_lists_page_by_page_without_content(relay: Served) -> None:
     """In the order of the next claim, filtered by state."""
     for n in range(7):
         timer = spec(f"{n}", payload=b"x", headers={"k": "v"}, due_time=at(4_000_000_000 + n))
@@ -284,7 +285,7 @@ async def test_lists_page_by_page_without_content(relay: Relay) -> None:
     assert list((await relay.timers.ListTimers(leased)).timers) == []
 
 
-async def test_a_batch_answers_each_timer_in_its_place(relay: Relay) -> None:
+async def test_a_batch_answers_each_timer_in_its_place(relay: Served) -> None:
     """Bad ones fail with the code and field of a call of their own; the others are stored.
 
     Of two with one id the later one stands.
@@ -321,7 +322,7 @@ async def test_a_batch_answers_each_timer_in_its_place(relay: Relay) -> None:
     assert (stored.payload, stored.due_time) == (b"2", at(4_000_000_001))
 
 
-async def test_a_batch_while_redis_is_away_answers_each_timer_too(relay: Relay) -> None:
+async def test_a_batch_while_redis_is_away_answers_each_timer_too(relay: Served) -> None:
     """UNAVAILABLE for those that would have been stored."""
     relay.store.fail("schedule", StoreUnavailable("away"))
     request = ScheduleBatchRequest(timers=[spec("a"), spec("b{")])
@@ -329,7 +330,7 @@ async def test_a_batch_while_redis_is_away_answers_each_timer_too(relay: Relay) 
     assert [result.error.code for result in results] == [14, 3]
 
 
-async def test_a_batch_of_ten_thousand(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_a_batch_of_ten_thousand(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """In one call, in order; an empty one is fine too."""
     topic = keyspace.topic()
     request = ScheduleBatchRequest(
@@ -363,7 +364,7 @@ class Turns:
 BIG_BATCH = ScheduleBatchRequest(timers=[spec("b{")] * 10 * STRETCH)
 
 
-async def test_a_big_batch_leaves_the_loop_to_others(relay: Relay) -> None:
+async def test_a_big_batch_leaves_the_loop_to_others(relay: Served) -> None:
     """What falls due while a batch is read or answered waits for a stretch of it."""
     async with Turns() as others:
         response = await TimerCalls(relay.engine).schedule_batch(BIG_BATCH, {})
@@ -371,7 +372,7 @@ async def test_a_big_batch_leaves_the_loop_to_others(relay: Relay) -> None:
     assert others.count == 20
 
 
-async def test_big_batches_take_turns(relay: Relay) -> None:
+async def test_big_batches_take_turns(relay: Served) -> None:
     """Read and answered stretch by stretch among each other, the first would end with the last."""
     timers, ended = TimerCalls(relay.engine), []
 
@@ -385,7 +386,7 @@ async def test_big_batches_take_turns(relay: Relay) -> None:
     assert ended[0][1] < others.count / 2
 
 
-async def test_trace_context_in_the_metadata_is_stored(relay: Relay) -> None:
+async def test_trace_context_in_the_metadata_is_stored(relay: Served) -> None:
     """Of Schedule and of each timer of a batch; headers of the timer itself win; other metadata stays out."""
     metadata = (("traceparent", "00-1-2-01"), ("tracestate", "a=b"), ("x-other", "no"))
     due = at(4_000_000_000)
@@ -401,7 +402,7 @@ async def test_trace_context_in_the_metadata_is_stored(relay: Relay) -> None:
     assert headers[1] == {"traceparent": "mine", "k": "v"}
 
 
-async def test_many_concurrent_calls_share_few_store_calls(relay: Relay) -> None:
+async def test_many_concurrent_calls_share_few_store_calls(relay: Served) -> None:
     """What the store would take 200 round trips for."""
     slow = relay.store.hold("schedule")
     due = at(4_000_000_000)

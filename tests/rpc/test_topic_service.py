@@ -15,24 +15,25 @@ from relay.v1 import timer_service_pb2 as service
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.keyspace import Keyspace
-from tests.rpc.rig import ACK, NACK, REJECT, Relay, at, invalid_field, refused, settlement, spec
 from tests.servers import RunningServer
+from tests.worlds.engine.served import Served
+from tests.worlds.engine.stubs import ACK, NACK, REJECT, at, invalid_field, refused, settlement, spec
 from tests.worlds.waiting import until
 
 MINUTE = Duration(seconds=60)
 
 
-def topics(relay: Relay) -> Any:
+def topics(relay: Served) -> Any:
     return TopicServiceStub(relay.channel)
 
 
-async def schedule(relay: Relay, topic: str, timer_id: str, mode: Any = 0, **fields: Any) -> Any:
+async def schedule(relay: Served, topic: str, timer_id: str, mode: Any = 0, **fields: Any) -> Any:
     condition = fields.pop("condition", None)
     timer = spec(timer_id, topic=topic, **fields)
     return await relay.timers.Schedule(service.ScheduleRequest(timer=timer, mode=mode, condition=condition))
 
 
-async def kill(relay: Relay, topic: str, *names: str, reason: str = "no good") -> list[pb.DeadLetter]:
+async def kill(relay: Served, topic: str, *names: str, reason: str = "no good") -> list[pb.DeadLetter]:
     """Let timers die by REJECT; answers all dead letters of the topic."""
     for name in names:
         await schedule(relay, topic, name, payload=f"of {name}".encode(), headers={"kind": "x"})
@@ -47,7 +48,7 @@ async def kill(relay: Relay, topic: str, *names: str, reason: str = "no good") -
 # ------------------------------------------------------------------------- TimerService
 
 
-async def test_create_only_changes_nothing_that_is_there(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_create_only_changes_nothing_that_is_there(any_relay: Served, keyspace: Keyspace) -> None:
     """The answer to a repeated call tells of the timer that is there."""
     topic = keyspace.topic()
     create = service.SCHEDULE_MODE_CREATE
@@ -63,7 +64,7 @@ async def test_create_only_changes_nothing_that_is_there(any_relay: Relay, keysp
     assert (replaced.result, replaced.replaced) == (timer_pb2.CHANGE_RESULT_REPLACED, True)
 
 
-async def test_a_batch_creates_only_what_is_not_there(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_a_batch_creates_only_what_is_not_there(any_relay: Served, keyspace: Keyspace) -> None:
     topic = keyspace.topic()
     await schedule(any_relay, topic, "a", delay=MINUTE)
     request = service.ScheduleBatchRequest(
@@ -76,7 +77,7 @@ async def test_a_batch_creates_only_what_is_not_there(any_relay: Relay, keyspace
     ]
 
 
-async def test_conditions(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_conditions(any_relay: Served, keyspace: Keyspace) -> None:
     """Reschedule and cancel, only if nobody delivers it, only if its due time is what I think."""
     topic = keyspace.topic()
     due = (await schedule(any_relay, topic, "a", due_time=at(4_000_000_000, 123_456_000))).timer.due_time
@@ -114,7 +115,7 @@ async def test_conditions(any_relay: Relay, keyspace: Keyspace) -> None:
     assert (gone.cancelled, gone.result) == (False, timer_pb2.CHANGE_RESULT_NOT_FOUND)
 
 
-async def test_run(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_run(any_relay: Served, keyspace: Keyspace) -> None:
     topic = keyspace.topic()
     await schedule(any_relay, topic, "a", delay=Duration(seconds=3_600))
     stream = await any_relay.stream().open(topic)
@@ -126,7 +127,7 @@ async def test_run(any_relay: Relay, keyspace: Keyspace) -> None:
     assert code is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_full_topic(relay: Relay) -> None:
+async def test_a_full_topic(relay: Served) -> None:
     relay.tune(max_waiting=1)
     await schedule(relay, "t", "a", delay=MINUTE)
     code, message, _ = await refused(schedule(relay, "t", "b", delay=MINUTE))
@@ -151,11 +152,11 @@ async def test_a_full_topic(relay: Relay) -> None:
         ("condition.due_time", {"condition": {"due_time": at(1, -1)}}),
     ],
 )
-async def test_refuses_what_contradicts_itself(relay: Relay, field: str, fields: dict[str, Any]) -> None:
+async def test_refuses_what_contradicts_itself(relay: Served, field: str, fields: dict[str, Any]) -> None:
     assert await invalid_field(schedule(relay, "t", "a", **fields)) == field
 
 
-async def test_reschedule_by_stream(any_relay: Relay, keyspace: Keyspace) -> None:
+async def test_reschedule_by_stream(any_relay: Served, keyspace: Keyspace) -> None:
     """A periodic timer: each period a new occurrence, with a payload of its own if wanted."""
     topic = keyspace.topic()
     await schedule(any_relay, topic, "a", payload=b"0", headers={"kind": "x"}, content_type="text/plain")
@@ -192,7 +193,7 @@ async def test_reschedule_by_stream(any_relay: Relay, keyspace: Keyspace) -> Non
         },
     ],
 )
-async def test_a_wrong_reschedule_is_a_problem_and_no_end(relay: Relay, fields: dict[str, Any]) -> None:
+async def test_a_wrong_reschedule_is_a_problem_and_no_end(relay: Served, fields: dict[str, Any]) -> None:
     await schedule(relay, "t", "a")
     stream = await relay.stream().open()
     one = await stream.delivery()
@@ -203,7 +204,7 @@ async def test_a_wrong_reschedule_is_a_problem_and_no_end(relay: Relay, fields: 
     assert await stream.finish() == []
 
 
-async def test_not_retryable(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_not_retryable(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     topic = keyspace.topic()
     await schedule(relay_on_valkey, topic, "a")
     stream = await relay_on_valkey.stream().open(topic)
@@ -219,7 +220,7 @@ async def test_not_retryable(relay_on_valkey: Relay, keyspace: Keyspace) -> None
 # ------------------------------------------------------------------------- TopicService
 
 
-async def test_dead_letters_live_again(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_dead_letters_live_again(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """Listed without content, read with it, redriven as the same occurrence with attempts from 1."""
     topic = keyspace.topic()
     calls = topics(relay_on_valkey)
@@ -258,7 +259,7 @@ async def test_dead_letters_live_again(relay_on_valkey: Relay, keyspace: Keyspac
     assert code is grpc.StatusCode.NOT_FOUND
 
 
-async def test_dead_letters_are_paged_and_filtered(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_dead_letters_are_paged_and_filtered(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     topic = keyspace.topic()
     calls = topics(relay_on_valkey)
     names = [f"n{number}" for number in range(7)]
@@ -284,13 +285,13 @@ async def test_dead_letters_are_paged_and_filtered(relay_on_valkey: Relay, keysp
     assert not set(await matching(died_since=middle)) & set(await matching(died_before=middle))
 
 
-async def test_without_dead_letters_the_dead_are_gone(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_without_dead_letters_the_dead_are_gone(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     topic = keyspace.topic()
     relay_on_valkey.tune(topic, dead_letters=DeadLetterPolicy(keep=False))
     assert await kill(relay_on_valkey, topic, "a") == []
 
 
-async def test_pause_and_resume(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_pause_and_resume(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """What is in flight goes on; nothing more is claimed until the end, or until somebody resumes."""
     topic = keyspace.topic()
     calls = topics(relay_on_valkey)
@@ -319,7 +320,7 @@ async def test_pause_and_resume(relay_on_valkey: Relay, keyspace: Keyspace) -> N
     await stream.finish()
 
 
-async def test_topics_are_known(relay_on_valkey: Relay, keyspace: Keyspace) -> None:
+async def test_topics_are_known(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """Those that were scheduled in or served, in the order of their names, page by page."""
     names = sorted(keyspace.topic(name) for name in ("a", "b", "c"))
     calls = topics(relay_on_valkey)
@@ -345,7 +346,7 @@ async def test_topics_are_known(relay_on_valkey: Relay, keyspace: Keyspace) -> N
 
 
 async def test_a_broken_topic_hides_no_other(
-    relay_on_valkey: Relay, keyspace: Keyspace, valkey: RunningServer
+    relay_on_valkey: Served, keyspace: Keyspace, valkey: RunningServer
 ) -> None:
     """Somebody else's key is told in its line of the listing; asked for by itself, it is an error."""
     good, bad = keyspace.topic("good"), keyspace.topic("bad")
@@ -385,5 +386,5 @@ async def test_a_broken_topic_hides_no_other(
         ("PurgeDeadLetters", pb.PurgeDeadLettersRequest(topic="t", dead_ids=["1-1"] * 501), "dead_ids"),
     ],
 )
-async def test_refuses(relay_on_valkey: Relay, call: str, request_: Any, field: str) -> None:
+async def test_refuses(relay_on_valkey: Served, call: str, request_: Any, field: str) -> None:
     assert await invalid_field(getattr(topics(relay_on_valkey), call)(request_)) == field

@@ -23,7 +23,9 @@ from relay.core.policy import RetryPolicy
 from relay.rpc import server as rpc
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_service_pb2 import ScheduleRequest
-from tests.rpc.rig import PATIENCE, Relay, named_field, put, spec, unpacked
+from tests.worlds.engine.served import Served, put
+from tests.worlds.engine.stubs import named_field, spec, unpacked
+from tests.worlds.waiting import PATIENCE
 
 POOL = descriptor_pool.Default()
 LENGTH_DELIMITED = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE)
@@ -73,7 +75,7 @@ def is_readable(method: MethodDescriptor, raw: bytes) -> bool:
     return True
 
 
-async def status_of(relay: Relay, method: MethodDescriptor, raw: bytes) -> tuple[Any, str, list[Message]]:
+async def status_of(relay: Served, method: MethodDescriptor, raw: bytes) -> tuple[Any, str, list[Message]]:
     """How a call with these bytes ends."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     kind = f"{'stream' if method.client_streaming else 'unary'}_" + (
@@ -105,7 +107,7 @@ def test_no_service_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
-async def test_every_method_says_what_it_could_not_read(relay: Relay, method: MethodDescriptor) -> None:
+async def test_every_method_says_what_it_could_not_read(relay: Served, method: MethodDescriptor) -> None:
     """INVALID_ARGUMENT with the type's name, on unary calls and on streams; counted, once a message. What is
     readable by chance is never answered UNKNOWN or INTERNAL."""
     unreadable = 0
@@ -127,7 +129,7 @@ async def test_every_method_says_what_it_could_not_read(relay: Relay, method: Me
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 
-async def test_a_stream_that_can_t_be_read_is_a_broken_one(relay: Relay) -> None:
+async def test_a_stream_that_can_t_be_read_is_a_broken_one(relay: Served) -> None:
     """It ends and says why. What it held is released at once, and goes alone from then on: one of these
     timers may be what makes its application send such bytes. With a receipt it was an attempt."""
     relay.tune(retry=RetryPolicy(initial=0.0))
@@ -155,7 +157,7 @@ async def test_a_stream_that_can_t_be_read_is_a_broken_one(relay: Relay) -> None
     await stream.finish()
 
 
-async def test_other_streams_don_t_notice(relay: Relay) -> None:
+async def test_other_streams_don_t_notice(relay: Served) -> None:
     """Their deliveries go on, on the same connection."""
     stream = await relay.stream().open()
     for _ in range(20):

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.rpc.rig import on_server, served
 from tests.servers import RunningServer
 from tests.web.rig import Api, with_api
+from tests.worlds.engine.served import on_server, served
 
 
 @pytest.fixture
@@ -19,5 +19,5 @@ async def api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def api_on_valkey(valkey: RunningServer) -> AsyncIterator[Api]:
-    async with on_server(valkey) as relay, with_api(relay) as api:
+    async with on_server(valkey.url) as relay, with_api(relay) as api:
         yield api

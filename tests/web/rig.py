@@ -20,8 +20,9 @@ from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.settings import Settings
 from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
-from tests.rpc.rig import LONG, PATIENCE, Relay
 from tests.web.described import Reply, reply
+from tests.worlds.engine.served import LONG, Served
+from tests.worlds.waiting import PATIENCE
 
 MAX_BODY = 64 * 1024
 BOUNDS = Settings().api.bounds
@@ -32,7 +33,7 @@ OMITTED: Any = object()
 class Api:
     """A served API. `measured` has what it told of each request: method, route, status."""
 
-    relay: Relay
+    relay: Served
     app: JsonApi
     server: HttpServer
     measured: list[tuple[str, str, int]] = field(default_factory=list)
@@ -77,7 +78,7 @@ serve = partial(serve_http, bounds=BOUNDS, count=lambda _: None)
 
 @asynccontextmanager
 async def with_api(
-    relay: Relay, *, bounds: ConnectionBounds | None = None, call_time: CallTime = LONG, **options: Any
+    relay: Served, *, bounds: ConnectionBounds | None = None, call_time: CallTime = LONG, **options: Any
 ) -> AsyncIterator[Api]:
     """Serve the API of an engine that is served."""
     measured: list[tuple[str, str, int]] = []

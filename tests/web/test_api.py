@@ -14,8 +14,8 @@ import pytest
 from relay.core.endpoints import addresses
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.web import forms, guard
-from tests.rpc.rig import served
 from tests.web.rig import MAX_BODY, Api, with_api
+from tests.worlds.engine.served import served
 from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio

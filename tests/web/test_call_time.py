@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from relay.api.call_time import CallTime
-from tests.rpc.rig import PATIENCE, memory, served
 from tests.web.described import Reply
 from tests.web.rig import Api, with_api
+from tests.worlds.engine.served import served
+from tests.worlds.waiting import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -42,10 +43,9 @@ async def test_a_call_ends_although_the_store_does_not_answer(
     method: str, path: str, verb: str, body: Any, timeout: str | None, default: float
 ) -> None:
     """By the header, or by the relay's own limit where there is none."""
-    store = memory()
     call_time = CallTime(default, lambda: 0.0)
-    async with served(store) as relay, with_api(relay, call_time=call_time) as api:
-        door = store.hold(verb)
+    async with served() as relay, with_api(relay, call_time=call_time) as api:
+        door = relay.store.hold(verb)
         assert is_out_of_time(await call(api, method, path, body, timeout))
         assert door.reached == 1
         door.open()
@@ -53,9 +53,8 @@ async def test_a_call_ends_although_the_store_does_not_answer(
 
 async def test_a_call_that_may_be_older_than_its_time_has_no_effect() -> None:
     """The relay was frozen, and reads the request only now."""
-    store = memory()
     call_time = CallTime(PATIENCE, lambda: 2 * PATIENCE)
-    async with served(store) as relay, with_api(relay, call_time=call_time) as api:
+    async with served() as relay, with_api(relay, call_time=call_time) as api:
         assert is_out_of_time(await call(api, "PUT", ONE, TIMER, f"{PATIENCE:g}"))
         assert await relay.engine.get("t", "a") is None
 

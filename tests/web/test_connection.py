@@ -17,8 +17,9 @@ from anyio.abc import SocketStream
 from starlette.responses import Response
 
 from relay.core.endpoints import addresses
-from tests.rpc.rig import PATIENCE, Relay, served
 from tests.web.rig import BOUNDS, Api, serve, with_api
+from tests.worlds.engine.served import Served, served
+from tests.worlds.waiting import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -102,13 +103,13 @@ async def serving(app: Any, **bounds: Any) -> AsyncIterator[tuple[str, Counter[s
 
 
 @pytest.fixture
-async def relay() -> AsyncIterator[Relay]:
+async def relay() -> AsyncIterator[Served]:
     async with served() as relay:
         yield relay
 
 
 @asynccontextmanager
-async def bounded(relay: Relay, **bounds: Any) -> AsyncIterator[Api]:
+async def bounded(relay: Served, **bounds: Any) -> AsyncIterator[Api]:
     async with with_api(relay, bounds=replace(BOUNDS, **bounds)) as api:
         yield api
 
@@ -167,7 +168,7 @@ async def test_a_header_that_is_too_large(api: Api, pieces: int, method: bytes) 
 @pytest.mark.parametrize(
     "sent", [NOT_HTTP["noise"][0], b"HEAD / HTTP/1.1\r\n" + HOST + b"x: " + b"x" * 40_000 + b"\r\n\r\n"]
 )
-async def test_a_server_stops_beside_callers_that_it_has_just_refused(relay: Relay, sent: bytes) -> None:
+async def test_a_server_stops_beside_callers_that_it_has_just_refused(relay: Served, sent: bytes) -> None:
     """In order, for the others as well."""
     async with (
         bounded(relay) as api,
@@ -181,7 +182,7 @@ async def test_a_server_stops_beside_callers_that_it_has_just_refused(relay: Rel
         assert await idle.to_the_end() == b""
 
 
-async def test_a_header_that_does_not_end(relay: Relay) -> None:
+async def test_a_header_that_does_not_end(relay: Served) -> None:
     """However many bytes still come: 408, and the connection is free."""
     async with bounded(relay, idle_timeout=0.3) as api, dialled(api.server.address) as caller:
         await caller.send(LIST[:-2])
@@ -201,7 +202,7 @@ async def test_a_header_that_does_not_end(relay: Relay) -> None:
         assert api.refused == {"slow": 1}
 
 
-async def test_a_connection_on_which_nothing_comes(relay: Relay) -> None:
+async def test_a_connection_on_which_nothing_comes(relay: Served) -> None:
     """Closed without a word, before the first request and after an answer; nobody counts it."""
     async with bounded(relay, idle_timeout=0.3) as api:
         async with dialled(api.server.address) as caller:
@@ -213,7 +214,7 @@ async def test_a_connection_on_which_nothing_comes(relay: Relay) -> None:
         assert not api.refused
 
 
-async def test_a_body_that_nobody_waits_for(relay: Relay) -> None:
+async def test_a_body_that_nobody_waits_for(relay: Served) -> None:
     """The answer went out long ago: bytes that trickle behind it hold no connection."""
     async with bounded(relay, idle_timeout=0.3) as api, dialled(api.server.address) as caller:
         await caller.send(LIST[:-2] + b"content-length: 1000000\r\n\r\n")
@@ -239,7 +240,7 @@ async def test_an_answer_that_nobody_takes() -> None:
         assert len(await caller.to_the_end()) < 50_000_000
 
 
-async def test_a_full_listener_makes_room(relay: Relay) -> None:
+async def test_a_full_listener_makes_room(relay: Served) -> None:
     """The connection that has waited longest goes: who dials and says nothing keeps nobody out."""
     async with bounded(relay, connections=3) as api:
         async with (

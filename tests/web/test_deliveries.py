@@ -21,9 +21,10 @@ from relay.core.errors import StoreUnavailable
 from relay.core.policy import RetryPolicy
 from relay.web import handover
 from relay.web.handover import Carrying, attended, hand_over
-from tests.rpc.rig import LATER, served
 from tests.web.described import Reply
 from tests.web.rig import Api, with_api
+from tests.worlds.engine.served import served
+from tests.worlds.engine.stubs import LATER
 from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import pytest
 
 from relay.v1 import delivery_service_pb2 as pb
 from tests.keyspace import Keyspace
-from tests.rpc.rig import REJECT, settlement
 from tests.web.rig import Api
+from tests.worlds.engine.stubs import REJECT, settlement
 from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -159,6 +159,10 @@ class GatedStore(Doors):
         super().__init__()
         self.inner = MemoryStore(clock)
 
+    def settlements(self) -> list[Settlement]:
+        """What all calls of `settle` carried."""
+        return [each for each in self.items("settle") if isinstance(each, Settlement)]
+
     async def ping(self) -> None:
         await self.through("ping", "", self.inner.ping)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -10,14 +10,15 @@ from anyio.abc import TaskGroup
 
 from relay.core.outcomes import Ending, Verb
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
-from relay.core.ports import Stores, TopicStore
+from relay.core.ports import Stores, TimerStore, TopicStore, WakeHints
 from relay.core.timers import NewTimer, StoredTimer, TimerState
+from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
 from relay.telemetry.traces.tracing import Tracing
-from tests.engine.doubles import Counts, GatedStore, Hints, Registered
-from tests.engine.fake_clock import FakeClock, settle
+from tests.worlds.engine.doubles import Counts, GatedStore, Hints, Registered
+from tests.worlds.engine.fake_clock import FakeClock, settle
 
 TOPIC = "t"
 
@@ -78,33 +79,58 @@ class App:
         await settle()
 
 
-class World:
-    """Everything on one fake clock. `engine` is the first relay; `relay` starts others."""
+class Engines:
+    """Relays' engines on one store in memory, whose calls can be held and failed."""
 
-    def __init__(self, tasks: TaskGroup) -> None:
-        self.tasks = tasks
-        self.clock = FakeClock()
-        self.store = GatedStore(self.clock.server)
-        self.hints = Hints()
+    def __init__(self, clock: Clock, now: Callable[[], int], policy: TopicPolicy | None = None) -> None:
+        self.clock = clock
+        self.store = GatedStore(now)
         self.topics = Registered()
         self.counts = Counts()
-        self.policy = TopicPolicy(retry=RetryPolicy(initial=0.0))  # waits are their own tests'
+        self.policy = policy or TopicPolicy()
         self.policies: dict[str, TopicPolicy] = {}
-        self.engine: Engine
 
     def tune(self, topic: str = TOPIC, **changes: Any) -> None:
         """Change a topic's policy; say so before an application attaches."""
         self.policies[topic] = replace(self.policies.get(topic, self.policy), **changes)
 
-    async def relay(self, hints: Hints | None = None, tracing: Tracing | None = None) -> Engine:
-        """Start one more relay on the same store."""
-        engine = Engine(
-            Stores(self.store, cast("TopicStore", self.topics), hints or Hints(), self.store.ping),
-            Policies(self.policy, self.policies),
+    def make(
+        self,
+        hints: WakeHints,
+        store: TimerStore | None = None,
+        topics: TopicStore | None = None,
+        *,
+        closed: bool = False,
+        tracing: Tracing | None = None,
+    ) -> Engine:
+        """An engine; on another store, if one is given."""
+        known = topics or cast("TopicStore", self.topics)
+        return Engine(
+            Stores(store or self.store, known, hints, self.store.ping),
+            Policies(self.policy, self.policies, closed=closed),
             self.counts,
             self.clock,
             tracing,
         )
+
+
+class World(Engines):
+    """Everything on one fake clock. `engine` is the first relay; `relay` starts others."""
+
+    clock: FakeClock
+    engine: Engine
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        clock = FakeClock()
+        super().__init__(
+            clock, clock.server, TopicPolicy(retry=RetryPolicy(initial=0.0))
+        )  # no waits by chance
+        self.tasks = tasks
+        self.hints = Hints()
+
+    async def relay(self, hints: Hints | None = None, tracing: Tracing | None = None) -> Engine:
+        """Start one more relay on the same store."""
+        engine = self.make(hints or Hints(), tracing=tracing)
         await self.tasks.start(engine.run)
         return engine
 

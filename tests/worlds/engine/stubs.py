@@ -1,13 +1,10 @@
-"""A served engine, and the few words that a bare stub needs to talk to it."""
+"""The few words that a bare stub needs to talk to a relay over gRPC."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import anyio
 import grpc
@@ -17,45 +14,18 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
-from relay.api.call_time import CallTime
-from relay.core.endpoints.listener_bounds import CallBounds
-from relay.core.policy import Policies, RetryPolicy, TopicPolicy
-from relay.core.ports import Stores, TimerStore, TopicStore, WakeHints
-from relay.engine.delivery.session import Session
-from relay.engine.engine import Engine
-from relay.rpc import server as rpc
-from relay.settings import Settings
-from relay.store.server.hints import RedisHints
-from relay.store.server.server import Server
-from relay.store.timeline.redis_store import RedisStore
-from relay.store.timeline.topics import RedisTopics
-from relay.telemetry.metrics.catalogue import UNREADABLE
+from relay.core.policy import RetryPolicy
 from relay.v1 import delivery_service_pb2 as pb
-from relay.v1 import delivery_service_pb2_grpc, timer_service_pb2_grpc
 from relay.v1.timer_pb2 import TimerSpec
-from relay.v1.timer_service_pb2 import ScheduleBatchRequest
-from tests.engine.doubles import Counts, GatedStore, Registered
-from tests.servers import RunningServer
-from tests.worlds.waiting import until
+from tests.worlds.waiting import PATIENCE
 
 MAX_PAYLOAD = 1 << 20
-PATIENCE = 120.0
-"""Seconds after which something that must happen counts as not happening."""
-
-LONG = CallTime(PATIENCE, lambda: 0.0)
-"""For calls that end by themselves."""
-
 LATER = RetryPolicy(initial=600.0)
 """For a test that looks at what one attempt left: its retry comes in ten minutes."""
 
 ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, pb.OUTCOME_EXTEND
 
 M = TypeVar("M", bound=Message)
-
-
-def memory() -> GatedStore:
-    """A store in memory on the machine's clock."""
-    return GatedStore(lambda: time.time_ns() // 1000)
 
 
 def spec(timer_id: str = "a", *, topic: str = "t", **fields: Any) -> TimerSpec:
@@ -159,93 +129,6 @@ class Stream:
         return code
 
 
-@dataclass(eq=False)
-class Relay:
-    """A served engine and a channel to it."""
-
-    engine: Engine
-    store: GatedStore
-    server: rpc.RpcServer
-    channel: grpc.aio.Channel
-    policies: dict[str, TopicPolicy]
-    counts: Counts
-
-    def __post_init__(self) -> None:
-        self.timers = timer_service_pb2_grpc.TimerServiceStub(self.channel)
-        self.delivery = delivery_service_pb2_grpc.DeliveryServiceStub(self.channel)
-
-    def tune(self, topic: str = "t", **changes: Any) -> None:
-        self.policies[topic] = replace(self.policies.get(topic, TopicPolicy()), **changes)
-
-    def stream(self) -> Stream:
-        return Stream(self.delivery.Deliver())
-
-    async def attached(self, count: int = 1) -> set[Session]:
-        """The sessions of so many streams. A stream is attached a moment after it has said Opened."""
-
-        async def here() -> bool:
-            return len(self.engine._dispatcher.sessions()) == count
-
-        await until(here, f"{count} streams are attached")
-        return self.engine._dispatcher.sessions()
-
-
-@asynccontextmanager
-async def served(
-    store: TimerStore | None = None,
-    hints: WakeHints | None = None,
-    topics: TopicStore | None = None,
-    *,
-    listen: str = "127.0.0.1:0",
-    channel_options: Sequence[tuple[str, Any]] = (),
-    closed: bool = False,
-    bounds: CallBounds | None = None,
-    call_time: CallTime = LONG,
-) -> AsyncIterator[Relay]:
-    """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
-    gated = memory()
-    policies: dict[str, TopicPolicy] = {}
-    counts = Counts()
-    engine = Engine(
-        Stores(store or gated, topics or cast("TopicStore", Registered()), hints or gated.inner, gated.ping),
-        Policies(own=policies, closed=closed),
-        counts,
-    )
-    engine._dispatcher._jitter = lambda: 1.0  # a back-off that is drawn may be next to nothing
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(engine.run)
-        server = await rpc.start(
-            engine,
-            listen=listen,
-            socket_mode=0o660,
-            bounds=bounds or Settings().grpc.bounds,
-            call_time=call_time,
-            unreadable=partial(counts.count, UNREADABLE),
-        )
-        async with grpc.aio.insecure_channel(server.address, options=list(channel_options)) as channel:
-            yield Relay(engine, gated, server, channel, policies, counts)
-            gated.open_all()
-        await server.stop(0)
-        with anyio.fail_after(PATIENCE):  # a stream that has ended leaves no session behind
-            while engine._dispatcher.sessions():  # noqa: ASYNC110  (the relay gives no event for it)
-                await anyio.sleep(0.005)
-        tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def on_server(server: RunningServer) -> AsyncIterator[Relay]:
-    """Serve an engine on a real server."""
-    async with (
-        Server(server.url, timeout=60.0) as redis,
-        anyio.create_task_group() as tasks,
-    ):
-        hints = RedisHints(redis)
-        tasks.start_soon(hints.run)
-        async with served(RedisStore(redis), hints, RedisTopics(redis)) as relay:
-            yield relay
-        tasks.cancel_scope.cancel()
-
-
 async def refused(call: Any) -> tuple[grpc.StatusCode, str, list[Message]]:
     """Status code, message and details of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -282,19 +165,3 @@ def named_field(message: str, details: Sequence[Any]) -> str:
     assert message.startswith(f"{violation.field}: ")
     assert violation.description
     return str(violation.field)
-
-
-async def put(relay: Relay, *names: str, topic: str = "t", **fields: Any) -> None:
-    """Schedule these timers, all with the same fields."""
-    timers = [spec(name, topic=topic, **fields) for name in names]
-    results = (await relay.timers.ScheduleBatch(ScheduleBatchRequest(timers=timers))).results
-    assert all(result.HasField("scheduled") for result in results)
-
-
-async def gone(relay: Relay, *names: str, topic: str = "t") -> None:
-    """Until these timers have left the store."""
-
-    async def condition() -> bool:
-        return [await relay.engine.get(topic, name) for name in names] == [None] * len(names)
-
-    await until(condition, f"{names} are settled")

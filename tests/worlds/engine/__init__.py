@@ -1,0 +1,1 @@
+"""Engines in this process: on a fake clock, or served over gRPC on the machine's."""
