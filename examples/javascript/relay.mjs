@@ -95,6 +95,15 @@ export async function outcomeOf(handler, delivery) {
 
 // ------------------------------------------------------------- producer
 
+/** Milliseconds that the first try of a call may take. */
+const TRY_MS = 1000;
+
+/** Whether a failed call can't act any more: the relay says so, or there was no connection to send it on. */
+function isFinal(error) {
+  const byRelay = error.metadata.get("grpc-status-details-bin").length > 0;
+  return byRelay || /^(No connection established|Name resolution failed)/.test(error.details);
+}
+
 /** Schedules and cancels. When a call returns, the timer is stored. An error's `code` is a `grpc.status`. */
 export class Producer {
   #client;
@@ -126,16 +135,27 @@ export class Producer {
     this.#client.close();
   }
 
-  /** Call, and repeat the call while the relay or its Redis is away: it names its timer, so it may be repeated. */
+  /**
+   * Call, and repeat the call while the relay or its Redis is away: it names its timer, so it may be repeated.
+   *
+   * But a try without an answer may act until its deadline, and undo what came after it. So each try has a short
+   * deadline, and what comes next, another try or an error, waits for the relay's answer or for that deadline.
+   */
   async #call(method, request) {
-    const deadline = Date.now() + this.#timeoutMs;
+    const end = Date.now() + this.#timeoutMs;
+    let life = TRY_MS;
     for (const pause of pauses(50, 2000)) {
+      const deadline = Math.min(Date.now() + life, end);
       try {
         return await this.#callOnce(method, request, deadline);
       } catch (error) {
-        if (error.code !== grpc.status.UNAVAILABLE || Date.now() + pause > deadline) throw error;
+        if (error.code !== grpc.status.UNAVAILABLE && error.code !== grpc.status.DEADLINE_EXCEEDED) throw error;
+        const wait = isFinal(error) ? pause : deadline - Date.now();
+        if (isFinal(error) && Date.now() + wait >= end) throw error;
+        await sleep(wait);
+        if (Date.now() >= end) throw error;
+        if (error.code === grpc.status.DEADLINE_EXCEEDED) life *= 2; // a slow relay gets more time
       }
-      await sleep(pause);
     }
   }
 

@@ -93,7 +93,8 @@ class RelayClient(Handlers):
         While the relay is away the call is repeated under the same id for `timeout` seconds. After
         an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
         `InvalidArgument` names the field, `ResourceExhausted` says that the topic or Redis is full,
-        `Unavailable` and `DeadlineExceeded` leave open whether the timer was stored.
+        `Unavailable` and `DeadlineExceeded` leave open whether the timer was stored; from then on it won't
+        be.
 
         >>> await client.schedule("invoices", b"42", delay=5.0, timer_id="invoice-42")
         """

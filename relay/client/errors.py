@@ -13,7 +13,7 @@
         ├── FailedPrecondition  the relay or Redis is in a state that forbids the call
         ├── ResourceExhausted   the topic holds `max_waiting` timers, or Redis is full
         ├── Unavailable         no relay, or the relay has no Redis; `retry_after` may say when
-        └── DeadlineExceeded    no answer in time; whether the call took effect is unknown
+        └── DeadlineExceeded    no answer in time; it may have had its effect, and has none any more
 
 A status without a class of its own is a plain `CallError`. `InvalidArgument` comes from the
 relay and, for what is plainly wrong, from the client before any call, with the same field names.
@@ -104,26 +104,38 @@ class ResourceExhausted(CallError):
 class Unavailable(CallError):
     """There is no relay, or the relay has no Redis. Nothing is known to be stored.
 
-    `retry_after` is the pause in seconds that the relay asked for, or None.
+    `retry_after` is the pause in seconds that the relay asked for, or None. `unanswered` means that the call
+    may have reached a relay, which did not answer: the connection was lost. Such a call may act until its
+    deadline.
     """
 
     status = grpc.StatusCode.UNAVAILABLE
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, unanswered: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.unanswered = unanswered
 
 
 class DeadlineExceeded(CallError):
-    """No answer came in time. Whether the call took effect is unknown."""
+    """No answer came in time. Whether the call took effect is unknown; from now on it has none."""
 
     status = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 _PLAIN: dict[grpc.StatusCode, type[CallError]] = {
     kind.status: kind
-    for kind in (NotFound, AlreadyExists, FailedPrecondition, ResourceExhausted, DeadlineExceeded)
+    for kind in (
+        NotFound,
+        AlreadyExists,
+        FailedPrecondition,
+        ResourceExhausted,
+        Unavailable,
+        DeadlineExceeded,
+    )
 }
+_NEVER_SENT = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
+"""How gRPC begins to say that it made no connection, so that nobody has the call."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -132,15 +144,12 @@ def make(
     message: str,
     *,
     field: str = "",
-    retry_after: float | None = None,
 ) -> CallError:
     """Build the error that stands for a gRPC status, given as an enum or as a number."""
     if isinstance(code, int):
         code = _CODES.get(code, grpc.StatusCode.UNKNOWN)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidArgument(message, field=field)
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return Unavailable(message, retry_after=retry_after)
     if code in _PLAIN:
         return _PLAIN[code](message)
     return CallError(message, code=code)
@@ -149,7 +158,12 @@ def make(
 def from_rpc(error: FailedCall) -> CallError:
     """Translate a failed gRPC call, with the field and the pause from its status details."""
     field, retry_after = _read_details(error)
-    return make(error.code(), error.details() or "no details", field=field, retry_after=retry_after)
+    message = error.details() or "no details"
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        # A relay always names a pause. Without one it is gRPC that says why there is no answer.
+        unanswered = retry_after is None and not message.startswith(_NEVER_SENT)
+        return Unavailable(message, retry_after=retry_after, unanswered=unanswered)
+    return make(error.code(), message, field=field)
 
 
 def _read_details(error: FailedCall) -> tuple[str, float | None]:

@@ -32,9 +32,12 @@ class TimerServiceStub(object):
 
     - INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status details,
     and as the first word of the message).
-    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, without it that the relay is:
-    nothing is known to be stored. Retry under the same timer_id, with a back-off. The same holds
-    when your own deadline passes (DEADLINE_EXCEEDED).
+    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, or that the call's time is over.
+    Nothing is known to be stored, and from then on nothing will be. Retry under the same timer_id,
+    with a back-off.
+    - UNAVAILABLE without RetryInfo says that the relay is away. The same holds when your own deadline
+    passes (DEADLINE_EXCEEDED): nothing is known to be stored, and from your deadline on nothing will
+    be. Retry then, and not before: a try that acts after the next one would undo what came of that.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
     - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
@@ -93,9 +96,12 @@ class TimerServiceServicer(object):
 
     - INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status details,
     and as the first word of the message).
-    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, without it that the relay is:
-    nothing is known to be stored. Retry under the same timer_id, with a back-off. The same holds
-    when your own deadline passes (DEADLINE_EXCEEDED).
+    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, or that the call's time is over.
+    Nothing is known to be stored, and from then on nothing will be. Retry under the same timer_id,
+    with a back-off.
+    - UNAVAILABLE without RetryInfo says that the relay is away. The same holds when your own deadline
+    passes (DEADLINE_EXCEEDED): nothing is known to be stored, and from your deadline on nothing will
+    be. Retry then, and not before: a try that acts after the next one would undo what came of that.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
     - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
@@ -215,9 +221,12 @@ class TimerService(object):
 
     - INVALID_ARGUMENT names the offending field (google.rpc.BadRequest in the status details,
     and as the first word of the message).
-    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, without it that the relay is:
-    nothing is known to be stored. Retry under the same timer_id, with a back-off. The same holds
-    when your own deadline passes (DEADLINE_EXCEEDED).
+    - UNAVAILABLE with google.rpc.RetryInfo says that Redis is away, or that the call's time is over.
+    Nothing is known to be stored, and from then on nothing will be. Retry under the same timer_id,
+    with a back-off.
+    - UNAVAILABLE without RetryInfo says that the relay is away. The same holds when your own deadline
+    passes (DEADLINE_EXCEEDED): nothing is known to be stored, and from your deadline on nothing will
+    be. Retry then, and not before: a try that acts after the next one would undo what came of that.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
     - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to

@@ -210,6 +210,8 @@ class ScriptedRelay(
         self.calls: list[tuple[str, Any]] = []
         self.metadata: list[dict[str, str]] = []
         self.failures: list[Failure] = []
+        self.silent = 0
+        """How many of the next calls get no answer."""
         self.refusals: list[Failure] = []
         self.result = timer_pb2.CHANGE_RESULT_UNSPECIFIED
         """What becomes of changes, if not what really does."""
@@ -226,6 +228,9 @@ class ScriptedRelay(
         self.calls.append((name, request))
         self.metadata.append({key: str(value) for key, value in context.invocation_metadata() or ()})
         self.changed()
+        if self.silent:
+            self.silent -= 1
+            await asyncio.sleep(PATIENCE)
         if self.failures:
             await self.failures.pop(0).abort(context)
 

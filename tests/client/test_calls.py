@@ -132,7 +132,7 @@ async def test_statuses_become_errors(
     relay.failures = [failure]
     async with client:
         with pytest.raises(kind) as caught:
-            await client.schedule("t", b"p", delay=1)
+            await client.get("t", "a")
     assert type(caught.value) is kind
     assert caught.value.code is failure.code
     assert failure.message in str(caught.value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, cast
 
@@ -16,7 +18,13 @@ from grpc_health.v1 import health_pb2
 from relay.client import SyncRelayClient
 from relay.rpc.application import DELIVER
 from relay.store.codec import lease_record
-from relay.v1 import delivery_service_pb2, timer_handler_pb2, timer_pb2
+from relay.v1 import (
+    delivery_service_pb2,
+    timer_handler_pb2,
+    timer_pb2,
+    timer_service_pb2,
+    timer_service_pb2_grpc,
+)
 from tests.docs import pages
 from tests.e2e import node
 from tests.e2e.node import Application
@@ -370,6 +378,42 @@ def test_producer_waits_for_the_relay(stage: Stage) -> None:
     assert script.wait() == 0
     assert json.loads(script.output().splitlines()[-1])["timer_id"] == "patient"
     assert stage.left(TOPIC) == (1, 1, 0)
+
+
+class _Silent(timer_service_pb2_grpc.TimerServiceServicer):
+    """A relay that does not answer the first call. `came` has when each call came, and its timer's id."""
+
+    def __init__(self) -> None:
+        self.came: list[tuple[float, str]] = []
+
+    def Schedule(
+        self, request: timer_service_pb2.ScheduleRequest, context: grpc.ServicerContext
+    ) -> timer_service_pb2.ScheduleResponse:
+        self.came.append((time.monotonic(), request.timer.timer_id))
+        if len(self.came) == 1:
+            over = threading.Event()
+            if context.add_callback(over.set):
+                over.wait(150)
+        timer = timer_pb2.Timer(topic=TOPIC, timer_id=request.timer.timer_id)
+        timer.due_time.FromSeconds(1)
+        return timer_service_pb2.ScheduleResponse(timer=timer)
+
+
+def test_producer_repeats_a_call_only_once_it_cannot_act(stage: Stage) -> None:
+    """The first try may be carried out until its deadline, and the next one waits for that."""
+    silent = _Silent()
+    server = grpc.server(ThreadPoolExecutor(4))
+    timer_service_pb2_grpc.add_TimerServiceServicer_to_server(silent, server)
+    target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        told = node.produce(target, {"schedule": {"topic": TOPIC, "timerId": "a", "delayMs": 1}})
+    finally:
+        server.stop(None)
+    assert told["timer_id"] == "a"
+    (first, _), (second, _) = silent.came
+    assert [timer_id for _, timer_id in silent.came] == ["a", "a"]
+    assert second - first > 0.9
 
 
 # ------------------------------------------------------------ the scripts

@@ -52,11 +52,16 @@ def target_or_default(target: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """A unary call: one request, one answer. If it is `traced`, the caller's trace context goes with it."""
+    """A unary call: one request, one answer.
+
+    `changes` says whether it changes something, so that a second try must not meet the first. If it is
+    `traced`, the caller's trace context goes with it.
+    """
 
     name: str
     request: type[Request]
     response: type[Response]
+    changes: bool = False
     traced: bool = False
     service: str = "TimerService"
 
@@ -71,17 +76,21 @@ class Method(Generic[Request, Response]):
         return trace_context.inject() if self.traced else ()
 
 
-SCHEDULE = Method("Schedule", timer_pb.ScheduleRequest, timer_pb.ScheduleResponse, traced=True)
+SCHEDULE = Method("Schedule", timer_pb.ScheduleRequest, timer_pb.ScheduleResponse, changes=True, traced=True)
 SCHEDULE_BATCH = Method(
-    "ScheduleBatch", timer_pb.ScheduleBatchRequest, timer_pb.ScheduleBatchResponse, traced=True
+    "ScheduleBatch", timer_pb.ScheduleBatchRequest, timer_pb.ScheduleBatchResponse, changes=True, traced=True
 )
 SCHEDULE_COLUMNS = Method(
-    "ScheduleColumns", timer_pb.ScheduleColumnsRequest, timer_pb.ScheduleColumnsResponse, traced=True
+    "ScheduleColumns",
+    timer_pb.ScheduleColumnsRequest,
+    timer_pb.ScheduleColumnsResponse,
+    changes=True,
+    traced=True,
 )
-CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse)
+CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse, changes=True)
 GET = Method("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
 LIST = Method("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
-RUN = Method("RunTimer", timer_pb.RunTimerRequest, timer_pb.RunTimerResponse)
+RUN = Method("RunTimer", timer_pb.RunTimerRequest, timer_pb.RunTimerResponse, changes=True)
 TIMER_METHODS: tuple[Method[Any, Any], ...] = (
     SCHEDULE,
     SCHEDULE_BATCH,
@@ -97,10 +106,18 @@ LIST_TOPICS = Method(
 )
 GET_TOPIC = Method("GetTopic", topic_pb.GetTopicRequest, topic_pb.GetTopicResponse, service="TopicService")
 PAUSE_TOPIC = Method(
-    "PauseTopic", topic_pb.PauseTopicRequest, topic_pb.PauseTopicResponse, service="TopicService"
+    "PauseTopic",
+    topic_pb.PauseTopicRequest,
+    topic_pb.PauseTopicResponse,
+    changes=True,
+    service="TopicService",
 )
 RESUME_TOPIC = Method(
-    "ResumeTopic", topic_pb.ResumeTopicRequest, topic_pb.ResumeTopicResponse, service="TopicService"
+    "ResumeTopic",
+    topic_pb.ResumeTopicRequest,
+    topic_pb.ResumeTopicResponse,
+    changes=True,
+    service="TopicService",
 )
 LIST_DEAD = Method(
     "ListDeadLetters",
@@ -115,12 +132,14 @@ REDRIVE = Method(
     "RedriveDeadLetters",
     topic_pb.RedriveDeadLettersRequest,
     topic_pb.RedriveDeadLettersResponse,
+    changes=True,
     service="TopicService",
 )
 PURGE = Method(
     "PurgeDeadLetters",
     topic_pb.PurgeDeadLettersRequest,
     topic_pb.PurgeDeadLettersResponse,
+    changes=True,
     service="TopicService",
 )
 TOPIC_METHODS: tuple[Method[Any, Any], ...] = (

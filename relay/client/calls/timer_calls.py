@@ -43,6 +43,10 @@ from relay.client.calls.timer_values import (
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
 
+TRY_TIMEOUT = 1.0
+"""Seconds that the first try of a call that changes something may take. If a relay is so slow that it does
+not answer within them, the next try may take twice as long."""
+
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _T = TypeVar("_T")
@@ -228,19 +232,37 @@ def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
 
 
 def call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
-    """Call, and call again while the relay is UNAVAILABLE, for `timeout` seconds in all.
+    """Call, and call again while the relay is UNAVAILABLE or silent, for `timeout` seconds in all.
 
-    All our calls may be repeated: they name the timer. Raises `CallError`.
+    All our calls may be repeated: they name the timer. This has a race: a try is held up on its way, a second
+    one is answered, and its caller goes on to something else. Then the first one acts. So no try of a call
+    that changes something begins while an earlier one may still act, and no error is raised before: each try
+    has a short deadline of its own, and the next one waits for a relay's answer or for that deadline.
+    Raises `CallError`.
     """
-    deadline = time.monotonic() + timeout
+    end = time.monotonic() + timeout
+    life = TRY_TIMEOUT if method.changes else timeout
     backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
+        limit = min(life, max(end - time.monotonic(), 0.001))
+        over = time.monotonic() + limit
         try:
-            response: Response = yield Attempt(method, request, max(deadline - time.monotonic(), 0.001))
+            response: Response = yield Attempt(method, request, limit)
         except errors.Unavailable as error:
             pause = max(backoff.next(), error.retry_after or 0.0)
-            if time.monotonic() + pause >= deadline:
+            if method.changes and error.unanswered:
+                yield Pause(max(over - time.monotonic(), 0.0))
+                pause = 0.0
+            if time.monotonic() + pause >= end:
                 raise
+        except errors.DeadlineExceeded:
+            if not method.changes:
+                raise
+            yield Pause(max(over - time.monotonic(), 0.0))
+            pause = 0.0
+            if over >= end:
+                raise
+            life *= 2
         else:
             return response
         yield Pause(pause)
