@@ -27,7 +27,7 @@ def promtool(*arguments: str, text: str = "") -> None:
         input=text,
         capture_output=True,
         text=True,
-        timeout=60.0,
+        timeout=300.0,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

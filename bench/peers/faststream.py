@@ -19,6 +19,9 @@ from bench.applications.tally import Tally
 from bench.harness.timers import TOPIC, load_due
 from bench.peers.idle import PAUSE, one_by_one
 
+START_TIMEOUT = 60.0
+"""Seconds that its start may take on a machine with neighbours. What is measured begins afterwards."""
+
 LONGEST = 0.05
 """max_polling_interval (seconds) of the tunings"""
 
@@ -28,7 +31,7 @@ async def main(work: str, url: str, timers: int, payload: int, **tuning: Any) ->
     if work == "drain":
         await load_due(url, timers, payload)  # the very timers that relays drain
     redis = Redis.from_url(url)
-    broker = TimersBroker(redis, logger=None)
+    broker = TimersBroker(redis, logger=None, start_timeout=START_TIMEOUT)
     tally = Tally(timers)
     if "polling_interval" in tuning:
         tuning["max_polling_interval"] = max(tuning["polling_interval"], LONGEST)
