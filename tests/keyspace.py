@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from tests.servers import RunningServer, ServerPool
 
 
@@ -60,6 +62,12 @@ class Keyspace:
             return True
         named = any(f":{topic}:" in f"{key}:" for topic in self._topics)
         return named or any(fnmatchcase(key, pattern) for pattern in self._allowed)
+
+
+def left(client: Redis, topic: str) -> tuple[int, int, int]:
+    """How many entries the timeline, the payloads and the leases of a topic have."""
+    timeline, payloads, leases = KeyNames().of(topic)[:3]
+    return client.zcard(timeline), client.hlen(payloads), client.hlen(leases)
 
 
 def keys_of(server: RunningServer) -> set[str]:

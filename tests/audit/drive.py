@@ -10,7 +10,7 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb, nonces
 from relay.core.ports import TimerStore, TopicStore
 from relay.core.timers import NewTimer
-from tests.lua.bench import LEASE
+from tests.worlds.scripts.asking import LEASE
 
 IDS = ("a", "b", "c")
 LIMITS = Limits(max_attempts=3, max_claims=6, keep=True)

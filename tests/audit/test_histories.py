@@ -17,9 +17,10 @@ from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
 from tests.audit.drive import Driver
 from tests.chaos import CHAOS, count
-from tests.lua.bench import NOW, Bench
 from tests.lua.breaks import BREAKS
-from tests.lua.rules import Break
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.rules import Break
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

@@ -12,9 +12,9 @@ from relay.core.audit import Audit, Promise, PromiseVerdict, Report
 from relay.core.journal import JournalBatch
 from tests.audit.test_histories import opened, shown
 from tests.chaos import CHAOS, count
-from tests.lua.bench import State
 from tests.properties.test_promises import COMMON
 from tests.properties.world import World
+from tests.worlds.scripts.states import State
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

@@ -8,9 +8,10 @@ import pytest
 
 from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
-from tests.contract.subject import NOW, Subject
-from tests.lua.bench import Bench
+from tests.contract.subject import Subject
 from tests.servers import KINDS, SYSTEM, Kind, ServerPool, binary, server_id
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.bench import Bench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

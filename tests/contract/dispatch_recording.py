@@ -16,8 +16,8 @@ from relay.core.outcomes import Limits, Settlement, Verb
 from relay.core.timers import ClaimedTimer, NewTimer
 from relay.store.dispatch.stream_groups import _PROOF
 from tests.contract.recording import plain, record
-from tests.dispatch.desk import BILLING, LIST, Desk, Reader
-from tests.lua.bench import NOW
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.desk import BILLING, LIST, Desk, Reader
 
 if TYPE_CHECKING:
     from tests.servers import RunningServer
@@ -29,10 +29,10 @@ Step = Callable[[Desk], Awaitable[Any]]
 
 
 async def schedule(desk: Desk) -> Any:
-    await desk.put("plain", NOW - SECOND, b"payload")
-    await desk.put("headers", NOW - 7, b"\x00\xff", headers={"ü": "ß"}, content_type="text/plain")
-    await desk.put("expires", NOW - 5, expires=NOW + 60 * SECOND)
-    await desk.put("expired", NOW - SECOND, expires=NOW)
+    await desk.schedule("plain", NOW - SECOND, b"payload")
+    await desk.schedule("headers", NOW - 7, b"\x00\xff", headers={"ü": "ß"}, content_type="text/plain")
+    await desk.schedule("expires", NOW - 5, expires=NOW + 60 * SECOND)
+    await desk.schedule("expired", NOW - SECOND, expires=NOW)
 
 
 async def promote(desk: Desk) -> Any:
@@ -144,7 +144,7 @@ def restore(desk: Desk, recorded: dict[str, Any]) -> None:
     """Write recorded bytes. An entry's id is its place."""
     raw: Any = desk.raw
     clear(desk)
-    desk.at(recorded["now"])
+    desk.now = recorded["now"]
     for key, each in ((desk.ready, recorded["ready"]), (desk.processing, recorded["processing"])):
         if each:
             raw.rpush(key, *map(bytes.fromhex, each))
@@ -181,8 +181,8 @@ def _fields(entry: dict[str, str]) -> dict[str, bytes]:
 def clear(desk: Desk) -> None:
     """Begin anew."""
     own = (desk.ready, desk.processing, desk.taken, desk.stream, *desk.keys_of())
-    desk.raw.delete(*desk.keys.of(TOPIC), *own)
-    desk.at(NOW)
+    desk.raw.delete(*desk.keys, *own)
+    desk.now = NOW
 
 
 async def history(server: RunningServer, kind: str) -> list[dict[str, Any]]:

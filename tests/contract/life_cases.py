@@ -14,7 +14,8 @@ from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING, VERSION, LeaseRecord
-from tests.lua.bench import ENVELOPE, LEASE, N1, N2, N3, NOW, Letter, own, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
+from tests.worlds.scripts.states import ENVELOPE, Letter, own, score
 
 HOUR = 3600 * SECOND
 DUE = NOW - 10 * SECOND

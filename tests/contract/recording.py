@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb
 from relay.core.timers import Condition, NewTimer
-from tests.lua.bench import GRACE, LEASE, N1, N2, N3, NOW, Bench
 from tests.servers import start_server
+from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
+from tests.worlds.scripts.bench import GRACE, Bench
 
 if TYPE_CHECKING:
     from tests.servers import RunningServer
@@ -220,7 +221,9 @@ def stored(bench: Bench) -> dict[str, Any]:
         "timeline": {_text(key): at for key, at in raw.zrange(bench.timeline, 0, -1, withscores=True)},
         "payloads": {_text(key): each.hex() for key, each in sorted(raw.hgetall(bench.payloads).items())},
         "leases": {_text(key): each.hex() for key, each in sorted(raw.hgetall(bench.leases).items())},
-        "dead": [{_text(key): each.hex() for key, each in found.items()} for _, found in bench.entries()],
+        "dead": [
+            {_text(key): each.hex() for key, each in found.items()} for _, found in bench.stored_letters()
+        ],
         "journal": journal[-NEWEST:],
         "pause": _text(raw.get(bench.pause) or b""),
     }

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord
-from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verb, Verdict
 from relay.core.ports import TimerStore
-from relay.core.timers import Claim, NewTimer, StoredTimer, TimerState
-
-NOW = 1_767_225_600_000_000  # 2026-01-01, microseconds
-LEASE = 30 * SECOND
-N1, N2, N3 = b"1" * 16, b"2" * 16, b"3" * 16
+from relay.core.timers import StoredTimer, TimerState
+from tests.worlds.scripts.asking import NOW, Scheduling
 
 
 class Ledger(Protocol):
@@ -28,58 +22,30 @@ class Ledger(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Subject:
+class Subject(Scheduling):
     """A store, a topic of its own, and the store's clock."""
 
-    store: TimerStore
-    topic: str
-    set_clock: Callable[[int], None]
-    ledger: Ledger
-    seen: int = 0
+    def __init__(
+        self, store: TimerStore, topic: str, set_clock: Callable[[int], None], ledger: Ledger
+    ) -> None:
+        super().__init__(store, topic)
+        self.set_clock, self.ledger, self.seen = set_clock, ledger, 0
+        self._now = NOW
 
-    def at(self, instant: int) -> None:
-        """Move the store's clock, forward or back."""
+    @property
+    def now(self) -> int:
+        """The store's clock (microseconds), which moves forward or back."""
+        return self._now
+
+    @now.setter
+    def now(self, instant: int) -> None:
+        self._now = instant
         self.set_clock(instant)
-
-    async def put(self, timer_id: str, due: int = NOW, payload: bytes = b"x") -> None:
-        await self.store.schedule(self.topic, [NewTimer(timer_id, payload, due)])
 
     async def get(self, timer_id: str) -> StoredTimer:
         timer = await self.store.get(self.topic, timer_id)
         assert timer is not None, f"{timer_id} is not there"
         return timer
-
-    async def claim(
-        self,
-        nonce: bytes = N1,
-        *,
-        limit: int = 100,
-        lease: int = LEASE,
-        max_bytes: int = 1 << 20,
-        limits: Limits = NO_LIMITS,
-    ) -> Claim:
-        return await self.store.claim(
-            self.topic,
-            ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits),
-        )
-
-    async def claimed(self, nonce: bytes = N1, **options: Any) -> list[str]:
-        return [timer.timer_id for timer in (await self.claim(nonce, **options)).timers]
-
-    async def settle(
-        self, timer_id: str, nonce: bytes, verb: Verb, *, limits: Limits = NO_LIMITS, **options: Any
-    ) -> Settled:
-        settlement = Settlement(timer_id, nonce, verb, **options)
-        (settled,) = await self.store.settle(self.topic, [settlement], limits=limits)
-        return settled
-
-    async def extend(
-        self, timer_id: str, nonce: bytes, *, received: bool = False, lease: int = LEASE
-    ) -> Verdict:
-        extension = Extension(timer_id, nonce, received)
-        (verdict,) = await self.store.extend(self.topic, [extension], lease=lease)
-        return verdict
 
     def keep(self, records: int) -> None:
         """Let the topic have a journal."""

@@ -9,7 +9,8 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled, TimerState
-from tests.contract.subject import LEASE, N1, N2, NOW, Subject
+from tests.contract.subject import Subject
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 
 LATER = NOW + 60 * SECOND
 PENDING = Condition(only_pending=True)
@@ -34,7 +35,7 @@ async def test_create_only(subject: Subject) -> None:
 
 async def test_create_only_over_a_lease(subject: Subject) -> None:
     """The lease holds on, and the due time is that of the timer, not of its lease."""
-    await subject.put("a", NOW - 5)
+    await subject.schedule("a", NOW - 5)
     await subject.claim(N1)
     told = await schedule(subject, new(create=True))
     assert told == [Scheduled(NOW - 5, UNCHANGED, delivery_under_way=True)]
@@ -72,7 +73,7 @@ async def test_conditions(
     """Both verbs ask alike, and what is refused changes nothing."""
     refusal = leased if held else pending
     for verb in ("schedule", "cancel"):
-        await subject.put("a", payload=b"old")
+        await subject.schedule("a", payload=b"old")
         if held:
             await subject.claim(N1)
         before = await subject.get("a")
@@ -95,7 +96,7 @@ async def test_conditions(
 
 async def test_a_condition_after_a_back_off(subject: Subject) -> None:
     """The due time is the one that was asked for, whenever the next attempt is; it is not in flight."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     await subject.settle("a", N1, Verb.NACK, retry_after=LEASE)
     condition = Condition(only_pending=True, due=NOW)
@@ -122,7 +123,7 @@ async def test_a_condition_on_the_entry_before(subject: Subject) -> None:
 
 async def test_a_full_topic(subject: Subject) -> None:
     """New timers beyond `max_waiting` are not stored; what replaces is, and what goes makes room."""
-    await subject.put("held")
+    await subject.schedule("held")
     await subject.claim(N1)
     timers = [new("a"), new("b"), new("held"), new("a", due=NOW)]
     assert await schedule(subject, *timers, max_waiting=2) == [
@@ -144,10 +145,10 @@ async def test_a_full_topic(subject: Subject) -> None:
 @pytest.mark.parametrize("lapsed", [False, True], ids=["held", "lapsed"])
 async def test_a_delivery_under_way(subject: Subject, verb: str, *, lapsed: bool) -> None:
     """It is told of the timer whose lease nobody has ended, also when that has run out, and of no other."""
-    await subject.put("held")
+    await subject.schedule("held")
     await subject.claim(N1)
-    await subject.put("waiting", LATER)
-    subject.at(NOW + lapsed * 2 * LEASE)
+    await subject.schedule("waiting", LATER)
+    subject.now = NOW + lapsed * 2 * LEASE
     ids = ["waiting", "held", "nobody"]
     assert await under_way(subject, verb, ids) == [False, True, False]
 
@@ -156,7 +157,7 @@ async def test_a_delivery_under_way(subject: Subject, verb: str, *, lapsed: bool
 @pytest.mark.parametrize("end", [Verb.NACK, Verb.RELEASE, Verb.RESCHEDULE])
 async def test_a_delivery_that_has_ended(subject: Subject, verb: str, end: Verb) -> None:
     """Nothing is under way until the next claim, although the timer has a record of what has been tried."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     await subject.settle("a", N1, end, again=NewTimer("a", b"", NOW + 5))
     assert await under_way(subject, verb, ["a"]) == [False]
@@ -164,7 +165,7 @@ async def test_a_delivery_that_has_ended(subject: Subject, verb: str, end: Verb)
 
 async def test_what_the_call_itself_stored_is_not_under_way(subject: Subject) -> None:
     """Of an id that comes twice, only the first entry met the delivery."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     told = await schedule(subject, new(), new(due=NOW), new(create=True))
     assert told == [
@@ -192,37 +193,37 @@ async def under_way(subject: Subject, verb: str, timer_ids: list[str]) -> list[b
 
 async def test_run(subject: Subject) -> None:
     """A waiting timer is due now, and delivered as of now."""
-    await subject.put("a", LATER)
+    await subject.schedule("a", LATER)
     assert await subject.store.run(subject.topic, ["a", "nobody"]) == [
         Changed(Change.RUN),
         Changed(Change.GONE),
     ]
     timer = await subject.get("a")
     assert (timer.state, timer.due, timer.next_claim) == (TimerState.PENDING, NOW, NOW)
-    subject.at(NOW + 1)
+    subject.now = NOW + 1
     (taken,) = (await subject.claim()).timers
     assert (taken.due, taken.attempt) == (NOW, 1)
 
 
 async def test_run_in_back_off(subject: Subject) -> None:
     """It waits no longer, and keeps due time, attempts and occurrence."""
-    await subject.put("a", NOW - 5)
+    await subject.schedule("a", NOW - 5)
     (first,) = (await subject.claim(N1)).timers
     await subject.settle("a", N1, Verb.NACK, retry_after=LEASE)
-    subject.at(NOW + 1)
+    subject.now = NOW + 1
     assert await subject.store.run(subject.topic, ["a"]) == [Changed(Change.RUN)]
-    subject.at(NOW + 2)
+    subject.now = NOW + 2
     (taken,) = (await subject.claim(N2)).timers
     assert (taken.due, taken.attempt, taken.occurrence_id) == (NOW - 5, 2, first.occurrence_id)
 
 
 async def test_run_in_flight(subject: Subject) -> None:
     """A lease stays, also where it has run out and nobody has taken over."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     before = await subject.get("a")
     for instant in (NOW, NOW + 2 * LEASE):
-        subject.at(instant)
+        subject.now = instant
         assert await subject.store.run(subject.topic, ["a"]) == [
             Changed(Change.IN_FLIGHT, delivery_under_way=True)
         ]
@@ -233,7 +234,7 @@ async def test_run_in_flight(subject: Subject) -> None:
 async def test_run_keeps_the_expiry(subject: Subject) -> None:
     """It does not save what is of no use any more."""
     await schedule(subject, new(expires=NOW + SECOND))
-    subject.at(NOW + SECOND)
+    subject.now = NOW + SECOND
     await subject.store.run(subject.topic, ["a"])
-    subject.at(NOW + SECOND + 1)
+    subject.now = NOW + SECOND + 1
     assert (await subject.claim(limits=Limits())).deaths == (("a", "expired"),)

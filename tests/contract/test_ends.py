@@ -11,7 +11,8 @@ import pytest
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Acknowledged, Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer, StoredTimer, TimerState
-from tests.contract.subject import LEASE, N1, N2, N3, NOW, Subject
+from tests.contract.subject import Subject
+from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 
 HOUR = 3600 * SECOND
 
@@ -35,7 +36,7 @@ async def test_ends_of_all_kinds_in_one_call(subject: Subject) -> None:
     for order in chain.from_iterable(product(ENDS, repeat=length) for length in (1, 2, 3)):
         names = [f"{place}{end}" for place, end in enumerate(order)]
         for name in names:
-            await subject.put(name)
+            await subject.schedule(name)
         await subject.claim(N1)
         ends = [Settlement(name, N1, **ENDS[end]) for name, end in zip(names, order, strict=True)]
         await subject.store.settle(subject.topic, ends)
@@ -52,7 +53,7 @@ async def test_ends_of_all_kinds_in_one_call(subject: Subject) -> None:
 @pytest.mark.parametrize("reason", [Reason.REJECTED, Reason.FAILED, Reason.UNREADABLE])
 async def test_a_reject(subject: Subject, reason: Reason) -> None:
     """The answer is the reason that was given."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     assert await subject.settle("a", N1, Verb.REJECT, reason=reason, error="no;no") is reason
     assert await gone(subject)
@@ -61,9 +62,9 @@ async def test_a_reject(subject: Subject, reason: Reason) -> None:
 async def test_exactly_max_attempts(subject: Subject) -> None:
     """The last NACK that the policy allows is the death, however short the back-offs are."""
     limits = Limits(max_attempts=3)
-    await subject.put("a")
+    await subject.schedule("a")
     for n, answer in enumerate([Verdict.OK, Verdict.OK, Reason.ATTEMPTS]):
-        subject.at(NOW + n)
+        subject.now = NOW + n
         nonce = bytes([n]) * 16
         (timer,) = (await subject.claim(nonce, limits=limits)).timers
         assert timer.attempt == n + 1
@@ -74,13 +75,13 @@ async def test_exactly_max_attempts(subject: Subject) -> None:
 async def test_an_application_that_is_killed(subject: Subject) -> None:
     """Deliveries that were received and never settled use up the attempts; the next claim ends the timer."""
     limits = Limits(max_attempts=2)
-    await subject.put("a")
-    await subject.put("b", LATEST)
+    await subject.schedule("a")
+    await subject.schedule("b", LATEST)
     for n in range(2):
         nonce = bytes([n]) * 16
         assert await subject.claimed(nonce, limits=limits) == ["a"]
         await subject.extend("a", nonce, received=True)
-        subject.at(NOW + (n + 1) * HOUR)
+        subject.now = NOW + (n + 1) * HOUR
     claim = await subject.claim(N3, limits=limits)
     assert (list(claim.timers), claim.deaths, claim.next) == ([], (("a", "attempts"),), LATEST)
     assert await gone(subject)
@@ -89,46 +90,46 @@ async def test_an_application_that_is_killed(subject: Subject) -> None:
 async def test_an_application_that_is_away(subject: Subject) -> None:
     """Deliveries that nobody received count no attempt; claims are bounded by themselves."""
     limits = Limits(max_attempts=1, max_claims=3)
-    await subject.put("a")
+    await subject.schedule("a")
     for n in range(3):
         (timer,) = (await subject.claim(bytes([n]) * 16, limits=limits)).timers
         assert timer.attempt == 1
-        subject.at(NOW + (n + 1) * HOUR)
+        subject.now = NOW + (n + 1) * HOUR
     assert (await subject.claim(N3, limits=limits)).deaths == (("a", "claims"),)
 
 
 async def test_what_was_never_sent(subject: Subject) -> None:
     """It uses up no claim either."""
     limits = Limits(max_claims=1)
-    await subject.put("a")
+    await subject.schedule("a")
     for n in range(3):
-        subject.at(NOW + n)
+        subject.now = NOW + n
         nonce = bytes([n]) * 16
         assert await subject.claimed(nonce, limits=limits) == ["a"]
         assert await subject.settle("a", nonce, Verb.RELEASE, unsent=True, limits=limits) is Verdict.OK
-    subject.at(NOW + HOUR)
+    subject.now = NOW + HOUR
     assert await subject.claimed(N1, limits=limits) == ["a"]
     assert await subject.settle("a", N1, Verb.RELEASE, limits=limits) is Verdict.OK
-    subject.at(NOW + 2 * HOUR)
+    subject.now = NOW + 2 * HOUR
     assert (await subject.claim(N2, limits=limits)).deaths == (("a", "claims"),)
 
 
 async def test_max_age(subject: Subject) -> None:
     """No further attempt begins later than that after the due time; the first one may."""
     limits = Limits(max_age=HOUR)
-    subject.at(NOW + 2 * HOUR)
-    await subject.put("a")
+    subject.now = NOW + 2 * HOUR
+    await subject.schedule("a")
     assert await subject.claimed(N1, limits=limits) == ["a"]
     assert await subject.settle("a", N1, Verb.NACK, retry_after=0, limits=limits) is Reason.AGE
-    subject.at(NOW)
+    subject.now = NOW
     for after, answer in ((HOUR, Verdict.OK), (HOUR + 1, Reason.AGE)):
-        await subject.put("b")
+        await subject.schedule("b")
         await subject.claim(N1, limits=limits)
         assert await subject.settle("b", N1, Verb.NACK, retry_after=after, limits=limits) is answer
-    await subject.put("c")
+    await subject.schedule("c")
     await subject.claim(N1, limits=limits)
     await subject.extend("c", N1, received=True)
-    subject.at(NOW + HOUR + 1)
+    subject.now = NOW + HOUR + 1
     assert (await subject.claim(N2, limits=limits)).deaths == (("c", "age"),)
 
 
@@ -140,7 +141,7 @@ async def test_a_release_with_a_back_off(
     subject: Subject, received: bool, retry_after: int | None, next_claim: int
 ) -> None:
     """Only what was received waits."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     assert (
         await subject.settle("a", N1, Verb.RELEASE, received=received, retry_after=retry_after) is Verdict.OK
@@ -153,7 +154,7 @@ async def test_a_release_with_a_back_off(
 async def test_a_release_that_is_the_last_attempt(subject: Subject, recorded: bool) -> None:
     """It counts if it was received, and then it may be the end."""
     limits = Limits(max_attempts=1)
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     if recorded:
         await subject.extend("a", N1, received=True)
@@ -165,9 +166,9 @@ async def test_a_release_that_is_the_last_attempt(subject: Subject, recorded: bo
 async def test_a_stale_token_kills_nothing(subject: Subject) -> None:
     """Whatever the limits say."""
     limits = Limits(max_attempts=1, max_claims=1, max_age=1)
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
-    await subject.put("a")
+    await subject.schedule("a")
     for verb in Verb:
         assert await subject.settle("a", N1, verb, limits=limits) is Verdict.STALE
     assert not await gone(subject)
@@ -176,10 +177,10 @@ async def test_a_stale_token_kills_nothing(subject: Subject) -> None:
 async def test_a_new_intent_lives_anew(subject: Subject) -> None:
     """A timer that is replaced has all its attempts before it."""
     limits = Limits(max_attempts=2)
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     await subject.settle("a", N1, Verb.NACK, retry_after=0, limits=limits)
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N2)
     assert await subject.settle("a", N2, Verb.NACK, retry_after=0, limits=limits) is Verdict.OK
 
@@ -194,11 +195,11 @@ async def test_expiry(subject: Subject, distance: bool) -> None:
         NewTimer("a", b"", NOW, expires_after=10) if distance else NewTimer("a", b"", NOW, expires=NOW + 10)
     )
     for instant, delivered in ((NOW + 9, True), (NOW + 10, False), (NOW + HOUR, False)):
-        subject.at(NOW - SECOND)
+        subject.now = NOW - SECOND
         await subject.store.schedule(subject.topic, [timer])
         stored = await subject.get("a")
         assert (stored.due, stored.next_claim) == (NOW, NOW)
-        subject.at(instant)
+        subject.now = instant
         claim = await subject.claim(N1)
         assert bool(claim.timers) is delivered
         assert claim.deaths == (() if delivered else (("a", "expired"),))
@@ -209,19 +210,19 @@ async def test_an_expiry_after_a_delay(subject: Subject) -> None:
     """The distance counts from the due time that the delay comes to."""
     timer = NewTimer("a", b"", delay=SECOND, expires_after=SECOND)
     await subject.store.schedule(subject.topic, [timer])
-    subject.at(NOW + 2 * SECOND - 1)
+    subject.now = NOW + 2 * SECOND - 1
     assert await subject.claimed(N1) == ["a"]
     await subject.settle("a", N1, Verb.NACK, retry_after=0)
-    subject.at(NOW + 2 * SECOND)
+    subject.now = NOW + 2 * SECOND
     assert (await subject.claim(N2)).deaths == (("a", "expired"),)
 
 
 async def test_an_expiry_before_the_due_time(subject: Subject) -> None:
     """It is never delivered, and gone when it would have been."""
     await subject.store.schedule(subject.topic, [NewTimer("a", b"", NOW + 5, expires=NOW)])
-    subject.at(NOW + 4)
+    subject.now = NOW + 4
     assert (await subject.claim()).deaths == ()
-    subject.at(NOW + 6)
+    subject.now = NOW + 6
     assert (await subject.claim()).deaths == (("a", "expired"),)
 
 
@@ -231,19 +232,19 @@ async def test_a_delivery_may_outlast_its_expiry(subject: Subject) -> None:
         subject.topic, [NewTimer(timer_id, b"", NOW - 5, expires=NOW + 1) for timer_id in "ab"]
     )
     await subject.claim(N1)
-    subject.at(NOW + HOUR)
+    subject.now = NOW + HOUR
     assert await subject.extend("a", N1) is Verdict.OK
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
     assert await subject.settle("b", N1, Verb.RELEASE) is Verdict.OK
-    subject.at(NOW + 2 * HOUR)
+    subject.now = NOW + 2 * HOUR
     assert (await subject.claim(N2)).deaths == (("b", "expired"),)
 
 
 async def test_a_replacement_has_its_own_expiry(subject: Subject) -> None:
     """Or none."""
     await subject.store.schedule(subject.topic, [NewTimer("a", b"", NOW, expires=NOW + 1)])
-    await subject.put("a")
-    subject.at(NOW + HOUR)
+    await subject.schedule("a")
+    subject.now = NOW + HOUR
     assert await subject.claimed() == ["a"]
 
 
@@ -273,7 +274,7 @@ async def test_a_new_due_time(subject: Subject, due: int | None, delay: int | No
 async def test_a_new_content(subject: Subject) -> None:
     """Payload, headers and content type, whatever they hold."""
     for payload in (b"", b"a;b;", b"\0;\xff"):
-        await subject.put("a", payload=b"old")
+        await subject.schedule("a", payload=b"old")
         await subject.claim(N1)
         timer = NewTimer("a", payload, NOW, None, {"k;": ";v"}, "a;b")
         assert await again(subject, timer, new_content=True) is Verdict.OK
@@ -286,7 +287,7 @@ async def test_a_new_occurrence(subject: Subject) -> None:
     await subject.store.schedule(subject.topic, [NewTimer("a", b"", NOW - 5, expires=NOW + SECOND)])
     (first,) = (await subject.claim(N1)).timers
     assert await again(subject, NewTimer("a", b"", delay=0)) is Verdict.OK
-    subject.at(NOW + HOUR)
+    subject.now = NOW + HOUR
     (second,) = (await subject.claim(N2, limits=Limits(max_attempts=1, max_claims=1))).timers
     assert (second.attempt, second.due, second.suspect) == (1, NOW, False)
     assert second.occurrence_id != first.occurrence_id
@@ -294,9 +295,9 @@ async def test_a_new_occurrence(subject: Subject) -> None:
 
 async def test_a_newer_intent_wins(subject: Subject) -> None:
     """What was scheduled or cancelled meanwhile is not undone."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
-    await subject.put("a", NOW + HOUR, b"newer")
+    await subject.schedule("a", NOW + HOUR, b"newer")
     assert await again(subject, NewTimer("a", b"x", NOW), new_content=True) is Verdict.STALE
     assert ((await subject.get("a")).due, (await subject.get("a")).payload) == (NOW + HOUR, b"newer")
     await subject.store.cancel(subject.topic, ["a"])
@@ -307,7 +308,7 @@ async def test_a_newer_intent_wins(subject: Subject) -> None:
 async def test_many_in_one_call(subject: Subject) -> None:
     """Deaths, new times and ends side by side."""
     for timer_id in "abcd":
-        await subject.put(timer_id)
+        await subject.schedule(timer_id)
     await subject.claim(N1)
     settlements = [
         Settlement("a", N1, Verb.RESCHEDULE, again=NewTimer("a", b"", NOW + 9)),
@@ -324,10 +325,10 @@ async def test_many_in_one_call(subject: Subject) -> None:
 async def test_what_is_acknowledged_beside_others(subject: Subject) -> None:
     """By the nonces of several claims; it is answered behind all others, in its order."""
     for timer_id in "abcdef":
-        await subject.put(timer_id)
+        await subject.schedule(timer_id)
     await subject.claim(N1, limit=4)
     await subject.claim(N2)
-    await subject.put("b", NOW + HOUR)  # a newer intent
+    await subject.schedule("b", NOW + HOUR)  # a newer intent
     acknowledged = [
         Acknowledged(N2, ["e"]),
         Acknowledged(N1, ["a", "b", "z"]),
@@ -345,12 +346,12 @@ async def test_what_is_acknowledged_beside_others(subject: Subject) -> None:
 async def test_deaths_beside_deliveries(subject: Subject) -> None:
     """One claim names both; nothing else of the topic is touched."""
     for timer_id in "ab":
-        await subject.put(timer_id)
+        await subject.schedule(timer_id)
     await subject.claim(N1)
     await subject.settle("a", N1, Verb.NACK, retry_after=0)
     await subject.settle("b", N1, Verb.RELEASE)
-    await subject.put("c", NOW + LEASE)
-    subject.at(NOW + 1)
+    await subject.schedule("c", NOW + LEASE)
+    subject.now = NOW + 1
     claim = await subject.claim(N2, limits=Limits(max_attempts=1))
     assert [timer.timer_id for timer in claim.timers] == ["b"]
     assert (claim.deaths, claim.next, claim.paused_until) == (
@@ -363,6 +364,6 @@ async def test_deaths_beside_deliveries(subject: Subject) -> None:
 async def test_an_expiry_at_the_beginning_of_time(subject: Subject) -> None:
     """It is one like any other, though a record says 0 where there is none."""
     await subject.store.schedule(subject.topic, [NewTimer("a", b"x", delay=0, expires=0)])
-    subject.at(NOW + 1)
+    subject.now = NOW + 1
     claim = await subject.claim(N1)
     assert (list(claim.timers), claim.deaths) == ([], (("a", "expired"),))

@@ -8,7 +8,8 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer, Scheduled, StoredTimer, TimerState
-from tests.contract.subject import LEASE, N1, N2, NOW, Subject
+from tests.contract.subject import Subject
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 
 
 async def test_a_stored_timer_is_what_was_given(subject: Subject) -> None:
@@ -30,7 +31,7 @@ async def test_a_stored_timer_is_what_was_given(subject: Subject) -> None:
 
 async def test_an_empty_payload(subject: Subject) -> None:
     """A timer may carry nothing."""
-    await subject.put("a", payload=b"")
+    await subject.schedule("a", payload=b"")
     assert (await subject.get("a")).payload == b""
     assert (await subject.claim()).timers[0].payload == b""
 
@@ -55,7 +56,7 @@ async def test_due_times_to_the_microsecond(subject: Subject, due: int) -> None:
 @pytest.mark.parametrize("held", [False, True])
 async def test_replacing(subject: Subject, held: bool) -> None:
     """A new timer of the same id starts anew, whatever state the old one is in."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     if not held:
         await subject.settle("a", N1, Verb.NACK, retry_after=SECOND)
@@ -86,7 +87,7 @@ async def test_a_delay_past_9999_writes_nothing(subject: Subject) -> None:
 async def test_cancel(subject: Subject) -> None:
     """It answers what was there, pending or leased, once."""
     for timer_id in ("pending", "leased", "other"):
-        await subject.put(timer_id, NOW if timer_id == "leased" else NOW + SECOND)
+        await subject.schedule(timer_id, NOW if timer_id == "leased" else NOW + SECOND)
     await subject.claim(N1)
     answers = await subject.store.cancel(subject.topic, ["leased", "nobody", "pending", "pending"])
     assert answers == [
@@ -100,12 +101,12 @@ async def test_cancel(subject: Subject) -> None:
 
 async def test_a_cancelled_lease(subject: Subject) -> None:
     """Its token finds the timer gone, and stale if another timer lives under the id."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     await subject.store.cancel(subject.topic, ["a"])
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.GONE
     assert await subject.extend("a", N1) is Verdict.GONE
-    await subject.put("a")
+    await subject.schedule("a")
     assert await subject.settle("a", N1, Verb.NACK) is Verdict.STALE
     assert await subject.extend("a", N1, received=True) is Verdict.STALE
     assert (await subject.get("a")).attempts == 0
@@ -114,14 +115,14 @@ async def test_a_cancelled_lease(subject: Subject) -> None:
 
 async def test_get_of_nothing(subject: Subject) -> None:
     """None, in a topic that holds other timers and in one that nobody has used."""
-    await subject.put("a")
+    await subject.schedule("a")
     assert await subject.store.get(subject.topic, "b") is None
     assert await subject.store.get(f"{subject.topic}-unused", "a") is None
 
 
 async def test_get_of_a_lease(subject: Subject) -> None:
     """State, deadline and due time are told apart."""
-    await subject.put("a", NOW - 7)
+    await subject.schedule("a", NOW - 7)
     await subject.claim(N1)
     timer = await subject.get("a")
     assert (timer.state, timer.due, timer.next_claim) == (TimerState.LEASED, NOW - 7, NOW + LEASE)
@@ -129,7 +130,7 @@ async def test_get_of_a_lease(subject: Subject) -> None:
 
 async def test_topics_are_apart(subject: Subject) -> None:
     """The same id in two topics is two timers."""
-    await subject.put("a")
+    await subject.schedule("a")
     other = Subject(subject.store, f"{subject.topic}-unused", subject.set_clock, subject.ledger)
     assert await other.everything() == []
     assert await subject.store.cancel(other.topic, ["a"]) == [Changed(Change.GONE)]

@@ -10,7 +10,8 @@ from relay.core.instants import SECOND
 from relay.core.journal import JournalRecord, RecordKind
 from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
-from tests.contract.subject import LEASE, N1, N2, NOW, Subject
+from tests.contract.subject import Subject
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 
 DUE = NOW - SECOND
 DEADLINE = NOW + LEASE
@@ -33,7 +34,7 @@ def claimed(timer_id: str = "a", nonce: bytes = N1, **rest: Any) -> JournalRecor
 async def leased(subject: Subject, *timer_ids: str) -> None:
     """Timers that N1 has leased, and a journal without that."""
     for timer_id in timer_ids:
-        await subject.put(timer_id, DUE)
+        await subject.schedule(timer_id, DUE)
     assert await subject.claimed(N1) == list(timer_ids)
     await subject.journal_since()
 
@@ -48,7 +49,7 @@ async def test_a_topic_without_one(subject: Subject) -> None:
 async def test_one_batch_a_call(journal: Subject) -> None:
     """It has the time of the change, and the records are numbered through."""
     await journal.store.schedule(journal.topic, [NewTimer("a", b"", DUE), NewTimer("b", b"", DUE)])
-    journal.at(NOW + 5)
+    journal.now = NOW + 5
     await journal.store.cancel(journal.topic, ["b"])
     batches = await journal.journal()
     assert [(batch.time, batch.first, batch.last) for batch in batches] == [(NOW, 1, 2), (NOW + 5, 3, 3)]
@@ -58,7 +59,7 @@ async def test_one_batch_a_call(journal: Subject) -> None:
 
 async def test_a_call_that_changes_nothing(journal: Subject) -> None:
     """It leaves no trace: what was refused on its terms, an empty claim, a cancel of nothing."""
-    await journal.put("a", NOW + LEASE)
+    await journal.schedule("a", NOW + LEASE)
     await journal.journal_since()
     timers = [NewTimer("a", b"", NOW, create=True), NewTimer("b", b"", NOW, condition=Condition(due=NOW))]
     await journal.store.schedule(journal.topic, timers)
@@ -86,7 +87,7 @@ async def test_scheduled(journal: Subject) -> None:
 
 async def test_replaced(journal: Subject) -> None:
     """What was due before; within one call too, where the later one stands."""
-    await journal.put("a", DUE)
+    await journal.schedule("a", DUE)
     await journal.journal_since()
     timers = [NewTimer("a", b"", NOW), NewTimer("b", b"", 5), NewTimer("b", b"", 6)]
     await journal.store.schedule(journal.topic, timers)
@@ -100,7 +101,7 @@ async def test_replaced(journal: Subject) -> None:
 async def test_replaced_in_flight(journal: Subject) -> None:
     """The lease that is void from now on."""
     await leased(journal, "a")
-    await journal.put("a", NOW + 9)
+    await journal.schedule("a", NOW + 9)
     assert await journal.journal_since() == [
         JournalRecord(RecordKind.REPLACED, "a", N1, due=NOW + 9, previous_due=DUE)
     ]
@@ -109,7 +110,7 @@ async def test_replaced_in_flight(journal: Subject) -> None:
 async def test_cancelled(journal: Subject) -> None:
     """With the lease that is void from now on; an id that comes twice was cancelled once."""
     await leased(journal, "a")
-    await journal.put("b", NOW)
+    await journal.schedule("b", NOW)
     await journal.journal_since()
     await journal.store.cancel(journal.topic, ["a", "b", "b", "c"])
     assert await journal.journal_since() == [
@@ -120,7 +121,7 @@ async def test_cancelled(journal: Subject) -> None:
 
 async def test_run(journal: Subject) -> None:
     """Due now; and what it was due before."""
-    await journal.put("a", NOW + LEASE)
+    await journal.schedule("a", NOW + LEASE)
     await journal.journal_since()
     await journal.store.run(journal.topic, ["a"])
     assert await journal.journal_since() == [
@@ -130,8 +131,8 @@ async def test_run(journal: Subject) -> None:
 
 async def test_claimed(journal: Subject) -> None:
     """The lease, its end, and the occurrence that begins with it."""
-    await journal.put("a", DUE)
-    await journal.put("b", DUE)
+    await journal.schedule("a", DUE)
+    await journal.schedule("b", DUE)
     await journal.journal_since()
     await journal.claimed(N1)
     assert await journal.journal_since() == [claimed("a"), claimed("b")]
@@ -144,7 +145,7 @@ async def test_claimed_again(journal: Subject) -> None:
     assert await journal.journal_since() == [
         JournalRecord(RecordKind.NACKED, "a", N1, due=DUE, score=NOW, attempts=1, claims=1, received=True)
     ]
-    journal.at(NOW + 10)
+    journal.now = NOW + 10
     await journal.claimed(N2)
     assert await journal.journal_since() == [claimed(nonce=N2, score=DEADLINE + 10, attempts=1, claims=2)]
 
@@ -155,7 +156,7 @@ async def test_claimed_after_a_lapse(journal: Subject, received: bool) -> None:
     await leased(journal, "a")
     await journal.extend("a", N1, received=received)
     await journal.journal_since()
-    journal.at(DEADLINE + 1)
+    journal.now = DEADLINE + 1
     await journal.claimed(N2)
     end = DEADLINE + 1 + LEASE
     assert await journal.journal_since() == [
@@ -167,7 +168,7 @@ async def test_claimed_after_a_lapse(journal: Subject, received: bool) -> None:
 async def test_renewals(journal: Subject, received: bool, kind: RecordKind) -> None:
     """Each new end of a lease; never sooner than it was."""
     await leased(journal, "a")
-    journal.at(NOW + 5)
+    journal.now = NOW + 5
     await journal.extend("a", N1, received=received)
     await journal.extend("a", N1, received=received, lease=1)
     assert await journal.journal_since() == [JournalRecord(kind, "a", N1, score=DEADLINE + 5)] * 2
@@ -230,7 +231,7 @@ async def test_dead_at_a_claim(journal: Subject) -> None:
     await leased(journal, "a")
     await journal.extend("a", N1, received=True)
     await journal.journal_since()
-    journal.at(DEADLINE + 1)
+    journal.now = DEADLINE + 1
     await journal.claim(N2, limits=ONCE)
     facts: dict[str, Any] = {"occurrence": N1, "due": DUE, "attempts": 1, "claims": 1, "suspect": True}
     assert await journal.journal_since() == [
@@ -315,11 +316,11 @@ async def test_trimmed(journal: Subject) -> None:
 async def test_a_limit_that_was_lowered(journal: Subject) -> None:
     """Each call drops about twice of what it adds, until the limit is met."""
     for n in range(50):
-        await journal.put(f"t{n}", DUE)
+        await journal.schedule(f"t{n}", DUE)
     journal.keep(5)
     lengths = []
     for n in range(8):
-        await journal.put(f"u{n}", DUE)
+        await journal.schedule(f"u{n}", DUE)
         lengths.append(len(await journal.journal()))
     assert lengths == [41, 32, 23, 14, 5, 5, 5, 5]
     assert journal.trimmed() == 53

@@ -9,7 +9,8 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer, TimerState
-from tests.contract.subject import LEASE, N1, N2, N3, NOW, Subject
+from tests.contract.subject import Subject
+from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 
 HOUR = 3600 * SECOND
 
@@ -18,7 +19,7 @@ async def test_a_claim(subject: Subject) -> None:
     """It brings the timer whole, the store's time, the deadline and what comes next."""
     timer = NewTimer("a", b"payload", NOW - 3, None, {"k": "ü"}, "text/plain")
     await subject.store.schedule(subject.topic, [timer])
-    await subject.put("b", NOW + 4)
+    await subject.schedule("b", NOW + 4)
     claim = await subject.claim(N1)
     (taken,) = claim.timers
     assert (taken.timer_id, taken.payload, taken.headers) == ("a", b"payload", {"k": "ü"})
@@ -30,19 +31,19 @@ async def test_a_claim(subject: Subject) -> None:
 
 async def test_never_before_the_due_time(subject: Subject) -> None:
     """Not one microsecond, after a step of the clock in any direction either."""
-    await subject.put("a")
+    await subject.schedule("a")
     for instant in (NOW - 1, NOW - HOUR, 0):
-        subject.at(instant)
+        subject.now = instant
         claim = await subject.claim()
         assert (list(claim.timers), claim.next) == ([], NOW)
-    subject.at(NOW)
+    subject.now = NOW
     assert await subject.claimed() == ["a"]
 
 
 async def test_the_earliest_first(subject: Subject) -> None:
     """Up to the limit, by due time and then by id."""
     for timer_id, due in {"c": NOW, "b": NOW, "a": NOW, "z": NOW - 1}.items():
-        await subject.put(timer_id, due)
+        await subject.schedule(timer_id, due)
     assert await subject.claimed(N1, limit=3) == ["z", "a", "b"]
     assert await subject.claimed(N2, limit=3) == ["c"]
 
@@ -50,18 +51,18 @@ async def test_the_earliest_first(subject: Subject) -> None:
 async def test_the_byte_bound(subject: Subject) -> None:
     """Payloads sum up to about `max_bytes`; one goes whatever its size."""
     for timer_id in "abc":
-        await subject.put(timer_id, payload=bytes(10_000))
+        await subject.schedule(timer_id, payload=bytes(10_000))
     assert await subject.claimed(N1, max_bytes=25_000) == ["a", "b"]
     assert await subject.claimed(N2, max_bytes=1) == ["c"]
 
 
 async def test_one_live_lease(subject: Subject) -> None:
     """A leased timer is not claimed until its lease is over; then the old token is stale."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
-    subject.at(NOW + LEASE - 1)
+    subject.now = NOW + LEASE - 1
     assert await subject.claimed(N2) == []
-    subject.at(NOW + LEASE + 1)
+    subject.now = NOW + LEASE + 1
     assert await subject.claimed(N2) == ["a"]
     before = await subject.everything()
     for verb in Verb:
@@ -73,9 +74,9 @@ async def test_one_live_lease(subject: Subject) -> None:
 
 async def test_a_lease_that_ran_out_unnoticed(subject: Subject) -> None:
     """As long as nobody else claims, its token settles and extends."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
-    subject.at(NOW + LEASE + HOUR)
+    subject.now = NOW + LEASE + HOUR
     assert await subject.extend("a", N1) is Verdict.OK
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
 
@@ -85,8 +86,8 @@ async def test_a_lease_that_ran_out_unnoticed(subject: Subject) -> None:
 )
 async def test_the_end(subject: Subject, verb: Verb, answer: Settled) -> None:
     """The timer is gone, and stays gone for every token."""
-    await subject.put("a")
-    await subject.put("b")
+    await subject.schedule("a")
+    await subject.schedule("b")
     await subject.claim(N1)
     assert await subject.settle("a", N1, verb) is answer
     for again in Verb:
@@ -107,7 +108,7 @@ async def test_a_return(
     subject: Subject, verb: Verb, retry_after: int | None, next_claim: int, attempts: int
 ) -> None:
     """When it is due again, how many attempts counted; its due time stays, and its token is worth nothing."""
-    await subject.put("a", NOW - 9)
+    await subject.schedule("a", NOW - 9)
     await subject.claim(N1)
     assert await subject.settle("a", N1, verb, retry_after=retry_after) is Verdict.OK
     timer = await subject.get("a")
@@ -115,7 +116,7 @@ async def test_a_return(
     assert (timer.next_claim, timer.attempts) == (next_claim, attempts)
     for again in Verb:
         assert await subject.settle("a", N1, again) is Verdict.STALE
-    subject.at(next_claim + 1)
+    subject.now = next_claim + 1
     (taken,) = (await subject.claim(N2)).timers
     assert (taken.attempt, taken.due) == (attempts + 1, NOW - 9)
 
@@ -123,12 +124,12 @@ async def test_a_return(
 @pytest.mark.parametrize("verb", [Verb.NACK, Verb.RELEASE])
 async def test_a_return_is_never_early(subject: Subject, verb: Verb) -> None:
     """Where the clock stepped back, it waits for the due time."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
-    subject.at(NOW - HOUR)
+    subject.now = NOW - HOUR
     await subject.settle("a", N1, verb, retry_after=0 if verb is Verb.NACK else None)
     assert (await subject.get("a")).next_claim == NOW
-    subject.at(NOW - 1)
+    subject.now = NOW - 1
     assert await subject.claimed(N2) == []
 
 
@@ -136,7 +137,7 @@ async def test_attempts_on_release(subject: Subject) -> None:
     """They count where a receipt was recorded or is told, once for both."""
     for recorded in (False, True):
         for told in (False, True):
-            await subject.put("a")
+            await subject.schedule("a")
             await subject.claim(N1)
             if recorded:
                 await subject.extend("a", N1, received=True)
@@ -147,20 +148,20 @@ async def test_attempts_on_release(subject: Subject) -> None:
 
 async def test_attempts_on_a_lapse(subject: Subject) -> None:
     """A lease that runs out counts if the call was received, and each only once."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
     await subject.extend("a", N1, received=True)
-    subject.at(NOW + 2 * LEASE)
+    subject.now = NOW + 2 * LEASE
     (second,) = (await subject.claim(N2)).timers
     assert (second.attempt, second.suspect) == (2, True)
-    subject.at(NOW + 4 * LEASE)
+    subject.now = NOW + 4 * LEASE
     (third,) = (await subject.claim(N3)).timers
     assert (third.attempt, third.suspect) == (2, True)
 
 
 async def test_suspects(subject: Subject) -> None:
     """A release may mark one; NACK and an unmarked release clear it."""
-    await subject.put("a")
+    await subject.schedule("a")
     instant, nonce = NOW, N1
     await subject.claim(nonce)
     for settlement, expected in (
@@ -172,37 +173,37 @@ async def test_suspects(subject: Subject) -> None:
         held = replace(settlement, nonce=nonce)
         assert await subject.store.settle(subject.topic, [held]) == [Verdict.OK]
         instant, nonce = instant + 1, bytes([nonce[0] + 1]) * 16
-        subject.at(instant)
+        subject.now = instant
         (timer,) = (await subject.claim(nonce)).timers
         assert timer.suspect is expected
 
 
 async def test_occurrences(subject: Subject) -> None:
     """The same id on every redelivery, another after a reschedule, and never that of another timer."""
-    await subject.put("a")
-    await subject.put("b")
+    await subject.schedule("a")
+    await subject.schedule("b")
     first, other = (timer.occurrence_id for timer in (await subject.claim(N1)).timers)
     assert first != other
     await subject.settle("a", N1, Verb.NACK, retry_after=0)
-    subject.at(NOW + 1)
+    subject.now = NOW + 1
     assert [timer.occurrence_id for timer in (await subject.claim(N2)).timers] == [first]
-    subject.at(NOW + 2 * LEASE)
+    subject.now = NOW + 2 * LEASE
     again = {timer.timer_id: timer.occurrence_id for timer in (await subject.claim(N3)).timers}
     assert again == {"a": first, "b": other}
-    await subject.put("a", NOW)
+    await subject.schedule("a", NOW)
     (renewed,) = (await subject.claim(N2)).timers
     assert renewed.occurrence_id != first
 
 
 async def test_a_renewal(subject: Subject) -> None:
     """The lease ends later, never sooner; the same token settles it."""
-    await subject.put("a")
+    await subject.schedule("a")
     await subject.claim(N1)
-    subject.at(NOW + SECOND)
+    subject.now = NOW + SECOND
     assert await subject.extend("a", N1) is Verdict.OK
     assert (await subject.get("a")).next_claim == NOW + SECOND + LEASE
     for instant, lease in ((NOW + SECOND, 1), (NOW - HOUR, LEASE)):
-        subject.at(instant)
+        subject.now = instant
         assert await subject.extend("a", N1, lease=lease) is Verdict.OK
         assert (await subject.get("a")).next_claim == NOW + SECOND + LEASE
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
@@ -212,7 +213,7 @@ async def test_a_renewal(subject: Subject) -> None:
 async def test_many_in_one_call(subject: Subject) -> None:
     """Verdicts come in the order asked, and a bad token spoils no other."""
     for timer_id in "abcd":
-        await subject.put(timer_id)
+        await subject.schedule(timer_id)
     await subject.claim(N1)
     extensions = [Extension("x", N1), Extension("b", N2), Extension("a", N1)]
     verdicts = await subject.store.extend(subject.topic, extensions, lease=LEASE)

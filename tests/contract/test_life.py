@@ -28,7 +28,9 @@ from tests.contract.life_cases import (
     happenings,
     record_of,
 )
-from tests.lua.bench import ENVELOPE, LEASE, N2, NOW, Bench, own
+from tests.worlds.scripts.asking import LEASE, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import ENVELOPE, own
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -42,9 +44,8 @@ Answer = Verdict | Reason | Changed | None
 
 @pytest.fixture
 async def bench(valkey: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
-    bench = Bench(valkey, keyspace.topic())
-    yield bench
-    await bench.close()
+    async with Bench(valkey, keyspace.topic()) as bench:
+        yield bench
 
 
 async def asked(store: TimerStore, topic: str, happening: Happening, ids: Sequence[str]) -> list[Answer]:
@@ -200,7 +201,7 @@ async def test_redrive(bench: Bench) -> None:
     dead = {each.start.timer_id: each.effect.after for each in expected if each.after.letter}
     assert len(dead) > 100
     bench.now = NOW + 1
-    names = {fields[b"timer_id"].decode(): dead_id for dead_id, fields in bench.entries()}
+    names = {fields[b"timer_id"].decode(): dead_id for dead_id, fields in bench.stored_letters()}
     redriven = Given(now=NOW + 1)
     lives = {timer_id: step(life, LifeEvent.REDRIVE, redriven) for timer_id, life in dead.items()}
     answers = await bench.topics.redrive(bench.topic, [names[timer_id] for timer_id in dead])

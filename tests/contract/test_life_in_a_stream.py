@@ -18,8 +18,9 @@ from relay.core.outcomes import Extension, Reason, Verdict
 from relay.core.timers import NewTimer
 from relay.store.dispatch.stream_groups import _PROOF
 from tests.contract.life_cases import DUE, HOUR, KEPT, LIMITS, Happening, varied
-from tests.dispatch.desk import BILLING, LEASE, Desk, Reader
-from tests.lua.bench import ENVELOPE, N1, N2, NOW
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.desk import BILLING, Desk, Reader
+from tests.worlds.scripts.states import ENVELOPE
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -113,7 +114,7 @@ def seed(reader: Reader, happening: Happening) -> None:
     stream, group, me = reader.desk.stream, reader.group, reader.consumer
     retries, known = keys_of(reader)
     raw.delete(stream, retries, known, reader.desk.dead)
-    reader.desk.at(happening.given.now)
+    reader.desk.now = happening.given.now
     with raw.pipeline(transaction=False) as pipe:
         for begun in BEGUN:
             life = begun.life

@@ -8,7 +8,8 @@ from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb
 from relay.core.timers import NewTimer, StoredTimer, TimerState
-from tests.contract.subject import LEASE, N1, NOW, Subject
+from tests.contract.subject import Subject
+from tests.worlds.scripts.asking import LEASE, N1, NOW
 
 SAME = [f"t{n:03}" for n in range(50)]
 
@@ -23,8 +24,8 @@ async def test_in_the_order_of_next_claim(subject: Subject) -> None:
     headers = {"k": "v"}
     await subject.store.schedule(subject.topic, [NewTimer("leased", b"x", NOW, None, headers, "t")])
     await subject.claim(N1)
-    await subject.put("later", NOW + 2 * LEASE)
-    await subject.put("soon", NOW + 1)
+    await subject.schedule("later", NOW + 2 * LEASE)
+    await subject.schedule("soon", NOW + 1)
     page = await subject.store.list(subject.topic, state=None, limit=10, cursor="")
     assert page.timers == [
         StoredTimer("soon", TimerState.PENDING, NOW + 1, NOW + 1, 0),
@@ -52,7 +53,7 @@ async def test_many_equal_scores(subject: Subject, limit: int) -> None:
 async def test_ids_are_ordered_by_bytes(subject: Subject) -> None:
     """Equal scores follow the bytes of UTF-8, not an alphabet."""
     for timer_id in ("é", "b", "B", "a b", "a", "🔑"):
-        await subject.put(timer_id)
+        await subject.schedule(timer_id)
     assert await subject.pages(1) == [["B"], ["a"], ["a b"], ["b"], ["é"], ["🔑"]]
 
 
@@ -62,9 +63,9 @@ async def test_timers_that_move_between_pages(subject: Subject) -> None:
 
     async def move() -> None:
         await subject.store.cancel(subject.topic, ["t009", "t010", "t030"])  # also the cursor's own
-        await subject.put("t005", NOW + SECOND)
-        await subject.put("t000a", NOW - SECOND)
-        await subject.put("t040a", NOW)
+        await subject.schedule("t005", NOW + SECOND)
+        await subject.schedule("t000a", NOW - SECOND)
+        await subject.schedule("t040a", NOW)
 
     found = await subject.pages(10, between=[move])
     flat = [timer_id for page in found for timer_id in page]
@@ -100,6 +101,6 @@ async def test_one_state(subject: Subject) -> None:
 @pytest.mark.parametrize("cursor", ["!", "abc", "bm9uc2Vuc2U=", "bmFuIGE=", "²", "é", "x y", "="])
 async def test_a_cursor_that_no_page_gave(subject: Subject, cursor: str) -> None:
     """It is refused by the field's name."""
-    await subject.put("a")
+    await subject.schedule("a")
     with pytest.raises(InvalidField, match=r"^page_token: "):
         await subject.store.list(subject.topic, state=None, limit=5, cursor=cursor)

@@ -20,8 +20,9 @@ from tests.contract.dispatch_recording import restore as restore_dispatched
 from tests.contract.dispatch_recording import stored as stored_dispatched
 from tests.contract.recording import REDIS, STEPS, TOPIC, Step, plain, restore, stored, understood
 from tests.contract.wire_recording import TOPICS, WIRE, overheard
-from tests.dispatch.desk import Desk
-from tests.lua.bench import NOW, Bench
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.desk import Desk
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

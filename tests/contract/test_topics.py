@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,6 +17,7 @@ from relay.store.server.connect import open_client
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from tests.worlds.scripts.asking import Scheduling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,35 +35,24 @@ REGISTRY = "timers_topics"
 fresh = nonces()
 
 
-@dataclass(slots=True)
-class Operated:
+class Operated(Scheduling):
     """A topic, its timers, and the calls of those who look after it."""
 
-    server: Server
-    redis: Redis
-    store: RedisStore
-    topics: RedisTopics
-    topic: str
+    def __init__(self, server: Server, redis: Redis, topic: str) -> None:
+        super().__init__(RedisStore(server), topic)
+        self.server, self.redis, self.topics = server, redis, RedisTopics(server)
 
     async def put(self, *timer_ids: str, payload: bytes = b"x", delay: int = 0) -> None:
         timers = [NewTimer(timer_id, payload, delay=delay) for timer_id in timer_ids]
         await self.store.schedule(self.topic, timers)
 
-    async def claimed(self, nonce: bytes) -> list[str]:
-        claim = await self.store.claim(
-            self.topic, ClaimRequest(limit=500, lease=LEASE, nonce=nonce, max_bytes=1 << 24)
-        )
-        return [timer.timer_id for timer in claim.timers]
-
     async def kill(self, *timer_ids: str, payload: bytes = b"x", error: str = "no") -> None:
         """Schedule, deliver and reject them, one after the other."""
         for timer_id in timer_ids:
             nonce = fresh()
-            timer = NewTimer(timer_id, payload, 1, None, {"h": "ü"}, "text/plain")
-            await self.store.schedule(self.topic, [timer])
-            await self.claimed(nonce)
-            dead = Settlement(timer_id, nonce, Verb.REJECT, error=error)
-            await self.store.settle(self.topic, [dead], limits=KEEP)
+            await self.schedule(timer_id, 1, payload, headers={"h": "ü"}, content_type="text/plain")
+            await self.claim(nonce, limit=500, max_bytes=1 << 24)
+            await self.settle(timer_id, nonce, Verb.REJECT, error=error, limits=KEEP)
 
     async def letters(self, limit: int = 100) -> list[DeadLetter]:
         """All pages."""
@@ -86,7 +76,7 @@ async def operated(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIter
         Server(redis_server.url, connections=4, timeout=60.0) as server,
         open_client(redis_server.url, connections=1, timeout=60.0) as redis,
     ):
-        yield Operated(server, redis, RedisStore(server), RedisTopics(server), keyspace.topic())
+        yield Operated(server, redis, keyspace.topic())
 
 
 # ------------------------------------------------------------------------------ registry

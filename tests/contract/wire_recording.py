@@ -20,9 +20,10 @@ from relay.core.outcomes import nonces
 from relay.store.keys import KeyNames
 from relay.v1 import delivery_service_pb2 as pb
 from tests.contract.recording import DEAD_ID, NO_ID, record
-from tests.lua.bench import NOW, Bench
 from tests.worlds.engine.served import Served, served
 from tests.worlds.engine.stubs import settlement
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.bench import Bench
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dispatch.desk import BILLING, LIST, Desk
+from tests.worlds.scripts.desk import BILLING, LIST, Desk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def desk(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
     """A topic with a ready list."""
-    desk = Desk(redis_server, keyspace.topic(), LIST)
-    yield desk
-    await desk.close()
+    async with Desk(redis_server, keyspace.topic(), LIST) as desk:
+        yield desk
 
 
 @pytest.fixture
 async def fan(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
     """A topic with a stream, promoted by a relay of the group `billing`."""
-    desk = Desk(redis_server, keyspace.topic(), BILLING)
-    yield desk
-    await desk.close()
+    async with Desk(redis_server, keyspace.topic(), BILLING) as desk:
+        yield desk

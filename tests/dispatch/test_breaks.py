@@ -13,8 +13,8 @@ from relay.core.outcomes import Verb
 from relay.core.policy import TopicPolicy
 from tests.dispatch import test_list as ready
 from tests.dispatch import test_stream as stream
-from tests.dispatch.desk import BILLING, LIST, Desk
-from tests.lua.rules import Break
+from tests.worlds.scripts.desk import BILLING, LIST, Desk
+from tests.worlds.scripts.rules import Break
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

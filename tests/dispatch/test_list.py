@@ -17,13 +17,13 @@ from relay.core.journal import RecordKind
 from relay.core.outcomes import ClaimRequest, Settlement, Verb
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import LOOK, LOOKS, RedisPromotions
-from tests.dispatch.desk import N1, N2, Desk, read
-from tests.lua.bench import NOW
+from tests.worlds.scripts.asking import N1, N2, NOW
+from tests.worlds.scripts.desk import Desk, read
 
 
 async def test_a_due_timer_moves_whole(desk: Desk) -> None:
     """The entry has all of it, and timeline, payloads and leases have nothing any more."""
-    await desk.put("a", NOW, b"\x00\xff\nbytes", headers={"k": 'grün/"1"'}, content_type="text/plain")
+    await desk.schedule("a", NOW, b"\x00\xff\nbytes", headers={"k": 'grün/"1"'}, content_type="text/plain")
     promotion = await desk.promote()
     assert (promotion.promoted, promotion.next, promotion.now) == (1, None, NOW)
     (entry,) = desk.entries()
@@ -40,10 +40,10 @@ async def test_a_due_timer_moves_whole(desk: Desk) -> None:
 
 async def test_how_late_it_is(desk: Desk) -> None:
     """Of each that goes to the list for the first time; not of one that a relay had leased before."""
-    await desk.put("leased", NOW - 9 * SECOND)
+    await desk.schedule("leased", NOW - 9 * SECOND)
     await desk.store.claim(desk.topic, ClaimRequest(limit=1, lease=1, nonce=N2, max_bytes=1000))
-    await desk.put("a", NOW - SECOND)
-    await desk.put("b")
+    await desk.schedule("a", NOW - SECOND)
+    await desk.schedule("b")
     desk.later(0.5)
     promotion = await desk.promote()
     assert promotion.promoted == 3
@@ -53,18 +53,18 @@ async def test_how_late_it_is(desk: Desk) -> None:
 
 async def test_never_early(desk: Desk) -> None:
     """A microsecond before its due time a timer stays, and the answer says when to come again."""
-    await desk.put("a", NOW + 1)
+    await desk.schedule("a", NOW + 1)
     promotion = await desk.promote()
     assert (promotion.promoted, promotion.next) == (0, NOW + 1)
     assert desk.entries() == []
-    desk.at(NOW + 1)
+    desk.now = NOW + 1
     assert (await desk.promote()).promoted == 1
 
 
 async def test_the_earliest_is_taken_first(desk: Desk) -> None:
     """A worker's BRPOP gets them in the order of their due times, across calls too."""
     for name, due in (("c", NOW), ("a", NOW - 2), ("b", NOW - 1)):
-        await desk.put(name, due)
+        await desk.schedule(name, due)
     assert (await desk.promote(limit=2)).next == NOW
     assert (await desk.promote(N2, limit=2)).promoted == 1
     taken = [cast("bytes", desk.raw.rpop(desk.ready)) for _ in range(3)]
@@ -84,7 +84,7 @@ async def test_two_relays_promote_once(desk: Desk) -> None:
 async def test_equal_messages_arrive_twice(desk: Desk) -> None:
     """Also of one id, one after the other: they are two occurrences."""
     for nonce in (N1, N2):
-        await desk.put("a", NOW, b"again")
+        await desk.schedule("a", NOW, b"again")
         await desk.promote(nonce)
     first, second = desk.entries()
     assert (first.payload, second.payload) == (b"again", b"again")
@@ -93,7 +93,7 @@ async def test_equal_messages_arrive_twice(desk: Desk) -> None:
 
 async def test_a_pause_holds(desk: Desk) -> None:
     """A paused topic keeps its timers; the answer says until when."""
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.topics.pause(desk.topic, duration=SECOND)
     promotion = await desk.promote()
     assert (promotion.promoted, promotion.paused_until) == (0, NOW + SECOND)
@@ -103,8 +103,8 @@ async def test_a_pause_holds(desk: Desk) -> None:
 
 async def test_the_expired_die(desk: Desk) -> None:
     """They reach no worker; what is kept of them is for the policy to say."""
-    await desk.put("a", NOW - 5, expires=NOW)
-    await desk.put("b", NOW - 5, expires=NOW + 1)
+    await desk.schedule("a", NOW - 5, expires=NOW)
+    await desk.schedule("b", NOW - 5, expires=NOW + 1)
     promotion = await desk.promote()
     assert promotion.deaths == (("a", "expired"),)
     (entry,) = desk.entries()
@@ -136,9 +136,9 @@ async def test_a_timer_without_payload_is_parked(desk: Desk) -> None:
 
 async def test_a_record_of_a_newer_relay(desk: Desk) -> None:
     """What it says can't be read here: the timer is the newer relays' to promote."""
-    await desk.put("a")
+    await desk.schedule("a")
     desk.raw.hset(desk.leases, "a", b"\x03\x01 and what else a newer relay may know")
-    await desk.put("b")
+    await desk.schedule("b")
     assert (await desk.promote()).promoted == 1
     assert [entry.timer_id for entry in desk.entries()] == ["b"]
     assert desk.raw.zscore(desk.timeline, "a") == NOW / 1e6
@@ -157,7 +157,7 @@ async def test_an_orphan_is_removed(desk: Desk) -> None:
 async def test_the_lease_of_another_dispatch_lapses(desk: Desk) -> None:
     """A topic that was delivered from the timeline before: what is leased stays until the lease is over, and
     its late outcome changes nothing."""
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.store.claim(desk.topic, ClaimRequest(limit=1, lease=SECOND, nonce=N2, max_bytes=1000))
     assert (await desk.promote()).promoted == 0
     desk.later(1.001)
@@ -169,7 +169,7 @@ async def test_the_lease_of_another_dispatch_lapses(desk: Desk) -> None:
 
 async def test_a_promoted_timer_is_not_cancelled(desk: Desk) -> None:
     """Neither cancelled nor found: it is the worker's now."""
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     assert [changed.change.name for changed in await desk.store.cancel(desk.topic, ["a"])] == ["GONE"]
     assert await desk.store.get(desk.topic, "a") is None
@@ -178,7 +178,7 @@ async def test_a_promoted_timer_is_not_cancelled(desk: Desk) -> None:
 
 async def test_a_full_redis_drains(desk: Desk) -> None:
     """At its maxmemory it lets timers through, all of them, and loses none."""
-    await desk.put("a")
+    await desk.schedule("a")
     desk.raw.config_set("maxmemory", 1)
     try:
         assert (await desk.promote()).promoted == 1
@@ -205,7 +205,7 @@ async def without(desk: Desk, right: str) -> AsyncIterator[RedisPromotions]:
 async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> None:
     """Where one command is not permitted, the timer stays as it is, and nothing is pushed again and again."""
     desk.keep = 100 if right == "xadd" else 0
-    await desk.put("a")
+    await desk.schedule("a")
     async with without(desk, right) as promotions:
         for _ in range(2):
             with pytest.raises(StoreError):
@@ -216,7 +216,7 @@ async def test_a_right_that_is_missing_loses_nothing(desk: Desk, right: str) -> 
 
 async def test_who_dies_beside_one_that_is_not_pushed(desk: Desk) -> None:
     """There is no letter for each time that the push is refused."""
-    await desk.put("a")
+    await desk.schedule("a")
     desk.raw.zadd(desk.timeline, {b"\xff\xfe": NOW / 1e6})
     desk.raw.hset(desk.payloads, b"\xff\xfe", b"x")
     async with without(desk, "lpush") as promotions:
@@ -231,7 +231,7 @@ async def test_who_dies_beside_one_that_is_not_pushed(desk: Desk) -> None:
 
 async def test_a_key_of_another_type(desk: Desk) -> None:
     """Somebody else's data under the list's name: the timers stay."""
-    await desk.put("a")
+    await desk.schedule("a")
     desk.raw.set(desk.ready, "theirs")
     with pytest.raises(StoreError, match="holds a string, not a list"):
         await desk.promote()
@@ -241,7 +241,7 @@ async def test_a_key_of_another_type(desk: Desk) -> None:
 async def test_bounded_by_bytes(desk: Desk) -> None:
     """A batch ends before its payloads are too many; the first is taken whatever its size."""
     for n in range(3):
-        await desk.put(f"t{n}", NOW - 3 + n, bytes(3 << 20))
+        await desk.schedule(f"t{n}", NOW - 3 + n, bytes(3 << 20))
     assert (await desk.promote()).promoted == 2  # 6 MiB, and with the first alone there was room
     assert (await desk.promote(N2)).promoted == 1
 
@@ -249,20 +249,20 @@ async def test_bounded_by_bytes(desk: Desk) -> None:
 async def test_large_ones_behind_a_small_one(desk: Desk) -> None:
     """The first says nothing of those behind it: what may be large is moved by the few."""
     desk.policy = replace(desk.policy, max_payload_bytes=8 << 20)
-    await desk.put("small", NOW - 60)
+    await desk.schedule("small", NOW - 60)
     for n in range(12):
-        await desk.put(f"t{n:02}", NOW - 50 + n, bytes(1 << 20))
+        await desk.schedule(f"t{n:02}", NOW - 50 + n, bytes(1 << 20))
     assert (await desk.promote()).promoted == 5
     assert (await desk.promote(N2)).promoted == 4
 
 
 async def test_a_sweep_is_told(desk: Desk) -> None:
     """What has left the timeline must not come back from the cold store: it is marked during a sweep."""
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     assert not desk.raw.exists(desk.marks)
     desk.raw.hset(desk.marks, "any", "0")
-    await desk.put("b")
+    await desk.schedule("b")
     await desk.promote(N2)
     assert desk.raw.hgetall(desk.marks).keys() == {b"any", b"tb"}
 
@@ -270,7 +270,7 @@ async def test_a_sweep_is_told(desk: Desk) -> None:
 async def test_the_journal_says_so(desk: Desk) -> None:
     """A promoted timer has ended for the journal; it is not lost."""
     desk.keep = 1000
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     promoted = (await desk.records())[-1]
     assert (promoted.kind, promoted.timer_id, promoted.due) == (RecordKind.PROMOTED, "a", NOW)
@@ -289,8 +289,8 @@ def take(desk: Desk) -> bytes:
 async def test_what_the_dead_have_left_comes_back(desk: Desk) -> None:
     """After the timeout, the same entry, and it is the next one to be taken."""
     desk.patience(10)
-    await desk.put("a", NOW - 1)
-    await desk.put("b")
+    await desk.schedule("a", NOW - 1)
+    await desk.schedule("b")
     await desk.promote()
     entry = take(desk)
     assert (await desk.tidy()).returned == 0  # seen for the first time
@@ -305,7 +305,7 @@ async def test_what_the_dead_have_left_comes_back(desk: Desk) -> None:
 async def test_who_finishes_is_left_alone(desk: Desk) -> None:
     """Nothing comes back, and nothing is remembered of it."""
     desk.patience(10)
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     entry = take(desk)
     await desk.tidy()
@@ -319,8 +319,8 @@ async def test_who_finishes_is_left_alone(desk: Desk) -> None:
 async def test_a_return_that_is_not_permitted(desk: Desk, right: str) -> None:
     """Where one command is not, the entries stay where they are: none is pushed or buried again and again."""
     desk.patience(10, attempts=2)
-    await desk.put("a", NOW - 1)
-    await desk.put("b")
+    await desk.schedule("a", NOW - 1)
+    await desk.schedule("b")
     await desk.promote()
     for times in (1, 0):
         entry = read(take(desk))
@@ -340,7 +340,7 @@ async def test_a_return_that_is_not_permitted(desk: Desk, right: str) -> None:
 async def test_the_time_begins_anew(desk: Desk) -> None:
     """For the worker that takes what came back."""
     desk.patience(10)
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     take(desk)
     await desk.tidy()
@@ -358,7 +358,7 @@ async def test_the_time_begins_anew(desk: Desk) -> None:
 async def test_what_kills_every_worker_dies(desk: Desk) -> None:
     """After max_attempts: a dead letter with all of it, which can be redriven."""
     desk.patience(10, attempts=2)
-    await desk.put("a", NOW, b"poison", headers={"k": "v"}, content_type="text/plain")
+    await desk.schedule("a", NOW, b"poison", headers={"k": "v"}, content_type="text/plain")
     await desk.promote()
     tidied = []
     for begin in (0, 20):
@@ -384,7 +384,7 @@ async def test_large_entries_come_back_in_steps(desk: Desk) -> None:
     """So many bytes at a time as the server can look at; the oldest is the next to be taken."""
     desk.patience(10)
     for n in range(50):
-        await desk.put(f"t{n:02}", NOW - 60 + n, bytes(500_000))
+        await desk.schedule(f"t{n:02}", NOW - 60 + n, bytes(500_000))
         await desk.promote()
         take(desk)
     assert (await desk.tidy()).returned == 0
@@ -399,7 +399,7 @@ async def test_large_entries_come_back_in_steps(desk: Desk) -> None:
 async def test_behind_other_peoples_entries(desk: Desk) -> None:
     """However many of them stand where the oldest are, ours come back: in one round, or in several."""
     desk.patience(10)
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     desk.raw.lpush(desk.processing, *("theirs" for _ in range(1200)))
     take(desk)
@@ -419,7 +419,7 @@ async def test_behind_other_peoples_entries(desk: Desk) -> None:
 async def test_many_large_ones_of_other_peoples(desk: Desk) -> None:
     """They are passed over step by step."""
     desk.patience(10)
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     desk.raw.lpush(desk.processing, *(bytes(5 << 20) for _ in range(16)))
     take(desk)
@@ -471,7 +471,7 @@ async def test_an_entry_that_looks_like_ours(desk: Desk, theirs: dict[str, Any])
     desk.patience(10, attempts=1)
     entry = {"timer_id": "theirs", "occurrence_id": f"theirs/{'ab' * 16}", "due_time": 1, **theirs}
     desk.raw.lpush(desk.processing, f"{json.dumps(entry)}\npayload")
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     take(desk)
     await desk.tidy()
@@ -486,7 +486,7 @@ async def test_an_entry_that_looks_like_ours(desk: Desk, theirs: dict[str, Any])
 
 async def test_no_timeout_no_look(desk: Desk) -> None:
     """Without `processing_timeout` the processing list is the workers' own."""
-    await desk.put("a")
+    await desk.schedule("a")
     await desk.promote()
     take(desk)
     for seconds in (0, 1000):

@@ -12,8 +12,8 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import ClaimedTimer, NewTimer
 from tests.chaos import count
-from tests.dispatch.desk import BILLING, Desk, Reader
-from tests.lua.bench import NOW
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.desk import BILLING, Desk, Reader
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

@@ -17,9 +17,9 @@ from relay.core.outcomes import Acknowledged, Limits, Reason, Settlement, Verb, 
 from relay.core.timers import NewTimer
 from relay.store.dispatch import promotions
 from relay.store.verbs import stream
-from tests.dispatch.desk import LEASE, N1, Desk
-from tests.lua.bench import NOW
 from tests.worlds.engine.leased import leased
+from tests.worlds.scripts.asking import LEASE, N1, NOW
+from tests.worlds.scripts.desk import Desk
 
 KEEP = Limits(max_attempts=2, keep=True)
 
@@ -39,7 +39,7 @@ async def test_what_a_delivery_has(fan: Desk) -> None:
     """All that one from the timeline has, the same on every redelivery and in every group."""
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
-    await fan.put("a", NOW - 7, b"\x00payload", headers={"k": "v"}, content_type="text/plain")
+    await fan.schedule("a", NOW - 7, b"\x00payload", headers={"k": "v"}, content_type="text/plain")
     timer = await one.one()
     assert (timer.timer_id, timer.payload, timer.headers, timer.content_type, timer.due, timer.attempt) == (
         *("a", b"\x00payload", {"k": "v"}, "text/plain"),
@@ -54,10 +54,10 @@ async def test_what_a_delivery_has(fan: Desk) -> None:
 async def test_never_early(fan: Desk) -> None:
     """The claim says when to come again."""
     one = fan.reader()
-    await fan.put("a", NOW + 1)
+    await fan.schedule("a", NOW + 1)
     claim = await one.claim()
     assert (list(claim.timers), claim.next) == ([], NOW + 1)
-    fan.at(NOW + 1)
+    fan.now = NOW + 1
     assert await one.names() == ["a"]
 
 
@@ -65,7 +65,7 @@ async def test_a_promoter_and_a_reader(fan: Desk) -> None:
     """What another relay has promoted is there for the next claim; the journal says who is not lost."""
     fan.keep = 100
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     assert (await fan.promote()).promoted == 1
     assert await one.names() == ["a"]
     assert (await fan.records())[-1].kind is RecordKind.PROMOTED
@@ -77,7 +77,7 @@ async def test_a_sweep_is_told(fan: Desk, *, by_claim: bool) -> None:
     one = fan.reader()
     await one.claim()
     fan.raw.hset(fan.marks, "any", "0")
-    await fan.put("a")
+    await fan.schedule("a")
     assert (await one.names() if by_claim else (await fan.promote()).promoted) in (["a"], 1)
     assert fan.raw.hexists(fan.marks, "ta")
 
@@ -85,7 +85,7 @@ async def test_a_sweep_is_told(fan: Desk, *, by_claim: bool) -> None:
 async def test_an_ack_ends_it_for_the_group_alone(fan: Desk) -> None:
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
-    await fan.put("a")
+    await fan.schedule("a")
     timer, other = await one.one(), await audit.one()
     assert await one.settle(timer) is Verdict.OK
     assert (one.pending(), audit.pending()) == ([], [("one", 1)])
@@ -97,7 +97,7 @@ async def test_what_is_acknowledged_beside_others(fan: Desk) -> None:
     """Each by its own proof; it is answered behind all others."""
     one = fan.reader()
     for name in "abc":
-        await fan.put(name)
+        await fan.schedule(name)
     a, b, c = await one.take()
     nacked = Settlement(b.timer_id, b.proof, Verb.NACK, retry_after=SECOND)
     acknowledged = [Acknowledged(c.proof, ["c"]), Acknowledged(a.proof, ["a"])]
@@ -112,7 +112,7 @@ async def test_what_is_acknowledged_beside_others(fan: Desk) -> None:
 async def test_the_dead_leave_their_entries(fan: Desk) -> None:
     """Not before they have been idle for as long as a lease; nobody has received them, so nothing counts."""
     one, two = fan.reader("one"), fan.reader("two")
-    await fan.put("a")
+    await fan.schedule("a")
     lost = await one.one()
     one.idle(10.0)  # and not a moment before the end of the lease: the server's clock goes on
     assert await two.names() == []
@@ -128,7 +128,7 @@ async def test_the_dead_leave_their_entries(fan: Desk) -> None:
 async def test_an_entry_that_was_moved(fan: Desk) -> None:
     """A plain consumer of the group has taken it over, without a delivery: it is theirs to acknowledge."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     (entry,) = cast("list[Any]", fan.raw.xpending_range(fan.stream, "billing", "-", "+", 1))
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry["message_id"]], justid=True)
@@ -141,7 +141,7 @@ async def test_an_entry_that_was_moved(fan: Desk) -> None:
 async def test_who_comes_back_to_its_own_entry(fan: Desk) -> None:
     """The same relay may take an entry again that it had given up: only the newest delivery counts."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     old = await one.one()
     one.idle(30.0)
     new = await one.one()
@@ -152,7 +152,7 @@ async def test_who_comes_back_to_its_own_entry(fan: Desk) -> None:
 async def test_a_receipt_counts(fan: Desk) -> None:
     """What a dead relay's application had received is an attempt, and goes alone the next time."""
     one, two = fan.reader("one"), fan.reader("two")
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     assert await one.extend(timer, received=True) is Verdict.OK
     one.idle(30.0)
@@ -169,7 +169,7 @@ async def test_a_receipt_counts(fan: Desk) -> None:
 async def test_a_renewal_keeps_it(fan: Desk) -> None:
     """It sets the idle time back, and nothing else: the token stays good."""
     one, two = fan.reader("one"), fan.reader("two")
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     one.idle(10.0)
     assert await one.extend(timer) is Verdict.OK
@@ -182,7 +182,7 @@ async def test_a_renewal_keeps_it(fan: Desk) -> None:
 async def test_a_nack_waits(fan: Desk) -> None:
     """For as long as it says, however long that is; whoever is idle does not get it sooner."""
     one, two = fan.reader("one"), fan.reader("two")
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     assert await one.settle(timer, Verb.NACK, retry_after=600 * SECOND, error="busy") is Verdict.OK
     assert await one.settle(timer) is Verdict.STALE
@@ -199,7 +199,7 @@ async def test_a_nack_waits(fan: Desk) -> None:
 async def test_a_nack_without_a_delay(fan: Desk) -> None:
     """Comes again when its lease would have ended."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     one.idle(10.0)
     await one.settle(timer, Verb.NACK)
@@ -212,13 +212,13 @@ async def test_a_nack_without_a_delay(fan: Desk) -> None:
 async def test_a_retry_is_never_early(fan: Desk, verb: Verb) -> None:
     """Where the clock of Redis has stepped back, it waits for the due time."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
-    fan.at(NOW - 3600 * SECOND)
+    fan.now = NOW - 3600 * SECOND
     await one.settle(timer, verb, retry_after=0)
     claim = await one.claim()
     assert (list(claim.timers), claim.next) == ([], NOW)
-    fan.at(NOW)
+    fan.now = NOW
     assert await one.names() == ["a"]
 
 
@@ -230,7 +230,7 @@ async def test_a_retry_of_what_others_added(fan: Desk, due_time: str) -> None:
     fan.raw.xadd(fan.stream, {"timer_id": "a", "due_time": due_time})
     await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
     assert (await one.claim()).next == NOW + SECOND
-    fan.at(NOW + SECOND)
+    fan.now = NOW + SECOND
     assert await one.names() == ["a"]
 
 
@@ -241,7 +241,7 @@ async def test_a_retry_of_what_others_added(fan: Desk, due_time: str) -> None:
 async def test_a_release(fan: Desk, flags: dict[str, Any], attempt: int, claims: int) -> None:
     """It is due at once; the attempt counts if it was received, the claim if it was sent."""
     one, two = fan.reader("one"), fan.reader("two")
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.RELEASE, **flags)
     again = await two.one()
     assert (again.attempt, again.claims, again.suspect) == (attempt, claims, "suspect" in flags)
@@ -251,7 +251,7 @@ async def test_out_of_attempts(fan: Desk) -> None:
     """It dies in this group, and the others know nothing of it."""
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
-    await fan.put("a", NOW, b"payload")
+    await fan.schedule("a", NOW, b"payload")
     await one.settle(await one.one(), Verb.NACK, retry_after=0, limits=KEEP)
     last = await one.one(limits=KEEP)
     assert await one.settle(last, Verb.NACK, retry_after=0, error="no", limits=KEEP) is Reason.ATTEMPTS
@@ -265,7 +265,7 @@ async def test_out_of_attempts(fan: Desk) -> None:
 
 async def test_a_reject(fan: Desk) -> None:
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     assert await one.settle(await one.one(), Verb.REJECT, error="no", limits=KEEP) is Reason.REJECTED
     assert fan.raw.xlen(fan.dead) == 1
     assert one.pending() == []
@@ -274,7 +274,7 @@ async def test_a_reject(fan: Desk) -> None:
 async def test_the_last_lapse_is_a_death(fan: Desk) -> None:
     """Nobody settles for a relay that died: the claim after it finds that it was the last attempt."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=0)
     await one.extend(await one.one(), received=True)
     one.idle(30.0)
@@ -286,8 +286,8 @@ async def test_the_last_lapse_is_a_death(fan: Desk) -> None:
 async def test_the_expired_die(fan: Desk) -> None:
     """In the timeline, and behind it."""
     one = fan.reader()
-    await fan.put("a", NOW - 5, expires=NOW)
-    await fan.put("b", NOW - 5, expires=NOW + SECOND)
+    await fan.schedule("a", NOW - 5, expires=NOW)
+    await fan.schedule("b", NOW - 5, expires=NOW + SECOND)
     await fan.promote()
     fan.later(1)
     claim = await one.claim()
@@ -298,7 +298,7 @@ async def test_a_redriven_letter_is_its_groups(fan: Desk) -> None:
     """The group in which it died gets it again, as the same occurrence; no other does."""
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
-    await fan.put("a", NOW, b"payload", headers={"k": "v"})
+    await fan.schedule("a", NOW, b"payload", headers={"k": "v"})
     first = await one.one()
     await one.settle(first, Verb.REJECT, limits=KEEP)
     await audit.settle(await audit.one())
@@ -323,7 +323,7 @@ async def test_a_reschedule_is_its_groups(fan: Desk) -> None:
     """It comes again then, to this group alone, as a new occurrence; the stream can be trimmed meanwhile."""
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
-    await fan.put("a", NOW, b"old")
+    await fan.schedule("a", NOW, b"old")
     first = await one.one()
     await audit.settle(await audit.one())
     later = NewTimer("a", b"new", NOW + 90 * SECOND, headers={"k": "v"})
@@ -347,11 +347,11 @@ async def test_equal_ids_come_again_as_two_occurrences(fan: Desk) -> None:
     one = fan.reader()
     await one.claim()
     for _ in range(2):
-        await fan.put("a")
+        await fan.schedule("a")
         timer = await one.one()
         later = NewTimer("a", b"", NOW + SECOND)
         assert await one.settle(timer, Verb.RESCHEDULE, again=later) is Verdict.OK
-    await fan.put("a", NOW + SECOND)
+    await fan.schedule("a", NOW + SECOND)
     fan.later(1)
     again = await one.take()
     assert len({timer.occurrence_id for timer in again}) == len(again) == 3
@@ -361,7 +361,7 @@ async def test_equal_messages_arrive_twice(fan: Desk) -> None:
     """Also of one id, in one batch: each has its own lease."""
     one = fan.reader()
     for _ in range(2):
-        await fan.put("a", NOW, b"again")
+        await fan.schedule("a", NOW, b"again")
         await fan.promote(N1)
     first, second = await one.take()
     assert (first.timer_id, second.timer_id) == ("a", "a")
@@ -373,8 +373,8 @@ async def test_equal_messages_arrive_twice(fan: Desk) -> None:
 async def test_a_pause_holds(fan: Desk) -> None:
     """Nothing is promoted and nothing taken; what is in flight goes on."""
     one = fan.reader()
-    await fan.put("a")
-    await fan.put("b", NOW + SECOND)
+    await fan.schedule("a")
+    await fan.schedule("b", NOW + SECOND)
     timer = await one.one()
     await fan.topics.pause(fan.topic, duration=10 * SECOND)
     fan.later(5)
@@ -448,7 +448,7 @@ async def test_more_is_taken_at_once(fan: Desk) -> None:
     await fan.promote()
     claims = [await one.claim(limit=10) for _ in range(2)]
     assert [(len(claim.timers), claim.next) for claim in claims] == [(10, NOW), (10, None)]
-    await fan.put("later", NOW + SECOND)
+    await fan.schedule("later", NOW + SECOND)
     assert (await one.claim()).next == NOW + SECOND
 
 
@@ -456,7 +456,7 @@ async def test_when_to_look_again(fan: Desk) -> None:
     """While something is pending, soon; else not for that."""
     one = fan.reader()
     assert (await one.claim()).look_at is None
-    await fan.put("a")
+    await fan.schedule("a")
     claim = await one.claim()
     assert claim.look_at is not None
     assert NOW < claim.look_at <= NOW + SECOND
@@ -470,17 +470,17 @@ async def test_when_to_look_again(fan: Desk) -> None:
 async def test_who_reclaims(fan: Desk, reclaim: Reclaim, new: list[str], left: list[str]) -> None:
     """`all` take both what is new and what was left, a `dedicated` one what was left, `off` what is new."""
     dead = fan.reader("dead")
-    await fan.put("a")
+    await fan.schedule("a")
     assert await dead.names() == ["a"]
     dead.idle(30.0)
-    await fan.put("b")
+    await fan.schedule("b")
     assert sorted(await fan.reader("two", reclaim=reclaim).names()) == sorted(new + left)
 
 
 async def test_a_dedicated_one_takes_retries(fan: Desk) -> None:
     """What waits for another try is nobody's: the next who looks takes it, whoever that is."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=0)
     assert await fan.reader("two", reclaim=Reclaim.DEDICATED).names() == ["a"]
 
@@ -501,7 +501,7 @@ async def test_trimmed_is_what_all_have_acknowledged(fan: Desk) -> None:
     await audit.settle(held[2])
     assert (await fan.tidy()).trimmed == 3
     assert fan.raw.xlen(fan.stream) == 0
-    await fan.put("next")
+    await fan.schedule("next")
     assert (await one.names(), await audit.names()) == (["next"], ["next"])
 
 
@@ -566,7 +566,7 @@ async def test_a_limit_drops_and_says_so(fan: Desk) -> None:
 async def test_what_was_dropped_can_t_come_again(fan: Desk, verb: Verb) -> None:
     """Whoever asks for it is told so; it has not died of its age, either."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     fan.raw.xtrim(fan.stream, maxlen=0)
     again = NewTimer("a", b"", NOW + SECOND) if verb is Verb.RESCHEDULE else None
@@ -578,7 +578,7 @@ async def test_what_was_dropped_can_t_come_again(fan: Desk, verb: Verb) -> None:
 async def test_consumers_that_are_gone(fan: Desk) -> None:
     """Are removed once they hold nothing; one that holds something stays, and what it holds too."""
     one, two = fan.reader("one"), fan.reader("two")
-    await fan.put("a")
+    await fan.schedule("a")
     assert (await one.names(), await two.names()) == (["a"], [])
     names = {"one", "two"}
     consumers = fan.raw.xinfo_consumers(fan.stream, "billing")
@@ -637,7 +637,7 @@ async def test_other_peoples_entries_can_be_told(fan: Desk) -> None:
 async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
     """Its XACK is the end of an entry that waits for another try, and no loss."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
     (entry,) = cast("list[Any]", fan.raw.xrange(fan.stream))
     assert fan.raw.xack(fan.stream, "billing", entry[0]) == 1
@@ -650,9 +650,9 @@ async def test_a_plain_consumer_ends_what_waits(fan: Desk) -> None:
 async def test_how_long_a_retry_has_waited_in_vain(fan: Desk) -> None:
     """By the server's clock; a group that nobody runs shows by that."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=0)
-    retries = fan.keys.key("retries", fan.topic, group="billing")
+    retries = fan.keys_of()[0]
     (group,) = (await fan.promotions.state(fan.topic)).groups
     assert (group.waiting, group.consumers) == (1, 1)
     seconds, part = fan.raw.time()
@@ -670,7 +670,7 @@ async def test_how_long_a_retry_has_waited_in_vain(fan: Desk) -> None:
 async def test_a_plain_consumer_is_left_at_work(fan: Desk) -> None:
     """On an entry that waits for another try, and that it has claimed, as long as it may be alive."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
     (entry,) = cast("list[Any]", fan.raw.xrange(fan.stream))
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]])
@@ -679,12 +679,12 @@ async def test_a_plain_consumer_is_left_at_work(fan: Desk) -> None:
     assert (list(claim.timers), one.pending()) == ([], [("plain", 2)])
     assert claim.next is not None
     assert NOW + 29 * SECOND < claim.next <= NOW + 31 * SECOND
-    fan.at(claim.next)
+    fan.now = claim.next
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]], idle=29_000, justid=True)
     claim = await one.claim()
     assert list(claim.timers) == []
     assert claim.next is not None
-    fan.at(claim.next)
+    fan.now = claim.next
     fan.raw.xclaim(fan.stream, "billing", "plain", 0, [entry[0]], idle=30_000, justid=True)  # it is dead
     timer = await one.one()
     assert (timer.attempt, one.pending()) == (2, [("one", 3)])
@@ -695,13 +695,13 @@ async def test_a_plain_consumer_is_left_at_work(fan: Desk) -> None:
 async def test_who_is_gone_is_told(fan: Desk) -> None:
     """Stream and group are removed under a delivery."""
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     timer = await one.one()
     fan.raw.delete(fan.stream)
     assert await one.settle(timer) is Verdict.GONE
     assert await one.extend(timer) is Verdict.GONE
     assert await one.names() == []  # and the group is made anew
-    await fan.put("b")
+    await fan.schedule("b")
     assert await one.names() == ["b"]
 
 
@@ -710,11 +710,11 @@ async def test_a_group_that_was_lost(fan: Desk) -> None:
     it has had; so it gets all that is kept."""
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
-    await fan.put("before")
+    await fan.schedule("before")
     assert await audit.names() == ["before"]
     assert await one.names() == []  # a group that is new has nothing to do with it
     fan.raw.xgroup_destroy(fan.stream, "billing")
-    await fan.put("between")
+    await fan.schedule("between")
     assert await audit.names() == ["between"]
     assert await one.names() == ["before", "between"]
     assert await one.names() == []
@@ -727,7 +727,7 @@ async def test_a_group_that_was_lost_is_promoted_to(fan: Desk) -> None:
     await audit.claim()
     assert (await fan.promote()).promoted == 0  # makes the group
     fan.raw.xgroup_destroy(fan.stream, "billing")
-    await fan.put("between")
+    await fan.schedule("between")
     assert await audit.names() == ["between"]
     assert (await fan.promote()).promoted == 0
     assert await one.names() == ["between"]
@@ -738,7 +738,7 @@ async def test_a_wait_in_a_group_that_was_lost(fan: Desk) -> None:
     one, audit = fan.reader(), fan.reader(group="audit")
     await audit.claim()
     await one.claim()
-    await fan.put("a")
+    await fan.schedule("a")
     await one.settle(await one.one(), Verb.NACK, retry_after=SECOND)
     fan.raw.xgroup_destroy(fan.stream, "billing")
     fan.later(1)
@@ -767,7 +767,7 @@ async def test_large_ones_behind_small_ones(fan: Desk) -> None:
     await one.claim()
     await fan.store.schedule(fan.topic, [NewTimer(f"s{n:02}", b"", NOW - 90 + n) for n in range(8)])
     for n in range(12):
-        await fan.put(f"t{n:02}", NOW - 50 + n, bytes(1 << 20))
+        await fan.schedule(f"t{n:02}", NOW - 50 + n, bytes(1 << 20))
     fan.policy = replace(fan.policy, max_payload_bytes=8 << 20)
     while (await fan.promote()).promoted:
         pass
@@ -779,8 +779,8 @@ async def test_a_full_redis_drains(fan: Desk) -> None:
     """At its maxmemory timers are promoted, taken, tried again, buried and acknowledged."""
     one = fan.reader()
     await one.claim()
-    await fan.put("a")
-    await fan.put("b")
+    await fan.schedule("a")
+    await fan.schedule("b")
     fan.raw.config_set("maxmemory", 1)
     try:
         first, second = await one.take()
@@ -811,7 +811,7 @@ async def test_many_relays_at_once(fan: Desk) -> None:
 
 async def test_a_key_of_another_type(fan: Desk) -> None:
     one = fan.reader()
-    await fan.put("a")
+    await fan.schedule("a")
     fan.raw.set(fan.stream, "theirs")
     with pytest.raises(StoreError, match="holds a string, not a stream"):
         await one.claim()

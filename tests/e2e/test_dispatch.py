@@ -13,9 +13,9 @@ from faststream.redis import RedisBroker, StreamSub
 from faststream.redis.annotations import RedisStreamMessage
 
 from tests.chaos import count
-from tests.dispatch.desk import read
 from tests.worlds.relay.processes import Application, Journal, Relay, command
 from tests.worlds.relay.stage import Stage
+from tests.worlds.scripts.desk import read
 from tests.worlds.waiting import eventually
 
 TOPIC = "orders"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -14,14 +13,14 @@ from faststream import Context, StreamMessage
 from faststream_redis_timers import TimersBroker
 from redis.asyncio import Redis
 
-from relay.core.outcomes import ClaimRequest, Settled, Settlement, Verb, nonces
-from relay.core.timers import Claim, ClaimedTimer, NewTimer
+from relay.core.outcomes import nonces
+from relay.core.timers import ClaimedTimer
 from relay.store.keys import KeyNames
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
+from tests.worlds.scripts.asking import LEASE, Scheduling
 
-SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 fresh = nonces()
 
@@ -36,36 +35,24 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-@dataclass
-class Neighbours:
+class Neighbours(Scheduling):
     """Both of them; `seen` is what the peer's handlers got: timer_id, body, headers."""
 
-    url: str
-    topic: str
-    redis: Redis
-    store: RedisStore
-    broker: TimersBroker
-    seen: list[tuple[str, Any, dict[str, Any]]] = field(default_factory=list)
+    def __init__(self, url: str, topic: str, redis: Redis, store: RedisStore, broker: TimersBroker) -> None:
+        super().__init__(store, topic)
+        self.url, self.redis, self.broker = url, redis, broker
+        self.seen: list[tuple[str, Any, dict[str, Any]]] = []
 
-    async def schedule(self, timer_id: str, payload: bytes = b"ours", due: int = 1, **rest: Any) -> None:
-        await self.store.schedule(self.topic, [NewTimer(timer_id, payload, due, **rest)])
+    async def schedule(self, timer_id: str, due: int = 1, payload: bytes = b"ours", **options: Any) -> None:
+        await super().schedule(timer_id, due, payload, **options)
 
     async def publish(self, timer_id: str, body: Any = "theirs", due: int = 1, **rest: Any) -> None:
         await self.broker.publish(body, self.topic, timer_id=timer_id, activate_at=moment(due), **rest)
 
-    async def claim(self, nonce: bytes, *, lease: int = 30 * SECOND, limit: int = 100) -> Claim:
-        return await self.store.claim(
-            self.topic, ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=1 << 20)
-        )
-
-    async def one(self, nonce: bytes, *, lease: int = 30 * SECOND) -> ClaimedTimer:
+    async def one(self, nonce: bytes, *, lease: int = LEASE) -> ClaimedTimer:
         """The only timer that can be claimed now."""
         (timer,) = (await self.claim(nonce, lease=lease)).timers
         return timer
-
-    async def settle(self, timer_id: str, nonce: bytes, verb: Verb = Verb.ACK) -> Settled:
-        (verdict,) = await self.store.settle(self.topic, [Settlement(timer_id, nonce, verb)])
-        return verdict
 
     async def sizes(self) -> tuple[int, int, int]:
         """How many timers, payloads and records there are."""

@@ -19,7 +19,6 @@ from redis.asyncio import Redis
 
 from relay.client import Delivery, Reject, RelayClient
 from relay.core.instants import SECOND
-from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
 from tests.interop.neighbours import Neighbours, moment, now
 from tests.worlds.engine.served import on_server
@@ -86,8 +85,7 @@ async def publish(
 ) -> None:
     """Give a timer by way of a side; `due`: microseconds since 1970."""
     if side == "relay":
-        new = NewTimer(timer_id, body, due, headers=headers or {})
-        await both.store.schedule(both.topic, [new])
+        await both.schedule(timer_id, due, body, headers=headers or {})
     else:
         await both.broker.publish(
             body, both.topic, timer_id=timer_id, activate_at=moment(due), headers=dict(headers or {})

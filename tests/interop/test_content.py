@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
+from relay.core.instants import SECOND
 from relay.store.keys import KeyNames
-from tests.interop.neighbours import SECOND, Neighbours, fresh, now
+from tests.interop.neighbours import Neighbours, fresh, now
 from tests.worlds.waiting import until
 
 JSON = "application/json"
@@ -38,7 +39,7 @@ async def test_their_bodies(both: Neighbours, body: str | bytes) -> None:
 async def test_our_timer_their_handler(both: Neighbours) -> None:
     """Their subscriber gets body, headers and id of what we stored, and removes it for good."""
     payload = json.dumps({"sum": "12 €"}, ensure_ascii=False).encode()
-    await both.schedule("счёт-1", payload, headers=HEADERS, content_type="application/json")
+    await both.schedule("счёт-1", 1, payload, headers=HEADERS, content_type="application/json")
     async with both.working():
         await until(lambda: len(both.seen) == 1)
         await until(lambda: gone(both))
@@ -50,7 +51,7 @@ async def test_our_timer_their_handler(both: Neighbours) -> None:
 @pytest.mark.parametrize("payload", [b"\x00\xff raw", "ü".encode(), b""])
 async def test_our_bytes_their_handler(both: Neighbours, payload: bytes) -> None:
     """A payload without content type is delivered as bytes, or as the text or JSON that it is."""
-    await both.schedule("a", payload)
+    await both.schedule("a", 1, payload)
     async with both.working():
         await until(lambda: len(both.seen) == 1)
     body = both.seen[0][1]

@@ -7,8 +7,9 @@ from typing import cast
 
 import anyio
 
+from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Verb, Verdict
-from tests.interop.neighbours import SECOND, Neighbours, fresh, now
+from tests.interop.neighbours import Neighbours, fresh, now
 from tests.worlds.waiting import until
 
 LEASE = 30 * SECOND

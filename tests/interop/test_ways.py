@@ -203,7 +203,7 @@ async def test_what_we_schedule_they_handle(
 async def test_our_timers_have_no_correlation_id_of_their_own(pair: Neighbours) -> None:
     """Then theirs is the timer's id, as with their own publisher."""
     async with their_handler(pair, bytes) as seen:
-        await pair.schedule("a", b"\x00")
+        await pair.schedule("a", 1, b"\x00")
         await until(lambda: len(seen) == 1)
         await until(lambda: empty(pair))
     assert (seen[0][1].correlation_id, seen[0][1].headers) == ("a", {})

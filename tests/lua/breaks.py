@@ -6,7 +6,7 @@ from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 from tests.lua.breaks_insert import OF_INSERT
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_load import OF_LOAD
-from tests.lua.rules import Break
+from tests.worlds.scripts.rules import Break
 
 THE_FENCE = {
     "nonce not compared": Break("lib/prelude", "nonce-compared"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.rules import Break
+from tests.worlds.scripts.rules import Break
 
 THE_DEAD = {
     "one attempt too many": Break(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.lua import test_insert as insert
 from tests.lua.killers_failure import Scenario
-from tests.lua.rules import Break
+from tests.worlds.scripts.rules import Break
 
 OF_INSERT = {
     "the run's ledger not read": Break("bulk/insert", "run-ledger-read", "if true then"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.rules import Break
+from tests.worlds.scripts.rules import Break
 
 THE_JOURNAL = {
     "numbers begin anew": Break("lib/journal", "changes-numbered-on", "local last = #changes"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.rules import Break
+from tests.worlds.scripts.rules import Break
 
 THE_LOAD = {
     "ledger not read": Break("bulk/guarded_load", "ledger-read", "if false then"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lua.bench import Bench
+from tests.worlds.scripts.bench import Bench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,6 +18,5 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def bench(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
     """A topic of its own."""
-    bench = Bench(redis_server, keyspace.topic())
-    yield bench
-    await bench.close()
+    async with Bench(redis_server, keyspace.topic()) as bench:
+        yield bench

@@ -15,7 +15,9 @@ from tests.lua import test_harm as harm
 from tests.lua import test_options as options
 from tests.lua import test_redrive as redrive
 from tests.lua import test_topics as topics
-from tests.lua.bench import LEASE, NOW, Bench, score
+from tests.worlds.scripts.asking import LEASE, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import score
 
 Scenario = Callable[[Bench], Awaitable[None]]
 

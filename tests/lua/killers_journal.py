@@ -11,7 +11,9 @@ from relay.core.outcomes import Verb
 from tests.contract import test_journal as contract
 from tests.contract.subject import Subject
 from tests.lua import test_journal as journal
-from tests.lua.bench import NOW, Bench, own, score
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import own, score
 
 Scenario = Callable[[Bench], Awaitable[None]]
 

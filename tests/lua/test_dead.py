@@ -10,20 +10,9 @@ from relay.core.outcomes import ClaimRequest, Limits, Reason, Settlement, Verb, 
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
 from relay.store.timeline.redis_store import RedisStore
-from tests.lua.bench import (
-    EMPTY,
-    LEASE,
-    N1,
-    N2,
-    NOW,
-    Bench,
-    Letter,
-    State,
-    alone,
-    own,
-    record,
-    score,
-)
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, Letter, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

@@ -8,8 +8,10 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec.lease_record import NO_NONCE, PENDING
-from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, alone, record, score
 from tests.lua.test_options import NEW, new, schedule, waiting
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, ENVELOPE, Letter, alone, record, score
 
 DUE = score(NOW - SECOND)
 

@@ -8,7 +8,9 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import TimerState
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
-from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

@@ -12,7 +12,9 @@ from relay.core.outcomes import Limits, Settlement, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
-from tests.lua.bench import EMPTY, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, Letter, alone, own, record, score
 
 HOUR = 3600 * SECOND
 DUE = score(NOW - SECOND)

@@ -16,7 +16,9 @@ from relay.store.bulk.inserting import KEPT, Inserted, Inserting
 from relay.store.bulk.store import BATCH
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
-from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, NOW, Bench, State, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, own, record, score
 
 DUE = NOW + SECOND
 HELD = record(LEASED, own(NOW + LEASE), due=score(NOW), nonce=N1)

@@ -16,7 +16,9 @@ from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.journal.entries import JournalReader
 from relay.store.server.manifest import manifest
 from tests.lua import test_harm as harm
-from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import GRACE, Bench
+from tests.worlds.scripts.states import EMPTY, Letter, alone, own, record, score
 
 DUE = NOW - SECOND
 DEADLINE = own(NOW + LEASE)

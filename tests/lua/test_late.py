@@ -11,7 +11,8 @@ from relay.core.instants import SECOND
 from relay.store.keys import KeyNames
 from relay.store.server.scripts import Scripts
 from relay.store.verbs import timeline
-from tests.lua.bench import EMPTY, Bench
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY
 
 
 async def test_a_late_call_is_refused(bench: Bench) -> None:

@@ -19,13 +19,13 @@ from tests.lua import test_parking as parking
 from tests.lua import test_read as read
 from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
-from tests.lua.bench import Bench
 from tests.lua.breaks import BREAKS
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
 from tests.lua.killers_load import OF_LOAD
-from tests.lua.rules import Break
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.rules import Break
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace

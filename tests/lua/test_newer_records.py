@@ -13,8 +13,10 @@ import pytest
 from relay.core.outcomes import NO_LIMITS, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, TimerState
 from relay.store.verbs.terms import limit_words
-from tests.lua.bench import GRACE, LEASE, N1, N2, NOW, Bench, own, record, score
-from tests.lua.rules import Break
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import GRACE, Bench
+from tests.worlds.scripts.rules import Break
+from tests.worlds.scripts.states import own, record, score
 
 if TYPE_CHECKING:
     from tests.servers import RunningServer
@@ -30,9 +32,8 @@ NEWER = Break("lib/prelude", "records-have-our-version", "local VERSION, RECORD_
 @pytest.fixture
 async def newer(bench: Bench, redis_server: RunningServer) -> AsyncIterator[Bench]:
     """A newer relay on the topic of `bench`."""
-    newer = Bench(redis_server, bench.topic, NEWER)
-    yield newer
-    await newer.close()
+    async with Bench(redis_server, bench.topic, NEWER) as newer:
+        yield newer
 
 
 async def lease_by(newer: Bench) -> None:

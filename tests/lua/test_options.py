@@ -12,19 +12,9 @@ from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
-from tests.lua.bench import (
-    EMPTY,
-    ENVELOPE,
-    LEASE,
-    N1,
-    NOW,
-    Bench,
-    State,
-    alone,
-    own,
-    record,
-    score,
-)
+from tests.worlds.scripts.asking import LEASE, N1, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

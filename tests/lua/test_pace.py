@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from relay.core.instants import SECOND
-from tests.lua.bench import NOW, Bench
+from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.bench import Bench
 
 TEN = 10 * SECOND
 

@@ -6,7 +6,9 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Changed
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED
-from tests.lua.bench import EMPTY, GRACE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import GRACE, Bench
+from tests.worlds.scripts.states import EMPTY, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 PARKED_UNTIL = own(NOW + GRACE)

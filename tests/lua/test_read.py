@@ -7,7 +7,9 @@ from relay.core.timers import StoredTimer, TimerState
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED
 from relay.store.verbs import timeline
-from tests.lua.bench import LEASE, N1, NOW, Bench, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

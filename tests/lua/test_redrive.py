@@ -11,7 +11,9 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import Limits
 from relay.core.timers import Change
 from relay.store.codec.lease_record import LEASED, PENDING
-from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, Letter, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, ENVELOPE, Letter, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

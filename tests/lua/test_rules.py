@@ -6,7 +6,7 @@ import pytest
 
 from tests.dispatch.test_breaks import BREAKS as OF_DISPATCH
 from tests.lua.breaks import BREAKS
-from tests.lua.rules import LUA, Break, ruled
+from tests.worlds.scripts.rules import LUA, Break, ruled
 
 ALL: dict[str, Break] = {**BREAKS, **{name: held.broken for name, held in OF_DISPATCH.items()}}
 FILES = sorted(str(file.relative_to(LUA).with_suffix("")) for file in LUA.rglob("*.lua"))

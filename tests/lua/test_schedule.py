@@ -10,7 +10,9 @@ from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, PENDING
-from tests.lua.bench import EMPTY, ENVELOPE, LEASE, N1, N2, NOW, Bench, State, alone, own, record, score
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

@@ -8,21 +8,9 @@ from relay.core.timers import TopicStats
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.server import Server
 from relay.store.timeline.topics import RedisTopics
-from tests.lua.bench import (
-    EMPTY,
-    ENVELOPE,
-    LEASE,
-    N1,
-    N2,
-    NOW,
-    Bench,
-    Letter,
-    State,
-    alone,
-    own,
-    record,
-    score,
-)
+from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, ENVELOPE, Letter, State, alone, own, record, score
 
 DUE = score(NOW - SECOND)
 DEADLINE = own(NOW + LEASE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from relay.cli import main
 from relay.store.server import scripts
-from tests.lua.rules import replaced
+from tests.worlds.scripts.rules import replaced
 
 RULE, BROKEN = "if not marking or #ids == 0 or are_abandoned() then return end", "if true then return end"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Verb
-from tests.lua.bench import LEASE
+from tests.worlds.scripts.asking import LEASE
 
 HOUR = 3600 * SECOND
 OFFSETS = st.sampled_from([0, 1, -10 * SECOND, SECOND, LEASE - 1, LEASE, LEASE + 1, HOUR])

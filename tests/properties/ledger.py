@@ -13,8 +13,8 @@ from relay.core.instants import from_score, to_score
 from relay.core.outcomes import Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import ClaimedTimer, StoredTimer, TimerState
 from relay.store.codec import envelope
-from tests.lua.bench import State
 from tests.properties.intents import Grave, Intent, Token
+from tests.worlds.scripts.states import State
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from relay.core.instants import from_score
 from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
 from relay.store.codec.lease_record import LEASED, NO_NONCE
-from tests.lua.bench import State
+from tests.worlds.scripts.states import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
-from tests.lua.bench import LEASE, NOW, Bench, score
 from tests.properties.ledger import Ledger
 from tests.properties.replay import Replay
+from tests.worlds.scripts.asking import LEASE, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import score
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.chaos import CHAOS, count
-from tests.lua.bench import Bench
 from tests.lua.breaks import BREAKS
-from tests.lua.rules import Break
 from tests.properties.world import World
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.rules import Break
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,12 @@ from relay.core.instants import from_score
 from relay.core.outcomes import Extension, Limits, Reason, Settled, Settlement, Verb, Verdict, nonces
 from relay.core.timers import Change, NewTimer
 from relay.store.journal.entries import JournalReader
-from tests.lua.bench import EMPTY, LEASE, NOW, Bench, score
 from tests.properties.actions import ACTIONS, HOUR
 from tests.properties.intents import Token
 from tests.properties.scene import Scene
+from tests.worlds.scripts.asking import LEASE, NOW
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.states import EMPTY, score
 
 # Asks the fence itself which tokens are valid, and writes nothing.
 PROBE = """

@@ -27,9 +27,9 @@ from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace, keys_of
-from tests.lua.bench import Bench
 from tests.servers import RunningServer
 from tests.store.test_acl import JOURNALS, dispatched, people, verbs
+from tests.worlds.scripts.bench import Bench
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "redis.md"
 ROOT = Path(__file__).parents[2]

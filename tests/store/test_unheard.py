@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -30,33 +29,22 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.worlds.scripts.asking import N1, Leasing, Scheduling
 
 SECOND = 1_000_000
 LATER = 4_000_000_000_000_000
-N1 = b"relay-1-nonce-01"
 STREAM = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
 
 
-@dataclass
-class Limited:
+class Limited(Scheduling):
     """Everything that publishes, as a user that may not."""
 
-    url: str
-    topic: str
-    keep: int
-    unheard: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.journals = Journals(lambda _: self.keep)
-        told = self.unheard.append
-        self.server = Server(
-            self.url,
-            connections=1,
-            timeout=60.0,
-            journals=self.journals,
-            reports=ServerReports(refused_hint=told),
-        )
-        self.store = RedisStore(self.server)
+    def __init__(self, url: str, topic: str, keep: int) -> None:
+        self.url, self.unheard = url, list[str]()
+        self.journals = Journals(lambda _: keep)
+        reports = ServerReports(refused_hint=self.unheard.append)
+        self.server = Server(url, connections=1, timeout=60.0, journals=self.journals, reports=reports)
+        super().__init__(RedisStore(self.server), topic)
         self.topics = RedisTopics(self.server)
         self.groups = RedisGroups(self.server, lambda _: STREAM)
 
@@ -69,17 +57,9 @@ class Limited:
         await self.store.schedule(self.topic, [NewTimer(name, b"x", due=due) for name in names])
         self.unheard.clear()
 
-    async def claim(self) -> None:
-        await self.store.claim(
-            self.topic, ClaimRequest(limit=9, lease=60 * SECOND, nonce=N1, max_bytes=1 << 20)
-        )
-
     async def take(self) -> list[str]:
         """What the group hands out, all that was under way in it being over."""
-        claim = await self.groups.claim(
-            self.topic, ClaimRequest(limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
-        )
-        return [timer.timer_id for timer in claim.timers]
+        return await Leasing(self.groups, self.topic).claimed(lease=SECOND)
 
     async def states(self) -> dict[str, str]:
         page = await self.store.list(self.topic, state=None, limit=99, cursor="")

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from relay.core.audit import Report
 from relay.store.codec import lease_record
 from tests import judge
+from tests.keyspace import left
 from tests.servers import Kind, RunningServer, start_server
 from tests.worlds.relay.processes import Application, Journal, Process, Relay
 from tests.worlds.relay.producer import Producer
@@ -105,11 +106,7 @@ class Stage:
 
     def left(self, topic: str) -> tuple[int, int, int]:
         """How many entries the timeline, the payloads and the leases of a topic have."""
-        return (
-            self.client.zcard(f"timers_timeline:{topic}"),
-            self.client.hlen(f"timers_payloads:{topic}"),
-            self.client.hlen(f"timers_leases:{topic}"),
-        )
+        return left(self.client, topic)
 
     def wait_empty(self, topic: str, timeout: float = 150.0, *, dead: int = 0) -> None:
         """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind, but

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from relay.store.server.manifest import text_of
 
-LUA = Path(__file__).parents[2] / "lua"
+LUA = Path(__file__).parents[3] / "lua"
 
 
 class Ruled(NamedTuple):
