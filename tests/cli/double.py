@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -11,12 +10,12 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from google.rpc import error_details_pb2  # type: ignore[import-untyped, unused-ignore]
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from relay.v1 import timer_pb2, timer_service_pb2_grpc, topic_service_pb2_grpc
 from relay.v1 import timer_service_pb2 as pb
 from tests.cli.double_topics import LATER, NOW, TopicDouble, abort
+from tests.worlds.doubled import bad_field, without_content
 
 __all__ = ["NOW", "Double", "running_double"]
 
@@ -60,7 +59,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         self.specs.append(spec)
         self.timers[spec.topic, spec.timer_id] = timer
         result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
-        return pb.ScheduleResponse(timer=timer, replaced=replaced, result=result)
+        return pb.ScheduleResponse(timer=without_content(timer), replaced=replaced, result=result)
 
     def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelResponse:
         self._refuse(context)
@@ -91,7 +90,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         if request.state:
             found = [t for t in found if t.state == request.state]
         end = start + (request.page_size or 100)
-        page = itertools.islice(found, start, end)
+        page = map(without_content, found[start:end])
         return pb.ListTimersResponse(timers=page, next_page_token=str(end) if end < len(found) else "")
 
     def _refuse(self, context: Any) -> None:
@@ -100,8 +99,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         code, message, field = self.refusal
         details: list[Message] = []
         if field:
-            violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
-            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+            details.append(bad_field(field, message))
         if code is grpc.StatusCode.UNAVAILABLE:
             details.append(LATER)
         abort(context, code, message, details)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.rpc import error_details_pb2  # type: ignore[import-untyped, unused-ignore]
 
 from relay.v1 import topic_service_pb2 as pb
 from relay.v1 import topic_service_pb2_grpc
+from tests.worlds.doubled import trailers, without_content
 
 NOW = 1_893_456_000
 """2030-01-01T00:00:00Z, and it stays so."""
@@ -25,12 +25,7 @@ LATER = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=3600))
 
 def abort(context: Any, code: grpc.StatusCode, message: str, details: Sequence[Message]) -> None:
     """End a call with a status that has these details."""
-    status = status_pb2.Status(code=code.value[0], message=message)
-    for detail in details:
-        packed = any_pb2.Any()
-        packed.Pack(detail)
-        status.details.append(packed)
-    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.set_trailing_metadata(trailers(code, message, details))
     context.abort(code, message)
 
 
@@ -107,7 +102,7 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         wanted = request.filter
         return pb.ListDeadLettersResponse(
             dead_letters=[
-                _without_content(letter)
+                without_content(letter)
                 for letter in letters
                 if wanted.timer_id in ("", letter.timer_id)
                 and wanted.reason in ("", letter.reason)
@@ -168,11 +163,3 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         if self.fail_after is not None and len(self.calls) >= self.fail_after:
             abort(context, grpc.StatusCode.UNAVAILABLE, "Redis is away", [LATER])
         self.calls.append((method, request))
-
-
-def _without_content(letter: pb.DeadLetter) -> pb.DeadLetter:
-    bare = pb.DeadLetter()
-    bare.CopyFrom(letter)
-    for content in ("payload", "headers", "content_type"):
-        bare.ClearField(content)
-    return bare

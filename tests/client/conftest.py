@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from relay.client import PushHandlers, RelayClient
-from tests.client.scripted_relay import PATIENCE, ScriptedRelay, serve, socket_target
+from tests.client.scripted_relay import ScriptedRelay, serve, socket_target
+from tests.worlds.waiting import PATIENCE
 
 
 @pytest.fixture

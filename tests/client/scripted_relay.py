@@ -1,6 +1,6 @@
 """A double of the relay, in process: it records what the client says and says what a test wants.
 
-It keeps no promises of its own; the real daemon is met in the end-to-end tests.
+It keeps no promises of its own. tests/contract/test_doubles.py holds its answers to a real relay's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
+from google.protobuf import duration_pb2, timestamp_pb2
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.rpc import error_details_pb2  # type: ignore[import-untyped, unused-ignore]
 
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc, timer_pb2, timer_service_pb2_grpc
 from relay.v1 import timer_service_pb2 as timer_service
-
-PATIENCE = 120.0
-"""Seconds after which a wait fails its test; nothing ever sleeps for that long."""
+from tests.worlds.doubled import bad_field, trailers, without_content
+from tests.worlds.waiting import PATIENCE
 
 
 class Failure(Exception):
@@ -37,20 +36,13 @@ class Failure(Exception):
         self.message = message
         self.details: list[Message] = []
         if field:
-            violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
-            self.details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+            self.details.append(bad_field(field, message))
         if retry_after:
             delay = duration_pb2.Duration(seconds=int(retry_after), nanos=int(retry_after % 1 * 1e9))
             self.details.append(error_details_pb2.RetryInfo(retry_delay=delay))
 
     async def abort(self, context: Any) -> None:
-        status = status_pb2.Status(code=self.code.value[0], message=self.message)
-        for detail in self.details:
-            packed = any_pb2.Any()
-            packed.Pack(detail)
-            status.details.append(packed)
-        metadata = (("grpc-status-details-bin", status.SerializeToString()),)
-        await context.abort(self.code, self.message, metadata)
+        await context.abort(self.code, self.message, trailers(self.code, self.message, self.details))
 
 
 class Watched:
@@ -249,7 +241,9 @@ class ScriptedRelay(
             next_claim_time=due,
         )
         result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
-        return timer_service.ScheduleResponse(timer=_bare(self.timers[key]), replaced=replaced, result=result)
+        return timer_service.ScheduleResponse(
+            timer=without_content(self.timers[key]), replaced=replaced, result=result
+        )
 
     async def Schedule(self, request: Any, context: Any) -> Any:
         await self._begin("Schedule", request, context)
@@ -320,7 +314,7 @@ class ScriptedRelay(
     async def ListTimers(self, request: Any, context: Any) -> Any:
         """Pages of `page_size`, with an empty page between any two."""
         await self._begin("ListTimers", request, context)
-        found = [_bare(each) for each in self.timers.values() if each.topic == request.topic]
+        found = [without_content(each) for each in self.timers.values() if each.topic == request.topic]
         if request.page_token.startswith("empty"):
             return timer_service.ListTimersResponse(next_page_token=request.page_token[5:])
         start = int(request.page_token or 0)
@@ -350,14 +344,6 @@ class ScriptedRelay(
 def either(request: pytest.FixtureRequest) -> bool:
     """Whether the relay knows columns; for a module that calls it `columns` to be run with both."""
     return bool(request.param)
-
-
-def _bare(timer: timer_pb2.Timer) -> timer_pb2.Timer:
-    bare = timer_pb2.Timer()
-    bare.CopyFrom(timer)
-    for field in ("payload", "headers", "content_type"):
-        bare.ClearField(field)
-    return bare
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from relay.client.handling import outcomes
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
-from tests.client.scripted_relay import PATIENCE
+from tests.worlds.waiting import PATIENCE
 
 
 class SlowCall:

@@ -37,8 +37,9 @@ from relay.client.push.health import HealthService
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1.timer_handler_pb2_grpc import TimerHandlerStub
-from tests.client.scripted_relay import PATIENCE, Watched
+from tests.client.scripted_relay import Watched
 from tests.worlds.relay.stage import one_relay
+from tests.worlds.waiting import PATIENCE
 
 CODES = grpc.StatusCode
 ACK, NACK, REJECT = delivery_pb.OUTCOME_ACK, delivery_pb.OUTCOME_NACK, delivery_pb.OUTCOME_REJECT

@@ -19,8 +19,8 @@ from relay.client.push.push_calls import SingleCall
 from relay.client.push.push_places import PushPlace
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
-from tests.client.scripted_relay import PATIENCE
 from tests.client.test_push import ACK, CODES, NACK, REJECT, Caller, Gate, calling, served, waiting
+from tests.worlds.waiting import PATIENCE
 
 
 class Batch:

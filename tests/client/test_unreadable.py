@@ -14,7 +14,8 @@ import pytest
 
 from relay.client import CallError, PushHandlers, RelayClient, SyncRelayClient
 from relay.client import unreadable as unreadable_module
-from tests.client.scripted_relay import PATIENCE, ScriptedRelay, Watched, serve
+from tests.client.scripted_relay import ScriptedRelay, Watched, serve
+from tests.worlds.waiting import PATIENCE
 
 GARBAGE = b"\xff\xff\xff"
 
