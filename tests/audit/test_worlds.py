@@ -11,8 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from relay.core.audit import Audit, Promise, PromiseVerdict, Report
 from relay.core.journal import JournalBatch
 from tests.audit.test_histories import opened, shown
-from tests.chaos import CHAOS, count
-from tests.properties.test_promises import COMMON
+from tests.chaos import count
+from tests.properties import search
 from tests.properties.world import World
 from tests.worlds.scripts.states import State
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-SEARCH = settings(COMMON, max_examples=count(15, 400), derandomize=not CHAOS)
+SEARCH = settings(search.SEARCH, max_examples=count(15, 400))
 
 
 class Judged(World):

@@ -6,47 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.internal.conjecture.providers import CONSTANTS_CACHE, HypothesisProvider
-from hypothesis.internal.constants_ast import Constants
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import settings
 
-from tests.chaos import CHAOS, count
+from tests.chaos import count
 from tests.lua.breaks import BREAKS
+from tests.properties.search import HUNT, SEARCH, STEPS_PER_RUN, search
 from tests.properties.world import World
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.rules import Break
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-STEPS_PER_RUN = 50
 RUNS = count(60, 1_000)
 """The suite takes the same interleavings each time; `make chaos` takes others, and more of them."""
-
-COMMON = settings(
-    stateful_step_count=STEPS_PER_RUN,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    report_multiple_bugs=False,
-    print_blob=True,
-)
-SEARCH = settings(COMMON, max_examples=RUNS, derandomize=not CHAOS)
-HUNT = settings(COMMON, max_examples=800, derandomize=True, phases=[Phase.generate])
-
-
-@pytest.fixture(autouse=True)
-def _same_search_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hypothesis draws some values from the constants of all modules that are loaded by then. What else a
-    worker ran before, or a line changed anywhere, would make it another search, and a find mere luck."""
-    monkeypatch.setattr(HypothesisProvider, "_local_constants", Constants())
-    CONSTANTS_CACHE.cache.clear()
-    yield
-    CONSTANTS_CACHE.cache.clear()
 
 
 def run(
@@ -57,25 +31,13 @@ def run(
     keep: int = 0,
     start: int | None = None,
 ) -> int:
-    """Run the world on a topic whose journal keeps `keep` records; answers how many steps it took.
+    """Run the world on a topic whose journal keeps `keep` records; answers how many steps it took."""
 
-    `start` seeds the search; without it the search begins where Hypothesis does.
-    """
-    with asyncio.Runner() as runner:
-
-        async def opened() -> Bench:
-            return Bench(server, topic, *breaks)
-
-        bench = runner.run(opened())
+    def world(bench: Bench, runner: asyncio.Runner) -> type[World]:
         bench.keep = keep
-        world = World.subclass(bench, runner)
-        if start is not None:
-            world = seed(start)(world)
-        try:
-            run_state_machine_as_test(world, settings=options)
-        finally:
-            runner.run(bench.close())
-        return world.steps
+        return World.subclass(bench, runner)
+
+    return search(world, server, topic, options, *breaks, start=start).steps
 
 
 @pytest.mark.slow
@@ -83,7 +45,8 @@ def run(
 @pytest.mark.parametrize("keep", [0, 1_000_000], ids=["bare", "journal"])
 def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace, keep: int) -> None:
     """Whatever two relays, the peer and the clock do, in thousands of steps; and the journal tells it all."""
-    assert run(valkey, keyspace.topic(), SEARCH, keep=keep) > RUNS * STEPS_PER_RUN / 4
+    options = settings(SEARCH, max_examples=RUNS)
+    assert run(valkey, keyspace.topic(), options, keep=keep) > RUNS * STEPS_PER_RUN / 4
 
 
 # The breaks that soon lose a promise in this world; tests/lua/test_mutants.py has them all.

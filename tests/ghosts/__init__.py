@@ -1,0 +1,1 @@
+"""Calls that were given up, whose bytes reach Redis later: none of them may act."""
