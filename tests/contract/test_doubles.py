@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import anyio
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -18,15 +19,17 @@ from google.protobuf.duration_pb2 import Duration
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
 from relay.v1 import topic_service_pb2 as topic_pb
+from relay.v1.delivery_service_pb2_grpc import DeliveryServiceStub
 from relay.v1.timer_service_pb2_grpc import TimerServiceStub
 from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.cli.double import running_double
-from tests.client.scripted_relay import serve, socket_target
+from tests.client.scripted_relay import ScriptedRelay, serve, socket_target
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.worlds.doubled import without_content
-from tests.worlds.engine.served import Served, on_server
-from tests.worlds.engine.stubs import REJECT, at, refused, settlement, spec
+from tests.worlds.engine.served import Served, on_server, put
+from tests.worlds.engine.stubs import REJECT, Stream, at, refused, settlement, spec
+from tests.worlds.waiting import PATIENCE
 
 HOUR = Duration(seconds=3600)
 LATER = at(4_000_000_000)
@@ -107,6 +110,73 @@ async def test_pages(timers: Any, topic: str) -> None:
     assert sorted(timer.timer_id for timer in found) == ["a", "b", "c"]
     assert [without_content(timer) for timer in found] == found
     assert all(timer.state == timer_pb2.TIMER_STATE_PENDING for timer in found)
+
+
+# ------------------------------------------------------------------ what only the client asks
+
+
+class Talk(NamedTuple):
+    """A way to a relay's streams, and what it is made to say on one."""
+
+    channel: grpc.aio.Channel
+    deliver: Callable[..., Awaitable[None]]
+    drain: Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(params=["relay", "scripted"])
+async def talk(request: pytest.FixtureRequest, valkey: RunningServer, tmp_path: Path) -> AsyncIterator[Talk]:
+    if request.param == "relay":
+        async with on_server(valkey.url) as relay, anyio.create_task_group() as tasks:
+
+            async def due(*names: str, topic: str) -> None:
+                await put(relay, *names, topic=topic, payload=b"x", headers={"k": "v"}, content_type="y/z")
+
+            async def stop() -> None:
+                tasks.start_soon(relay.engine.drain, PATIENCE)
+
+            yield Talk(relay.channel, due, stop)
+        return
+    target = socket_target(tmp_path)
+    async with (
+        serve(target, ScriptedRelay(columns=True)) as script,
+        grpc.aio.insecure_channel(target) as channel,
+    ):
+
+        async def deliver(*names: str, topic: str) -> None:
+            link = await script.link()
+            await link.deliver(*names, topic=topic, payload=b"x", headers={"k": "v"}, content_type="y/z")
+
+        async def drain() -> None:
+            await (await script.link()).drain()
+
+        yield Talk(channel, deliver, drain)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+async def test_a_stream(talk: Talk, topic: str, columns: bool) -> None:
+    """It opens, delivers in the shape that was asked for, hears an outcome, drains, and ends in order."""
+    stream = Stream(DeliveryServiceStub(talk.channel).Deliver())
+    await stream.open(topic, columns=columns)
+    assert stream.frames[0].opened.acknowledged
+    await talk.deliver("a", topic=topic)
+    told = await stream.next()
+    assert told.WhichOneof("message") == ("columns" if columns else "deliveries")
+    if columns:
+        batch = told.columns
+        assert (batch.topic, batch.content_type, dict(batch.headers)) == (topic, "y/z", {"k": "v"})
+        assert [*zip(batch.timer_ids, batch.payloads, batch.attempts, strict=True)] == [("a", b"x", 1)]
+        assert len(batch.due_times_us) == len(batch.lease_deadlines_us) == len(batch.occurrence_ids) == 1
+        (token,) = batch.tokens
+    else:
+        (one,) = told.deliveries.deliveries
+        assert (one.topic, one.content_type, dict(one.headers)) == (topic, "y/z", {"k": "v"})
+        assert (one.timer_id, one.payload, one.attempt) == ("a", b"x", 1)
+        assert one.HasField("due_time")
+        token = one.token
+    await stream.settle(settlement(token), received=[token])
+    await talk.drain()
+    assert (await stream.next()).WhichOneof("message") == "drain"
+    assert await stream.finish() == []
 
 
 # --------------------------------------------------------------------- what only commands ask
