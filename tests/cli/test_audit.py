@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
 from relay.core.instants import SECOND
-from relay.core.journal import Journals
 from relay.core.timers import NewTimer
-from relay.store.server.server import Server
-from relay.store.timeline.redis_store import RedisStore
 from tests.audit.files import written
 from tests.audit.forge import Forge
 from tests.chaos import count
+from tests.cli.journaled import Journaled
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer, free_port
 
@@ -29,28 +26,17 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-class Topic:
+class Topic(Journaled):
     """A topic with a journal on a server."""
 
-    def __init__(self, server: RunningServer, name: str, folder: Path) -> None:
-        self.server, self.name = server, name
-        self.config = folder / "relay.yaml"
-        self.config.write_text(json.dumps({"redis": {"url": server.url}}))
-
     def schedule(self, *timer_ids: str) -> None:
-        async def do() -> None:
-            journals = Journals(lambda _: 1000)
-            async with Server(self.server.url, connections=1, timeout=60.0, journals=journals) as redis:
-                store = RedisStore(redis)
-                await store.schedule(self.name, [NewTimer(timer_id, b"", DUE) for timer_id in timer_ids])
-
-        asyncio.run(do())
+        self.do(("schedule", ([NewTimer(timer_id, b"", DUE) for timer_id in timer_ids],), {}))
 
     def audit(self, *options: str) -> Result:
-        return run("audit", self.name, "-c", str(self.config), *options)
+        return run("audit", self.topic, "-c", str(self.config), *options)
 
     def export(self, file: Path) -> Result:
-        return run("journal", "export", self.name, str(file), "-c", str(self.config))
+        return run("journal", "export", self.topic, str(file), "-c", str(self.config))
 
 
 @pytest.fixture
@@ -131,7 +117,7 @@ def test_what_waits_is_looked_for(topic: Topic) -> None:
     assert topic.audit("--exclusive").exit_code == 0
     assert topic.audit("--exclusive", "--at-rest").exit_code == 1
     with topic.server.client() as client:
-        client.zrem(f"timers_timeline:{topic.name}", "b")
+        client.zrem(f"timers_timeline:{topic.topic}", "b")
     lost = topic.audit("--exclusive")
     assert lost.exit_code == 1
     assert "2 refuted: b is gone, and nothing says how it ended" in lost.stdout
@@ -165,7 +151,7 @@ def test_files_outlive_the_stream(topic: Topic, tmp_path: Path) -> None:
     topic.export(file)
     topic.schedule("c")
     with topic.server.client() as client:
-        client.xtrim(f"timers_journal:{topic.name}", maxlen=1, approximate=False)
+        client.xtrim(f"timers_journal:{topic.topic}", maxlen=1, approximate=False)
     assert topic.audit().exit_code == 2
     assert topic.audit("--file", str(file), "--then-redis").exit_code == 0
 
@@ -186,7 +172,7 @@ def test_wrong_input(topic: Topic, tmp_path: Path) -> None:
         (("audit", "mails", "--file", str(file)), "--file: "),
         (("audit", "orders", "--file", str(tmp_path / "none")), "--file: "),
         (("audit", "orders", "--file", str(tmp_path)), "--file: "),
-        (("journal", "export", topic.name, str(file), "-c", str(topic.config)), "name another file"),
+        (("journal", "export", topic.topic, str(file), "-c", str(topic.config)), "name another file"),
     ):
         done = run(*arguments)
         assert (done.exit_code, words in done.stderr) == (2, True), done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -15,11 +14,9 @@ from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
 from relay.core.instants import SECOND
-from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Settlement, Verb
 from relay.core.timers import NewTimer
-from relay.store.server.server import Server
-from relay.store.timeline.redis_store import RedisStore
+from tests.cli.journaled import Journaled
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 
@@ -27,24 +24,8 @@ N1 = b"1" * 16
 DUE = 1_767_225_600 * SECOND
 
 
-class Written:
-    """A topic whose journal a store writes."""
-
-    def __init__(self, server: RunningServer, topic: str, folder: Path) -> None:
-        self.server, self.topic, self.keep = server, topic, 1000
-        self.config = folder / "relay.yaml"
-        self.config.write_text(json.dumps({"redis": {"url": server.url}}))
-
-    def do(self, *calls: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
-        async def run() -> None:
-            journals = Journals(lambda _: self.keep)
-            redis = Server(self.server.url, connections=1, timeout=60.0, journals=journals)
-            store = RedisStore(redis)
-            for verb, args, options in calls:
-                await getattr(store, verb)(self.topic, *args, **options)
-            await redis.aclose()
-
-        asyncio.run(run())
+class Written(Journaled):
+    """A topic whose journal is read."""
 
     def life(self) -> None:
         """A timer is scheduled, claimed and acknowledged; another one only scheduled."""

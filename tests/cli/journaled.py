@@ -1,0 +1,36 @@
+"""A topic with a journal, for the commands that read one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from relay.core.journal import Journals
+from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
+from tests.servers import RunningServer
+
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""A method of the store, and its arguments behind the topic."""
+
+
+class Journaled:
+    """A topic whose journal a store writes, and a configuration that leads to its server."""
+
+    def __init__(self, server: RunningServer, topic: str, folder: Path) -> None:
+        self.server, self.topic, self.keep = server, topic, 1000
+        self.config = folder / "relay.yaml"
+        self.config.write_text(json.dumps({"redis": {"url": server.url}}))
+
+    def do(self, *calls: Call) -> None:
+        """Make these calls of the store, one after the other."""
+
+        async def run() -> None:
+            journals = Journals(lambda _: self.keep)
+            async with Server(self.server.url, connections=1, timeout=60.0, journals=journals) as redis:
+                for verb, args, options in calls:
+                    await getattr(RedisStore(redis), verb)(self.topic, *args, **options)
+
+        asyncio.run(run())
