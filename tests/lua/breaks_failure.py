@@ -171,7 +171,7 @@ THE_TERMS = {
     "conditions overlook their own call": Break("timeline/schedule", "conditions-see-own-call"),
     "cancel without asking": Break("timeline/cancel", "cancel-asks", "if false then"),
     "cancelled twice in a call": Break(
-        "timeline/cancel", "cancelled-once", "local there, r = scores[n], nil"
+        "timeline/cancel", "cancelled-once", "local there, r = scores[n] and not word, nil"
     ),
     "expiry not written": Break("timeline/schedule", "expiry-written", "for id, r in pairs({}) do"),
     "expiry not looked at": Break(
