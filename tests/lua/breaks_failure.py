@@ -210,7 +210,7 @@ THE_TERMS = {
         "elseif verb ~= 'reschedule' and not holds(score, records[n], nonce) then",
     ),
     "reschedule takes a delay for an instant": Break(
-        "lib/prelude", "delays-from-now", "if false then", old="if string.byte(when) == 43 then"
+        "lib/prelude", "delays-from-now", "return value, true", old="return (now_us + value) / 1e6, true"
     ),
     "reschedule past 9999": Break(
         "lib/outcomes",
