@@ -14,6 +14,7 @@ from relay.core.audit import Audit, Promise, PromiseVerdict, Report
 from relay.core.journal import JournalBatch, RecordKind
 from relay.store.journal.entries import decode
 from relay.store.keys import KeyNames
+from tests.asked_for import AskedFor, ghosts
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -88,9 +89,11 @@ def judged(
     exclusive: bool = True,
     at_rest: bool = True,
     doubted: Collection[Promise] = (),
+    asked: Sequence[AskedFor] = (),
 ) -> Report:
     """All promises are proved but for those `doubted`, which must not be refuted, and the journal agrees with
-    what the producer (`accepted`: the timers that were answered OK) and the handlers wrote down."""
+    what the producer (`accepted`: the timers that were answered OK) and the handlers wrote down. Nothing has
+    happened to the timers of `asked` but what their callers asked for at that moment."""
     batches, report = report_of(client, topic, exclusive=exclusive, at_rest=at_rest)
     for each in report.judgements:
         allowed = (
@@ -100,6 +103,8 @@ def judged(
         )
         assert each.verdict in allowed, f"the audit of {topic}: {told(report)}"
     Trial(batches).agrees(accepted, [event for event in events if event.topic == topic])
+    late = ghosts(asked, batches)
+    assert not late, f"{len(late)} ghosts, such as: {late[0]}"
     return report
 
 

@@ -13,6 +13,7 @@ from tests.chaos import count
 from tests.servers import RunningServer
 from tests.worlds.relay.processes import Relay
 from tests.worlds.relay.producer import Load
+from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
 
@@ -99,7 +100,8 @@ def test_drain_while_redis_is_away(stage: Stage) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
 def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
-    """Under load, several times each at any moment: nothing that was accepted is lost."""
+    """Under load, several times each at any moment: nothing that was accepted is lost, and no call acts after
+    it has ended."""
     hurt, heal = HARMS[harm]
     chance = random.Random(SEED)
     server = stage.redis(config=DURABLE)
@@ -108,27 +110,35 @@ def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
     producers = [stage.producer(relay)]
     standing = {f"t{n}" for n in range(1000)}
     producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, spread=8.0)
-    with Load(producers, TOPIC, pause=0.001) as load:
-        for _ in range(count(3, 8)):
+    with (
+        Load(producers, TOPIC, pause=0.001) as load,
+        Restless(producers, TOPIC, seed=SEED) as restless,
+    ):
+        for number in range(count(3, 8)):
             accepted = len(load.accepted)
             eventually(lambda: len(load.accepted) > accepted, "calls are accepted")  # noqa: B023
             time.sleep(chance.uniform(0.0, 0.5))  # any moment will do
             hurt(server)
-            # From too short to be noticed to longer than the time-out.
-            time.sleep(chance.choice([0.05, 0.3, 1.5]))
+            # From longer than any call may act to too short to be noticed.
+            time.sleep((1.5, 0.3, 0.05)[number % 3])
             heal(server)
             eventually(lambda: relay.probe("/healthz/ready") == 200, "ready again")
     stage.wait_empty(TOPIC)
     ended = stage.journal.ended()
-    lost = (standing | set(load.accepted)) - ended.keys()
+    wanted = standing | set(load.accepted) | restless.wanted
+    lost = wanted - ended.keys()
     eventually(lambda: len(changes(relay)) % 2 == 0, "Redis is not away")
     said = changes(relay)
     twice = sum(times > 1 for times in ended.values())
     print(
         f"{harm}: {len(load.accepted)} accepted, {load.refusals.total()} refused, {len(lost)} lost, ", end=""
     )
-    print(f"{twice} twice, {len(said)} lines")
+    print(f"{twice} twice, {len(said)} lines; {restless}")
     assert not lost
+    assert ended.keys().isdisjoint(restless.unwanted), (
+        "a timer came that was cancelled hours before it was due"
+    )
+    stage.judged(TOPIC, wanted, asked=[*load.asked, *restless.asked])
     assert set(load.refusals) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
     # One change for each trouble; a busy machine may be too slow for the time-out besides, and hear of the
     # end of a connection when Redis is back already: a relay has four.

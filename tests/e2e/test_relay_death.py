@@ -17,6 +17,7 @@ from relay.v1.delivery_service_pb2_grpc import DeliveryServiceStub
 from tests.chaos import count
 from tests.worlds.relay.processes import Relay
 from tests.worlds.relay.producer import Load
+from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
@@ -152,7 +153,8 @@ def test_renewed_while_the_handler_works(stage: Stage) -> None:
 
 @pytest.mark.slow
 def test_kills_under_load(stage: Stage) -> None:
-    """Two relays, killed and started in turn at any moment while timers are scheduled: none is lost."""
+    """Two relays, killed and started in turn at any moment while timers are scheduled, moved and cancelled:
+    none is lost, and no call acts after it has ended."""
     chance = random.Random(SEED)
     relays = [stage.relay("one", LEASE), stage.relay("two", LEASE)]
     for relay in relays:
@@ -160,7 +162,10 @@ def test_kills_under_load(stage: Stage) -> None:
     producers = [stage.producer(relay) for relay in relays]
     standing = {f"t{n}" for n in range(count(1500, 6000))}
     producers[0].schedule_many(TOPIC, sorted(standing), {"sleep": 0.01}, spread=count(8, 30))
-    with Load(producers, TOPIC, {"sleep": 0.01}, pause=0.002) as load:
+    with (
+        Load(producers, TOPIC, {"sleep": 0.01}, pause=0.002) as load,
+        Restless(producers, TOPIC, seed=SEED) as restless,
+    ):
         for number in range(count(6, 24)):
             victim = relays[number % 2]
             before = len(stage.journal.events("start"))
@@ -171,8 +176,12 @@ def test_kills_under_load(stage: Stage) -> None:
         eventually(lambda: len(load.accepted) > count(250, 1000), "a part of the load is accepted")
     stage.wait_empty(TOPIC, 90.0)
     ended = stage.journal.ended()
-    lost = (standing | set(load.accepted)) - ended.keys()
+    wanted = standing | set(load.accepted) | restless.wanted
+    lost = wanted - ended.keys()
     print(f"{len(load.accepted)} accepted, {dict(load.refusals)} refused, {len(lost)} lost, ", end="")
-    print(f"{sum(times > 1 for times in ended.values())} came to an end twice")
+    print(f"{sum(times > 1 for times in ended.values())} came to an end twice; {restless}")
     assert not lost
-    stage.judged(TOPIC, standing | set(load.accepted))
+    assert ended.keys().isdisjoint(restless.unwanted), (
+        "a timer came that was cancelled hours before it was due"
+    )
+    stage.judged(TOPIC, wanted, asked=[*load.asked, *restless.asked])

@@ -68,12 +68,7 @@ class RedisStore:
         await self._server.ping()
 
     async def schedule(
-        self,
-        topic: str,
-        timers: Sequence[NewTimer],
-        *,
-        max_waiting: int = 0,
-        deadlines: Sequence[float] = (),
+        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
     ) -> list[Scheduled]:
         """See `TimerStore.schedule`. One script call."""
         new = NewTimers.of(timers)
@@ -82,7 +77,7 @@ class RedisStore:
         )
         contents = map(envelope.encode, new.payloads, new.headers, new.content_types)
         args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))
-        packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args, deadlines))
+        packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
         unknown = iter(from_scores(struct.unpack(f"<{len(packed) // 8}d", packed)))
         results = [
             Scheduled(next(unknown) if due is None or due >= EXACT else due, _CREATED) for due in new.dues
@@ -95,18 +90,12 @@ class RedisStore:
         return results
 
     async def cancel(
-        self,
-        topic: str,
-        timer_ids: Sequence[str],
-        condition: Condition = NO_CONDITION,
-        *,
-        deadlines: Sequence[float] = (),
+        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
     ) -> list[Changed]:
         """See `TimerStore.cancel`. One script call."""
         word = condition_words(condition)
         args = [part for timer_id in timer_ids for part in (timer_id, word)]
-        replies = await self._server.call(timeline.cancel(topic, args, deadlines))
-        return [_CHANGES[reply] for reply in replies]
+        return [_CHANGES[reply] for reply in await self._server.call(timeline.cancel(topic, args))]
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         """See `TimerStore.run`. One script call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -14,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay.v1 import timer_pb2, timer_service_pb2
 from relay.v1.timer_service_pb2_grpc import TimerServiceStub
+from tests.asked_for import AskedFor
 from tests.worlds.relay.processes import CHANNEL
 
 PART = 1000
@@ -89,9 +91,9 @@ class Producer:
             return None
         return answer.timer
 
-    def cancel(self, topic: str, timer_id: str) -> bool:
+    def cancel(self, topic: str, timer_id: str, *, timeout: float = 60.0) -> bool:
         answer: timer_service_pb2.CancelResponse = self._stub.Cancel(
-            timer_service_pb2.CancelRequest(topic=topic, timer_id=timer_id), timeout=60.0
+            timer_service_pb2.CancelRequest(topic=topic, timer_id=timer_id), timeout=timeout
         )
         return answer.cancelled
 
@@ -110,7 +112,8 @@ class Producer:
 class Load:
     """Schedules timers one after the other, in a thread, whatever happens to the relays.
 
-    `accepted` are those that were answered OK: each of them must be handled.
+    `accepted` are those that were answered OK: each of them must be handled. `asked` are all calls: none of
+    them may act when it has ended.
     """
 
     def __init__(
@@ -121,15 +124,17 @@ class Load:
         *,
         pause: float,
         name: str = "load",
+        timeout: float = 30.0,
     ) -> None:
         self._producers = producers
         self._name = name
         self._topic = topic
         self._asks = asks
-        self._pause = pause
+        self._pause, self._timeout = pause, timeout
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
         self.accepted: list[str] = []
+        self.asked: list[AskedFor] = []
         self.refusals: Counter[grpc.StatusCode] = Counter()
 
     def _run(self) -> None:
@@ -137,12 +142,16 @@ class Load:
             number = len(self.accepted) + self.refusals.total()
             producer = self._producers[number % len(self._producers)]
             timer_id = f"{self._name}-{number}"
+            began = time.time()
             try:
-                producer.schedule(self._topic, timer_id, self._asks, timeout=30.0, wait=False)
+                producer.schedule(self._topic, timer_id, self._asks, timeout=self._timeout, wait=False)
             except grpc.RpcError as error:
                 self.refusals[code_of(error)] += 1
+                ended = time.time() if is_final(error) else began + self._timeout
+                self.asked.append(AskedFor(timer_id, began, ended, answered=False))
             else:
                 self.accepted.append(timer_id)
+                self.asked.append(AskedFor(timer_id, began, time.time(), answered=True))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -159,6 +168,15 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode:
     """What blocking calls raise is a call, too; the stubs do not say so."""
     assert isinstance(error, grpc.Call)
     return error.code()
+
+
+def is_final(error: grpc.RpcError) -> bool:
+    """Whether the call can't act any more: a relay says so, or its time is over. A connection that breaks
+    says nothing of the kind."""
+    assert isinstance(error, grpc.Call)
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return True
+    return any(key == "grpc-status-details-bin" for key, _ in error.trailing_metadata() or ())
 
 
 def spec(topic: str, timer_id: str, asks: Mapping[str, Any] | bytes, delay: float) -> timer_pb2.TimerSpec:

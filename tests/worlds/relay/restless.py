@@ -1,0 +1,113 @@
+"""Callers who change their minds: they schedule timers, move them and cancel them, and repeat each call until
+it is answered, whatever happens to the relays."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from relay.core.instants import SECOND
+from relay.v1 import timer_pb2
+from tests.asked_for import AskedFor
+from tests.worlds.relay.producer import Producer, code_of, is_final
+
+TRY = 1.0
+"""Seconds that a try may take. The next one, by the next relay, begins when it can't act any more."""
+CHANGES = 4
+"""How many times a timer is changed; then it is to be delivered, or it stays cancelled."""
+
+
+class Restless:
+    """One such caller, in a thread, until it is left. `asked` are its calls; `wanted` the timers that it
+    wants in the end, and `unwanted` those that it does not."""
+
+    def __init__(
+        self, producers: Sequence[Producer], topic: str, *, seed: int, name: str = "restless"
+    ) -> None:
+        self._producers = producers
+        self._topic = topic
+        self._name = name
+        self._chance = random.Random(seed)
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+        self._due = int(time.time() + 7200) * SECOND
+        self.asked: list[AskedFor] = []
+        self.wanted: set[str] = set()
+        self.unwanted: set[str] = set()
+        self.tries = 0
+        self.refusals: Counter[grpc.StatusCode] = Counter()
+
+    def __str__(self) -> str:
+        tries = f"{len(self.asked)} calls in {self.tries} tries"
+        return (
+            f"{tries}, for {len(self.wanted)} timers that were wanted and {len(self.unwanted)} that were not"
+        )
+
+    def _run(self) -> None:
+        number = 0
+        while not self._leaving.is_set():
+            number += 1
+            self._timer(f"{self._name}-{number}")
+
+    def _timer(self, timer_id: str) -> None:
+        """All that is asked for one timer; its due times are hours away, but for the last."""
+        self._schedule(timer_id, self._later())
+        for _ in range(self._chance.randrange(CHANGES)):
+            if self._chance.random() < 0.5:
+                self._cancel(timer_id)
+            if self._chance.random() < 0.7:
+                self._schedule(timer_id, self._later())
+        if self._chance.random() < 0.3:
+            self._cancel(timer_id)
+            self.unwanted.add(timer_id)
+        else:
+            self._schedule(timer_id, int(time.time() * SECOND))
+            self.wanted.add(timer_id)
+
+    def _later(self) -> int:
+        """A due time that no other call has."""
+        self._due += 1
+        return self._due
+
+    def _schedule(self, timer_id: str, due: int) -> None:
+        spec = timer_pb2.TimerSpec(topic=self._topic, timer_id=timer_id)
+        spec.due_time.FromMicroseconds(due)
+        began = time.time()
+        self._until_answered(lambda producer: producer.store(spec, timeout=TRY, wait=False))
+        self.asked.append(AskedFor(timer_id, began, time.time(), answered=True, due=due))
+
+    def _cancel(self, timer_id: str) -> None:
+        began = time.time()
+        self._until_answered(lambda producer: producer.cancel(self._topic, timer_id, timeout=TRY))
+        self.asked.append(AskedFor(timer_id, began, time.time(), answered=True, cancels=True))
+
+    def _until_answered(self, call: Callable[[Producer], object]) -> None:
+        while True:
+            producer = self._producers[self.tries % len(self._producers)]
+            self.tries += 1
+            began = time.monotonic()
+            try:
+                call(producer)
+            except grpc.RpcError as error:
+                self.refusals[code_of(error)] += 1
+                if not is_final(error):
+                    time.sleep(max(began + TRY - time.monotonic(), 0))
+            else:
+                return
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.set()
+        self._thread.join()
