@@ -13,7 +13,7 @@ import os
 from examples.demo.processes import valkey
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
-from relay.core.outcomes import ClaimRequest, Extension, Settlement, Verb
+from relay.core.outcomes import ACKED, ClaimRequest, Extension, Settlement
 from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
@@ -56,7 +56,7 @@ async def scripts(server: Server, size: int) -> tuple[dict[str, float], float]:
 
     async def ack() -> None:
         for nonce, taken in claims:
-            await store.settle(TOPIC, [Settlement(name, nonce, Verb.ACK) for name in taken])
+            await store.settle(TOPIC, [Settlement(nonce, ACKED, taken)])
 
     spent: dict[str, float] = {}
     for verb, step in zip(VERBS, (schedule, claim, extend, ack), strict=True):

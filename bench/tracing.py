@@ -101,7 +101,7 @@ async def take_all(engine: Engine, session: Session) -> None:
     while left:
         outgoing = await session.next()
         for lease in outgoing.leases if outgoing else ():
-            engine.end(session, lease.token, ACKED)
+            engine.end(session, [lease.token], ACKED)
             left -= 1
     await engine.flush(session)
 

@@ -56,7 +56,7 @@ async def start(engine: Engine, topic: str, tasks: TaskGroup) -> None:
     async def acknowledge() -> None:
         while outgoing := await session.next():
             for lease in outgoing.leases:
-                engine.end(session, lease.token, ACKED)
+                engine.end(session, [lease.token], ACKED)
                 say(handled=lease.timer.timer_id)
 
     tasks.start_soon(acknowledge)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from relay.api import translate
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
+from relay.core.outcomes import ACKED
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
 from relay.v1 import delivery_service_pb2 as pb
@@ -66,7 +67,7 @@ def take(
         if translate.acknowledges(settlement):
             acks.append(token)
             continue
-        engine.acknowledged(session, acks)
+        engine.end(session, acks, ACKED)
         acks = []
         if extends and settlement.outcome == EXTEND:
             engine.extend(session, token)
@@ -75,12 +76,12 @@ def take(
             end(engine, session, token, settlement)
         except InvalidField as failure:
             wrong(token, failure)
-    engine.acknowledged(session, [*acks, *acknowledged])
+    engine.end(session, [*acks, *acknowledged], ACKED)
 
 
 def end(engine: Engine, session: Session, token: bytes, said: translate.Ended) -> None:
     """Take the outcome of a handler that is done. Raises `InvalidField`; the delivery is then still open."""
-    engine.end(session, token, translate.ending(said, engine.payload_limit(session, token)))
+    engine.end(session, [token], translate.ending(said, engine.payload_limit(session, token)))
 
 
 def invalid(failure: InvalidField) -> Problem:

@@ -220,10 +220,10 @@ def _again(message: delivery.Reschedule, max_payload_bytes: int) -> Again:
         delay = validate.delay(length("reschedule.delay", message.delay), "reschedule.delay")
     else:
         raise InvalidField("reschedule", "has neither due_time nor delay; set one of the two")
-    payload = None
+    content = None
     if message.HasField("payload"):
-        payload = validate.payload(message.payload, max_payload_bytes, "reschedule.payload")
-    return Again(due, delay, payload)
+        content = Content(validate.payload(message.payload, max_payload_bytes, "reschedule.payload"))
+    return Again(due, delay, content)
 
 
 def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:

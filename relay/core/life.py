@@ -77,7 +77,7 @@ class Given:
     `nonce` is that of the claim, or the one that a token names. `lease`, `grace` (of a timer without payload)
     and `retry_after` are lengths. `due` and `expires` (0: never) are those of a timer that is scheduled or
     rescheduled. `content` says whether the claim found a payload, `full` whether the topic has no room for
-    one more timer. The other fields are those of `Settlement` and `NewTimer`.
+    one more timer. The other fields are those of `Ending` and `NewTimer`.
     """
 
     now: int = 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
-from typing import NamedTuple
 
-from relay.core.timers import ClaimedTimer, Content, NewTimer
+from relay.core.timers import ClaimedTimer, Content
 
 
 class Verb(Enum):
@@ -91,20 +90,29 @@ def nonces(instance: bytes | None = None) -> Callable[[], bytes]:
     return lambda: prefix + next(sequence).to_bytes(8, "big")
 
 
-@dataclass(slots=True)
-class Settlement:
-    """The end of one lease, to be written by `TimerStore.settle`.
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A new due time (`due`, or `delay` in microseconds from now) and, if it is not None, a new content."""
 
-    `retry_after` (microseconds) goes with NACK, where None makes the timer due when its lease would end, and
-    with a RELEASE that was received. `received`, `suspect` and `unsent` go with RELEASE: whether the
-    application had received the call, so that the attempt counts; whether the next delivery goes
-    alone; whether it was never sent, so that not even the claim counts. `reason` goes with REJECT;
-    `error` says why, for the dead letter. `again` goes with RESCHEDULE: the new due time or delay, and
-    with `new_content` the new payload, headers and content type.
+    due: int | None = None
+    delay: int | None = None
+    content: Content | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a lease ends.
+
+    `retry_after` (microseconds) goes with NACK, and with a RELEASE that was received. `received`, `suspect`
+    and `unsent` go with RELEASE: whether the application had received the call, so that the attempt counts;
+    whether the next delivery goes alone; whether it was never sent, so that not even the claim counts.
+    `reason` goes with REJECT; `error` says why, for the dead letter. `again` goes with RESCHEDULE.
+
+    What an application says is an ending, too: there a NACK without `retry_after` leaves the pause to the
+    topic's retry policy, and a new content has no more than its payload. `of` completes it. A store makes the
+    timer of a NACK without `retry_after` due when its lease would end.
     """
 
-    timer_id: str
-    nonce: bytes
     verb: Verb
     retry_after: int | None = None
     received: bool = False
@@ -112,78 +120,35 @@ class Settlement:
     unsent: bool = False
     reason: Reason = Reason.REJECTED
     error: str = ""
-    again: NewTimer | None = None
-    new_content: bool = False
-
-
-class Acknowledged(NamedTuple):
-    """Timers with one nonce whose leases end by an ACK, as most do."""
-
-    nonce: bytes
-    timer_ids: Sequence[str]
-
-
-def one_by_one(
-    settlements: Iterable[Settlement], acknowledged: Iterable[Acknowledged]
-) -> Iterator[Settlement]:
-    """Return all as settlements, in the order of the answer of `LeaseSource.settle`."""
-    yield from settlements
-    for nonce, timer_ids in acknowledged:
-        for timer_id in timer_ids:
-            yield Settlement(timer_id, nonce, Verb.ACK)
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """A new due time (`due`, or `delay` in microseconds from now) and, if it is not None, a new payload."""
-
-    due: int | None = None
-    delay: int | None = None
-    payload: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The outcome that an application gives when its handler is done.
-
-    `retry_after` (microseconds) goes with NACK; None leaves it to the topic's retry policy. `reason`
-    goes with REJECT, `error` with NACK and REJECT, `again` with RESCHEDULE.
-    """
-
-    verb: Verb
-    retry_after: int | None = None
-    reason: Reason = Reason.REJECTED
-    error: str = ""
     again: Again | None = None
 
-    def settlement(self, timer: ClaimedTimer, nonce: bytes, wait: Callable[[], int]) -> Settlement:
-        """Return it for the store. What is not given stays as it was in the timer.
+    def of(self, timer: ClaimedTimer, wait: Callable[[], int]) -> Ending:
+        """Return what the store is to write of this timer when its application says this.
 
-        `wait` returns the pause (microseconds) of a NACK that names none.
+        `wait` returns the pause (microseconds) of a NACK that names none. Headers and content type stay.
         """
-        retry_after, again = self.retry_after, None
-        if self.verb is Verb.NACK and retry_after is None:
-            retry_after = wait()
-        if self.again is not None:
-            content, payload = Content.of(timer), self.again.payload
-            if payload is not None:
-                content = content._replace(payload=payload)
-            again = NewTimer(
-                timer_id=timer.timer_id, due=self.again.due, delay=self.again.delay, **content.fields()
-            )
-        return Settlement(
-            timer_id=timer.timer_id,
-            nonce=nonce,
-            verb=self.verb,
-            retry_after=retry_after,
-            reason=self.reason,
-            error=self.error,
-            again=again,
-            new_content=self.again is not None and self.again.payload is not None,
-        )
+        if self.verb is Verb.NACK and self.retry_after is None:
+            return Ending(Verb.NACK, retry_after=wait(), error=self.error)
+        if self.again is None or self.again.content is None:
+            return self
+        content = Content.of(timer)._replace(payload=self.again.content.payload)
+        return replace(self, again=replace(self.again, content=content))
 
 
 ACKED = Ending(Verb.ACK)
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Timers whose leases were taken under one nonce and end alike, to be written by `LeaseSource.settle`.
+
+    `proofs` are the timers' where they prove the leases; see `ClaimedTimer.proof`.
+    """
+
+    nonce: bytes
+    ending: Ending
+    timer_ids: Sequence[str]
+    proofs: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Protocol
 from relay.core.dispatch import Dispatch, DispatchState, Promotion, Tidied
 from relay.core.outcomes import (
     NO_LIMITS,
-    Acknowledged,
     ClaimRequest,
     Extension,
     Limits,
@@ -65,15 +64,10 @@ class LeaseSource(Protocol):  # see 0042
         ...
 
     async def settle(
-        self,
-        topic: str,
-        settlements: Sequence[Settlement],
-        *,
-        acknowledged: Sequence[Acknowledged] = (),
-        limits: Limits = NO_LIMITS,
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
-        """End leases: by `settlements`, and those that are `acknowledged`; return the result of each, in this
-        order. The timer is removed (ACK), dies (REJECT), starts over with another due time (RESCHEDULE), is
+        """End leases; return the result of each timer, in the order of the settlements and of the timers in
+        each. The timer is removed (ACK), dies (REJECT), starts over with another due time (RESCHEDULE), is
         due again `retry_after` from now or when its lease would have ended (NACK), or is due now (RELEASE),
         but never before its due time. NACK counts an attempt, and RELEASE does if a receipt came; a timer
         that is then beyond the `limits` dies."""

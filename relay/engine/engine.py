@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import ServiceError, StoreUnavailable, TopicFull
-from relay.core.outcomes import Ending, Verb, nonces
+from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import SourceOf, Stores, TopicStore
 from relay.core.timers import (
@@ -38,6 +38,7 @@ from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Items, Result
 from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.delivery.ends import Ends
 from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
@@ -328,9 +329,10 @@ class Engine:
         may have broken the connection, so it goes alone the next time. `began` is false if the application
         could not be called at all.
         """
-        for lease in session.end((token,)):
+        for leases, places in session.end((token,)).items():
+            lease = leases[places[0]]
             lease.received |= received
-            self._dispatcher.release(lease, suspect=suspect, began=began)
+            self._dispatcher.release([lease], broken=suspect, began=began)
 
     def quiesce(self, session: Session) -> None:
         """Send nothing new to an application that drains, and release at once what has not been sent to
@@ -351,28 +353,27 @@ class Engine:
         lease = session.leases.get(token)
         return 0 if lease is None else self.max_payload_bytes(lease.topic)
 
-    def acknowledged(self, session: Session, tokens: Sequence[bytes]) -> None:
-        """Note that handlers are done, with an ACK."""
-        self._settler.acknowledge(session.end(tokens), session)
-
-    def end(self, session: Session, token: bytes, ending: Ending) -> None:
-        """Note that a handler is done, with this outcome."""
-        if ending.verb is Verb.ACK:
-            self.acknowledged(session, (token,))
-            return
-        for lease in session.end((token,)):
-            if ending.verb in (Verb.NACK, Verb.REJECT):
+    def end(self, session: Session, tokens: Sequence[bytes], ending: Ending) -> None:
+        """Note that handlers are done, all with this outcome."""
+        for leases, places in session.end(tokens).items():
+            if ending is ACKED:
+                self._settler.settle(Ends.of(leases, places, ending, session))
+                continue
+            for place in places:
+                lease = leases[place]
                 self._tell(lease, ending)
-            settlement = ending.settlement(lease.timer, lease.nonce, partial(self._dispatcher.wait, lease))
-            self._settler.settle(lease, settlement, session)
+                written = ending.of(lease.timer, partial(self._dispatcher.wait, lease))
+                self._settler.settle(Ends.of(leases, [place], written, session))
 
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:
-        """Log that a delivery has failed."""
+        """Log that a delivery has failed, if it has."""
+        if ending.verb not in (Verb.NACK, Verb.REJECT):
+            return
         where: dict[str, str | int] = {
             "topic": lease.topic,
-            "timer_id": lease.timer.timer_id,
-            "attempt": lease.timer.attempt,
+            "timer_id": lease.timer_id,
+            "attempt": lease.attempt,
             "reason": ending.error,
         }
         if lease.trace is not None:

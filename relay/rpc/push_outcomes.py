@@ -83,7 +83,7 @@ class Ends:
     def _wrong(self, token: bytes, failure: InvalidField) -> None:
         """Count an attempt for a delivery whose outcome is invalid."""
         log.warning("an answer is wrong", extra={"topic": self.topic, "reason": str(failure)})
-        self._engine.end(self._session, token, Ending(Verb.NACK, error=str(failure)))
+        self._engine.end(self._session, [token], Ending(Verb.NACK, error=str(failure)))
 
     def refused(self, leases: Iterable[Lease], reason: str) -> None:
         """Release deliveries that no handler will take."""
@@ -95,7 +95,7 @@ class Ends:
         """Count an attempt for each delivery, which had no outcome."""
         error = translate.shortened(error, validate.MAX_REASON_BYTES)
         for lease in leases:
-            self._engine.end(self._session, lease.token, Ending(Verb.NACK, error=error))
+            self._engine.end(self._session, [lease.token], Ending(Verb.NACK, error=error))
 
     async def failed(
         self, lease: Lease, failure: grpc.aio.AioRpcError, connection: int, *, receipted: bool
@@ -107,7 +107,7 @@ class Ends:
         code, words = failure.code(), failure.details() or ""
         if code is StatusCode.INVALID_ARGUMENT:
             error = translate.shortened(words, validate.MAX_REASON_BYTES)
-            self._engine.end(self._session, lease.token, Ending(Verb.REJECT, error=error))
+            self._engine.end(self._session, [lease.token], Ending(Verb.REJECT, error=error))
         elif code is StatusCode.UNIMPLEMENTED:
             self.refused([lease], words)
         else:

@@ -14,7 +14,7 @@ from relay.core.dispatch import Dispatch, ListPolicy
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
+from relay.core.outcomes import ACKED, ClaimRequest, Ending, Extension, Limits, Settlement, Verb
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -151,7 +151,8 @@ async def refusals(
     dead_ids = ["1-1"]  # until there is a real one
 
     async def bury() -> None:
-        await store.settle(topic, [Settlement("c", nonce, Verb.REJECT)], limits=Limits(keep=True))
+        rejected = Settlement(nonce, Ending(Verb.REJECT), ["c"])
+        await store.settle(topic, [rejected], limits=Limits(keep=True))
         page = await topics.dead_page(topic, limit=10, cursor="")
         dead_ids[:] = [letter.dead_id for letter in page.letters] or dead_ids
         await topics.dead_letter(topic, dead_ids[0])
@@ -170,7 +171,8 @@ async def refusals(
             ),
         )
         await attempt("extend", lambda: store.extend(topic, [Extension("a", nonce)], lease=30 * SECOND))
-        ends = [Settlement("a", nonce, Verb.ACK), Settlement("b", nonce, Verb.NACK, retry_after=0)]
+        nacked = Settlement(nonce, Ending(Verb.NACK, retry_after=0), ["b"])
+        ends = [Settlement(nonce, ACKED, ["a"]), nacked]
         await attempt("settle", lambda: store.settle(topic, ends))
         await attempt("keep dead letters", bury)
         await attempt("trim dead letters", lambda: topics.trim(topic, max_count=10, max_age=0))
@@ -219,7 +221,10 @@ async def refusals_behind(
                 topic, [Extension("", proof, received=True) for proof in proofs], lease=SECOND
             )
             verbs = (Verb.ACK, Verb.NACK, Verb.REJECT)
-            ends = [Settlement("", proof, verb) for proof, verb in zip(proofs, verbs, strict=False)]
+            ends = [
+                Settlement(nonce, Ending(verb), [""], [proof])
+                for proof, verb in zip(proofs, verbs, strict=False)
+            ]
             await groups.settle(topic, ends, limits=Limits(keep=True))
         await promotions.tidy(topic)
         await promotions.state(topic)

@@ -14,8 +14,9 @@ from relay.core.journal import NO_JOURNALS, JournalBatch, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
 from relay.core.outcomes import (
     NO_LIMITS,
-    Acknowledged,
+    Again,
     ClaimRequest,
+    Ending,
     Extension,
     Limits,
     Reason,
@@ -23,7 +24,6 @@ from relay.core.outcomes import (
     Settlement,
     Verb,
     Verdict,
-    one_by_one,
 )
 from relay.core.timers import (
     NO_CONDITION,
@@ -48,7 +48,8 @@ ENDS = {verb: LifeEvent[verb.name] for verb in Verb}
 
 @dataclass(slots=True)
 class _Entry:
-    content: NewTimer
+    timer_id: str
+    content: Content
     life: TimerLife
 
 
@@ -97,7 +98,7 @@ class MemoryStore:
             condition=timer.condition,
             full=0 < max_waiting <= len(self._entries(topic)),
         )
-        effect = self._step(topic, timer.timer_id, LifeEvent.SCHEDULE, given, timer)
+        effect = self._step(topic, timer.timer_id, LifeEvent.SCHEDULE, given, Content.of(timer))
         assert isinstance(effect.answer, Change)
         there = effect.after.due if effect.after else None
         return Scheduled(there, effect.answer, effect.delivery_under_way)
@@ -137,7 +138,7 @@ class MemoryStore:
         deaths: list[tuple[str, str]] = []
         size = 0
         for entry in self._order(topic)[: request.limit]:
-            timer_id = entry.content.timer_id
+            timer_id = entry.timer_id
             size += len(entry.content.payload)
             if entry.life.next_claim > now or (claimed and size > request.max_bytes):
                 break
@@ -148,7 +149,7 @@ class MemoryStore:
                 claimed.append(_claimed(entry))
         self._journal.append(topic, now)
         return Claim(
-            ClaimedTimers.of(claimed),
+            timers=ClaimedTimers.of(claimed),
             now=now,
             next=self._head(topic),
             deadline=now + request.lease,
@@ -156,39 +157,23 @@ class MemoryStore:
         )
 
     async def settle(
-        self,
-        topic: str,
-        settlements: Sequence[Settlement],
-        *,
-        acknowledged: Sequence[Acknowledged] = (),
-        limits: Limits = NO_LIMITS,
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
         """See `TimerStore.settle`."""
         head, now = self._head(topic), self._clock()
+        facts = [_facts(settlement, now, limits) for settlement in settlements]
         settled = [
-            self._settle(topic, settlement, now, limits)
-            for settlement in one_by_one(settlements, acknowledged)
+            self._settle(topic, timer_id, settlement.ending, given)
+            for settlement, given in zip(settlements, facts, strict=True)
+            for timer_id in settlement.timer_ids
         ]
         self._journal.append(topic, now)
         self._hint(topic, head)
         return settled
 
-    def _settle(self, topic: str, settlement: Settlement, now: int, limits: Limits) -> Settled:
-        again = settlement.again
-        given = Given(
-            now=now,
-            nonce=settlement.nonce,
-            limits=limits,
-            due=min(_instant(again, now), LATEST) if again else 0,
-            retry_after=settlement.retry_after,
-            received=settlement.received,
-            suspect=settlement.suspect,
-            unsent=settlement.unsent,
-            reason=settlement.reason,
-            error=settlement.error,
-        )
-        content = again if settlement.new_content else None
-        answer = self._step(topic, settlement.timer_id, ENDS[settlement.verb], given, content).answer
+    def _settle(self, topic: str, timer_id: str, ending: Ending, given: Given) -> Settled:
+        content = ending.again.content if ending.again else None
+        answer = self._step(topic, timer_id, ENDS[ending.verb], given, content).answer
         assert isinstance(answer, Settled)
         return answer
 
@@ -205,7 +190,7 @@ class MemoryStore:
         return verdicts
 
     def _step(
-        self, topic: str, timer_id: str, event: LifeEvent, given: Given, content: NewTimer | None = None
+        self, topic: str, timer_id: str, event: LifeEvent, given: Given, content: Content | None = None
     ) -> Effect:
         """Let an event happen to a timer; `content` is new, if there is any."""
         entries = self._entries(topic)
@@ -216,7 +201,7 @@ class MemoryStore:
             entries.pop(timer_id, None)
         elif entry is None:
             assert content is not None, "a timer without content"
-            entries[timer_id] = _Entry(content, effect.after)
+            entries[timer_id] = _Entry(timer_id, content, effect.after)
         elif effect.after is not before:
             entry.life, entry.content = effect.after, content or entry.content
         if effect.record is not None:
@@ -262,11 +247,27 @@ class MemoryStore:
         page = order[:limit]
         timers = [timer for timer in map(_stored, page) if state in (None, timer.state)]
         last = page[-1] if len(order) > limit else None
-        return Page(timers, f"{last.life.next_claim} {last.content.timer_id}" if last else "")
+        return Page(timers, f"{last.life.next_claim} {last.timer_id}" if last else "")
 
 
-def _instant(timer: NewTimer, now: int) -> int:
-    return now + (timer.delay or 0) if timer.due is None else timer.due
+def _instant(told: NewTimer | Again, now: int) -> int:
+    return now + (told.delay or 0) if told.due is None else told.due
+
+
+def _facts(settlement: Settlement, now: int, limits: Limits) -> Given:
+    ending = settlement.ending
+    return Given(
+        now=now,
+        nonce=settlement.nonce,
+        limits=limits,
+        due=min(_instant(ending.again, now), LATEST) if ending.again else 0,
+        retry_after=ending.retry_after,
+        received=ending.received,
+        suspect=ending.suspect,
+        unsent=ending.unsent,
+        reason=ending.reason,
+        error=ending.error,
+    )
 
 
 def _expiry(timer: NewTimer, due: int) -> int:
@@ -277,29 +278,29 @@ def _expiry(timer: NewTimer, due: int) -> int:
 
 
 def _place(entry: _Entry) -> tuple[int, bytes]:
-    return entry.life.next_claim, entry.content.timer_id.encode()
+    return entry.life.next_claim, entry.timer_id.encode()
 
 
 def _stored(entry: _Entry, *, content: bool = False) -> StoredTimer:
-    timer, life = entry.content, entry.life
+    life = entry.life
     return StoredTimer(
-        timer_id=timer.timer_id,
+        timer_id=entry.timer_id,
         state=TimerState.LEASED if life.state is LifeState.LEASED else TimerState.PENDING,
         due=life.due,
         next_claim=life.next_claim,
         attempts=life.attempts,
-        **(Content.of(timer) if content else NO_CONTENT).fields(),
+        **(entry.content if content else NO_CONTENT).fields(),
     )
 
 
 def _claimed(entry: _Entry) -> ClaimedTimer:
-    timer, life = entry.content, entry.life
+    life = entry.life
     return ClaimedTimer(
-        timer_id=timer.timer_id,
-        **Content.of(timer).fields(),
+        timer_id=entry.timer_id,
+        **entry.content.fields(),
         due=life.due,
         attempt=life.attempts + 1,
-        occurrence_id=f"{timer.timer_id}/{life.occurrence.hex()}",
+        occurrence_id=f"{entry.timer_id}/{life.occurrence.hex()}",
         suspect=life.suspect,
         claims=life.claims,
     )

@@ -7,9 +7,10 @@ from random import Random
 from typing import Protocol
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb, nonces
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb, nonces
 from relay.core.ports import TimerStore, TopicStore
 from relay.core.timers import NewTimer
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE
 
 IDS = ("a", "b", "c")
@@ -54,7 +55,7 @@ class Driver:
         for _ in range(2 * len(IDS) + 2):
             self._clock.now += 10_000 * SECOND
             taken = await self._take(0, 100, LEASE)
-            acks = [Settlement(timer_id, nonce, Verb.ACK) for timer_id, nonce in taken]
+            acks = [end_of(timer_id, nonce, Verb.ACK) for timer_id, nonce in taken]
             if acks:
                 await self._store.settle(self._topic, acks, limits=LIMITS)
 
@@ -91,7 +92,7 @@ class Driver:
         timer_id, nonce = self._token(chance)
         verb = chance.choice(list(Verb))
         received = verb is Verb.RELEASE and chance.random() < 0.3
-        settlement = Settlement(
+        settlement = end_of(
             timer_id,
             nonce,
             verb,

@@ -24,7 +24,7 @@ from bench.harness.server import Server as Measured
 from bench.harness.server import server
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
 from relay.client import Delivery, PushHandlers
-from relay.core.outcomes import ACKED, ClaimRequest, Extension, Settlement, Verb
+from relay.core.outcomes import ACKED, ClaimRequest, Extension, Verb
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import Stores
 from relay.core.timers import NewTimer
@@ -38,6 +38,7 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
+from tests.settlements import end_of
 
 TIMERS = 3_000
 CLAIM = TopicPolicy().claim_batch
@@ -91,7 +92,7 @@ async def drained(redis: Measured, tracing: Tracing, headers: Headers) -> Cost:
             frames += 1
             for lease in outgoing.leases:
                 spans += lease.trace is not None
-                engine.end(session, lease.token, ACKED)
+                engine.end(session, [lease.token], ACKED)
             left -= len(outgoing.leases)
         await engine.flush(session)
         after = await redis.calls()
@@ -195,7 +196,7 @@ async def test_how_claims_are_counted(redis: Measured) -> None:
         await store.schedule(TOPIC, [NewTimer("now", b"", delay=0)])
         await claim(store, b"2" * 16)
         await store.extend(TOPIC, [Extension("now", b"2" * 16)], lease=30_000_000)
-        await store.settle(TOPIC, [Settlement("now", b"2" * 16, Verb.ACK)])
+        await store.settle(TOPIC, [end_of("now", b"2" * 16, Verb.ACK)])
         assert scripts.claims(await redis.calls(), before) == scripts.Claims(all=2, useful=1)
         assert scripts.sent(await redis.calls(), before) == 6 + 4, "the server knew none of four scripts"
 

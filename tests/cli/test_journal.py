@@ -14,11 +14,12 @@ from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
 from relay.core.instants import SECOND
-from relay.core.outcomes import ClaimRequest, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.timers import NewTimer
 from tests.cli.journaled import Journaled
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.settlements import end_of
 
 N1 = b"1" * 16
 DUE = 1_767_225_600 * SECOND
@@ -34,7 +35,7 @@ class Written(Journaled):
         self.do(
             ("schedule", (timers,), {}),
             ("claim", (claim,), {}),
-            ("settle", ([Settlement("a", N1, Verb.ACK)],), {}),
+            ("settle", ([end_of("a", N1, Verb.ACK)],), {}),
         )
 
     def tail(self, *options: str) -> Result:

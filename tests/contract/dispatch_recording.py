@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Limits, Settlement, Verb
+from relay.core.outcomes import Limits, Verb
 from relay.core.timers import ClaimedTimer, NewTimer
 from relay.store.dispatch.stream_groups import _PROOF
 from tests.contract.recording import plain, record
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import NOW
 from tests.worlds.scripts.desk import BILLING, LIST, Desk, Reader
 
@@ -65,9 +66,9 @@ async def settle(desk: Desk) -> Any:
     reader = reader_of(desk)
     plain_, headers, expires = (pending_timer(desk, n) for n in range(3))
     settlements = [
-        Settlement("", plain_.proof, Verb.NACK, 5 * SECOND, error="busy"),
-        Settlement("", headers.proof, Verb.RELEASE, suspect=True, unsent=True),
-        Settlement("", expires.proof, Verb.RESCHEDULE, again=NewTimer("", b"", NOW + 9 * SECOND)),
+        end_of("", plain_.proof, Verb.NACK, 5 * SECOND, error="busy"),
+        end_of("", headers.proof, Verb.RELEASE, suspect=True, unsent=True),
+        end_of("", expires.proof, Verb.RESCHEDULE, again=NewTimer("", b"", NOW + 9 * SECOND)),
     ]
     return await reader.source.settle(desk.topic, settlements, limits=LIMITS)
 

@@ -14,6 +14,7 @@ from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING, VERSION, LeaseRecord
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 from tests.worlds.scripts.states import ENVELOPE, Letter, own, score
 
@@ -134,7 +135,7 @@ class Happening:
     def settlement(self, timer_id: str, token: bytes, again: NewTimer) -> Settlement:
         """The outcome as a store takes it."""
         given = self.given
-        return Settlement(
+        return end_of(
             timer_id,
             token,
             Verb[self.event.name],

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb
+from relay.core.outcomes import Extension, Limits, Reason, Verb
 from relay.core.timers import Condition, NewTimer
 from tests.servers import start_server
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 from tests.worlds.scripts.bench import GRACE, Bench
 
@@ -98,15 +99,15 @@ async def renew(bench: Bench) -> Any:
 async def settle(bench: Bench) -> Any:
     again = NewTimer("again", b"period", NOW + LEASE, None, {"n": "2"}, "text/plain")
     settlements = [
-        Settlement("plain", N1, Verb.NACK, 5 * SECOND, error="busy; later"),
-        Settlement("headers", N1, Verb.RELEASE, SECOND, received=True, suspect=True),
-        Settlement("expires", N1, Verb.RELEASE, unsent=True),
-        Settlement("rejected", N1, Verb.REJECT, reason=Reason.FAILED, error="no such customer"),
-        Settlement("again", N1, Verb.RESCHEDULE, again=again, new_content=True),
-        Settlement("moved", N1, Verb.RESCHEDULE, again=NewTimer("moved", b"", delay=7)),
-        Settlement("acked", N1, Verb.ACK),
-        Settlement("micro", N2, Verb.ACK),
-        Settlement("none", N1, Verb.NACK),
+        end_of("plain", N1, Verb.NACK, 5 * SECOND, error="busy; later"),
+        end_of("headers", N1, Verb.RELEASE, SECOND, received=True, suspect=True),
+        end_of("expires", N1, Verb.RELEASE, unsent=True),
+        end_of("rejected", N1, Verb.REJECT, reason=Reason.FAILED, error="no such customer"),
+        end_of("again", N1, Verb.RESCHEDULE, again=again, new_content=True),
+        end_of("moved", N1, Verb.RESCHEDULE, again=NewTimer("moved", b"", delay=7)),
+        end_of("acked", N1, Verb.ACK),
+        end_of("micro", N2, Verb.ACK),
+        end_of("none", N1, Verb.NACK),
     ]
     return await bench.store.settle(bench.topic, settlements, limits=LIMITS)
 
@@ -128,9 +129,9 @@ async def lapse(bench: Bench) -> Any:
 async def die(bench: Bench) -> Any:
     """The last attempt of one."""
     settlements = [
-        Settlement("plain", N3, Verb.NACK, 0, error="still"),
-        Settlement("headers", N3, Verb.NACK, error="busy"),
-        Settlement("moved", N3, Verb.NACK, 3600 * SECOND, error="busy"),
+        end_of("plain", N3, Verb.NACK, 0, error="still"),
+        end_of("headers", N3, Verb.NACK, error="busy"),
+        end_of("moved", N3, Verb.NACK, 3600 * SECOND, error="busy"),
     ]
     return await bench.store.settle(bench.topic, settlements, limits=LIMITS)
 
@@ -152,7 +153,7 @@ async def meet_foreign_writers(bench: Bench) -> Any:
     bench.raw.zadd(bench.timeline, {"orphan": (bench.now - SECOND) / 1e6})
     bench.raw.zrem(bench.timeline, "again")
     bench.raw.hdel(bench.payloads, "again")
-    settlements = [Settlement("again", N3, Verb.ACK), Settlement("micro", N1, Verb.ACK)]
+    settlements = [end_of("again", N3, Verb.ACK), end_of("micro", N1, Verb.ACK)]
     return [await bench.store.settle(bench.topic, settlements, limits=LIMITS), await claim(bench)]
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import Acknowledged, Limits, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import ACKED, Ending, Limits, Reason, Settled, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from tests.contract.subject import Subject
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 
 HOUR = 3600 * SECOND
@@ -38,7 +39,7 @@ async def test_ends_of_all_kinds_in_one_call(subject: Subject) -> None:
         for name in names:
             await subject.schedule(name)
         await subject.claim(N1)
-        ends = [Settlement(name, N1, **ENDS[end]) for name, end in zip(names, order, strict=True)]
+        ends = [end_of(name, N1, **ENDS[end]) for name, end in zip(names, order, strict=True)]
         await subject.store.settle(subject.topic, ends)
         for name, end in zip(names, order, strict=True):
             timer = await subject.store.get(subject.topic, name)
@@ -311,34 +312,34 @@ async def test_many_in_one_call(subject: Subject) -> None:
         await subject.schedule(timer_id)
     await subject.claim(N1)
     settlements = [
-        Settlement("a", N1, Verb.RESCHEDULE, again=NewTimer("a", b"", NOW + 9)),
-        Settlement("b", N1, Verb.NACK),
-        Settlement("c", N1, Verb.REJECT),
-        Settlement("d", N1, Verb.ACK),
-        Settlement("e", N1, Verb.REJECT),
+        end_of("a", N1, Verb.RESCHEDULE, again=NewTimer("a", b"", NOW + 9)),
+        end_of("b", N1, Verb.NACK),
+        end_of("c", N1, Verb.REJECT),
+        end_of("d", N1, Verb.ACK),
+        end_of("e", N1, Verb.REJECT),
     ]
     answers = await subject.store.settle(subject.topic, settlements, limits=Limits(max_attempts=1))
     assert answers == [Verdict.OK, Reason.ATTEMPTS, Reason.REJECTED, Verdict.OK, Verdict.GONE]
     assert [(timer.timer_id, timer.due) for timer in await subject.everything()] == [("a", NOW + 9)]
 
 
-async def test_what_is_acknowledged_beside_others(subject: Subject) -> None:
-    """By the nonces of several claims; it is answered behind all others, in its order."""
+async def test_many_that_end_alike(subject: Subject) -> None:
+    """By the nonces of several claims; each timer is answered in its order."""
     for timer_id in "abcdef":
         await subject.schedule(timer_id)
     await subject.claim(N1, limit=4)
     await subject.claim(N2)
     await subject.schedule("b", NOW + HOUR)  # a newer intent
-    acknowledged = [
-        Acknowledged(N2, ["e"]),
-        Acknowledged(N1, ["a", "b", "z"]),
-        Acknowledged(N2, ["f"]),
-        Acknowledged(N3, ["d"]),
+    settlements = [
+        Settlement(N2, ACKED, ["e"]),
+        Settlement(N1, ACKED, ["a", "b", "z"]),
+        Settlement(N1, Ending(Verb.NACK, retry_after=HOUR), ["c"]),
+        Settlement(N2, ACKED, ["f"]),
+        Settlement(N3, ACKED, ["d"]),
     ]
-    nacked = Settlement("c", N1, Verb.NACK, retry_after=HOUR)
-    answers = await subject.store.settle(subject.topic, [nacked], acknowledged=acknowledged)
+    answers = await subject.store.settle(subject.topic, settlements)
     ok, stale = Verdict.OK, Verdict.STALE
-    assert answers == [ok, ok, ok, stale, Verdict.GONE, ok, stale]
+    assert answers == [ok, ok, stale, Verdict.GONE, ok, ok, stale]
     left = {timer.timer_id: timer.state for timer in await subject.everything()}
     assert left == {"b": TimerState.PENDING, "c": TimerState.PENDING, "d": TimerState.LEASED}
 

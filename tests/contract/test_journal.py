@@ -8,9 +8,10 @@ import pytest
 
 from relay.core.instants import SECOND
 from relay.core.journal import JournalRecord, RecordKind
-from relay.core.outcomes import Extension, Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Limits, Reason, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from tests.contract.subject import Subject
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 
 DUE = NOW - SECOND
@@ -261,7 +262,7 @@ async def test_refused(journal: Subject, verb: Verb, refused: RecordKind) -> Non
     """A token that was worth nothing, and what it was for."""
     await leased(journal, "a")
     again = NewTimer("a", b"", NOW)
-    ends = [Settlement("a", N2, verb, again=again), Settlement("b", N1, verb, again=again)]
+    ends = [end_of("a", N2, verb, again=again), end_of("b", N1, verb, again=again)]
     assert await journal.store.settle(journal.topic, ends) == [Verdict.STALE, Verdict.GONE]
     assert await journal.journal_since() == [
         JournalRecord(RecordKind.STALE, "a", N2, refused=refused),
@@ -284,7 +285,7 @@ async def test_renewals_refused(journal: Subject, received: bool, refused: Recor
 async def test_many_in_a_call(journal: Subject) -> None:
     """In the order of the call, what is refused among what is done."""
     await leased(journal, "a", "b", "c")
-    ends = [Settlement("c", N1, Verb.ACK), Settlement("a", N2, Verb.ACK), Settlement("b", N1, Verb.ACK)]
+    ends = [end_of("c", N1, Verb.ACK), end_of("a", N2, Verb.ACK), end_of("b", N1, Verb.ACK)]
     await journal.store.settle(journal.topic, ends)
     (batch,) = (await journal.journal())[-1:]
     assert [(record.timer_id, record.kind) for record in batch.records] == [

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Extension, Reason, Settled, Verb, Verdict
 from relay.core.timers import NewTimer, TimerState
 from tests.contract.subject import Subject
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 
 HOUR = 3600 * SECOND
@@ -165,10 +166,10 @@ async def test_suspects(subject: Subject) -> None:
     instant, nonce = NOW, N1
     await subject.claim(nonce)
     for settlement, expected in (
-        (Settlement("a", b"", Verb.RELEASE, suspect=True), True),
-        (Settlement("a", b"", Verb.NACK, retry_after=0), False),
-        (Settlement("a", b"", Verb.RELEASE, suspect=True), True),
-        (Settlement("a", b"", Verb.RELEASE), False),
+        (end_of("a", b"", Verb.RELEASE, suspect=True), True),
+        (end_of("a", b"", Verb.NACK, retry_after=0), False),
+        (end_of("a", b"", Verb.RELEASE, suspect=True), True),
+        (end_of("a", b"", Verb.RELEASE), False),
     ):
         held = replace(settlement, nonce=nonce)
         assert await subject.store.settle(subject.topic, [held]) == [Verdict.OK]
@@ -219,11 +220,11 @@ async def test_many_in_one_call(subject: Subject) -> None:
     verdicts = await subject.store.extend(subject.topic, extensions, lease=LEASE)
     assert verdicts == [Verdict.GONE, Verdict.STALE, Verdict.OK]
     settlements = [
-        Settlement("x", N1, Verb.ACK),
-        Settlement("d", N2, Verb.ACK),
-        Settlement("c", N1, Verb.RELEASE),
-        Settlement("b", N1, Verb.NACK, retry_after=SECOND),
-        Settlement("a", N1, Verb.ACK),
+        end_of("x", N1, Verb.ACK),
+        end_of("d", N2, Verb.ACK),
+        end_of("c", N1, Verb.RELEASE),
+        end_of("b", N1, Verb.NACK, retry_after=SECOND),
+        end_of("a", N1, Verb.ACK),
     ]
     answers = await subject.store.settle(subject.topic, settlements)
     assert answers == [Verdict.GONE, Verdict.STALE, Verdict.OK, Verdict.OK, Verdict.OK]

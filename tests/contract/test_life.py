@@ -16,7 +16,7 @@ from relay.core.journal import JournalRecord, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Verdict
 from relay.core.ports import MAX_PER_CALL, TimerStore
-from relay.core.timers import Change, Changed, NewTimer
+from relay.core.timers import Change, Changed, Content, NewTimer
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import NO_NONCE
 from relay.store.memory import MemoryStore, _Entry
@@ -148,7 +148,7 @@ async def in_memory(happening: Happening, expected: Sequence[Expected]) -> list[
     for each in expected:
         if each.start.life is not None:
             timer_id = each.start.timer_id
-            entries[timer_id] = _Entry(NewTimer(timer_id, b"payload", 0), each.start.life)
+            entries[timer_id] = _Entry(timer_id, Content(b"payload"), each.start.life)
     ids = [each.start.timer_id for each in expected]
     if happening.event is LifeEvent.CLAIM:
         told = await claimed(store, "t", happening.given)

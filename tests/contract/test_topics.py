@@ -11,12 +11,13 @@ import pytest
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import ClaimRequest, Limits, Settlement, Verb, Verdict, nonces
+from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict, nonces
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import Scheduling
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ async def test_redrive(operated: Operated) -> None:
     assert (timer.payload, timer.headers, timer.content_type) == (b"p", {"h": "ü"}, "text/plain")
     assert (timer.attempt, timer.occurrence_id, timer.approximate) == (1, letter.occurrence_id, False)
     assert letter.died <= timer.due <= claim.now
-    assert await operated.store.settle(operated.topic, [Settlement("a", nonce, Verb.ACK)]) == [Verdict.OK]
+    assert await operated.store.settle(operated.topic, [end_of("a", nonce, Verb.ACK)]) == [Verdict.OK]
     assert await operated.keys() == set(), "nothing is left of it"
 
 

@@ -14,9 +14,10 @@ import pytest
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
-from relay.core.outcomes import ClaimRequest, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import LOOK, LOOKS, RedisPromotions
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import N1, N2, NOW
 from tests.worlds.scripts.desk import Desk, read
 
@@ -163,7 +164,7 @@ async def test_the_lease_of_another_dispatch_lapses(desk: Desk) -> None:
     desk.later(1.001)
     assert (await desk.promote()).promoted == 1
     assert desk.entries()[0].head["occurrence_id"] == f"a/{N2.hex()}"  # the work that was begun
-    await desk.store.settle(desk.topic, [Settlement("a", N2, Verb.NACK, retry_after=0)])
+    await desk.store.settle(desk.topic, [end_of("a", N2, Verb.NACK, retry_after=0)])
     assert desk.left() == (0, 0, 0)
 
 

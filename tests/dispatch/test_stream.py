@@ -13,10 +13,11 @@ from relay.core.dispatch import Reclaim
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
-from relay.core.outcomes import Acknowledged, Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ACKED, Limits, Reason, Settlement, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.dispatch import promotions
 from relay.store.verbs import stream
+from tests.settlements import end_of
 from tests.worlds.engine.leased import leased
 from tests.worlds.scripts.asking import LEASE, N1, NOW
 from tests.worlds.scripts.desk import Desk
@@ -93,18 +94,18 @@ async def test_an_ack_ends_it_for_the_group_alone(fan: Desk) -> None:
     assert await audit.settle(other) is Verdict.OK
 
 
-async def test_what_is_acknowledged_beside_others(fan: Desk) -> None:
-    """Each by its own proof; it is answered behind all others."""
+async def test_many_that_end_alike(fan: Desk) -> None:
+    """Each by its own proof; it is answered in its order."""
     one = fan.reader()
     for name in "abc":
         await fan.schedule(name)
     a, b, c = await one.take()
-    nacked = Settlement(b.timer_id, b.proof, Verb.NACK, retry_after=SECOND)
-    acknowledged = [Acknowledged(c.proof, ["c"]), Acknowledged(a.proof, ["a"])]
-    answers = await one.source.settle(fan.topic, [nacked], acknowledged=acknowledged)
+    nacked = end_of(b.timer_id, b.proof, Verb.NACK, retry_after=SECOND)
+    acknowledged = Settlement(b"", ACKED, ["c", "a"], [c.proof, a.proof])
+    answers = await one.source.settle(fan.topic, [nacked, acknowledged])
     assert answers == [Verdict.OK, Verdict.OK, Verdict.OK]
-    again = [Acknowledged(a.proof, ["a"]), Acknowledged(b.proof, ["b"])]
-    assert await one.source.settle(fan.topic, [], acknowledged=again) == [Verdict.GONE, Verdict.STALE]
+    again = Settlement(b"", ACKED, ["a", "b"], [a.proof, b.proof])
+    assert await one.source.settle(fan.topic, [again]) == [Verdict.GONE, Verdict.STALE]
     fan.later(1)
     assert await one.names() == ["b"]
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from relay.core.outcomes import ClaimRequest, Reason, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Reason, Verb
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.engine.delivery.session import Session
+from tests.settlements import End
 from tests.worlds.engine.fake_clock import settle
 from tests.worlds.engine.leased import leased
 from tests.worlds.engine.world import World
@@ -102,7 +103,7 @@ async def test_a_timer_whose_id_is_no_text_is_dead_and_said(
     assert app.names() == ["good"]
     assert "its id is not UTF-8" in caplog.text
     assert world.counts.total["timers.undeliverable"] == 1
-    (aside,) = [s for s in world.store.items("settle") if isinstance(s, Settlement)]
+    (aside,) = [s for s in world.store.items("settle") if isinstance(s, End)]
     assert aside.timer_id == "bad"
     assert (aside.verb, aside.reason) == (Verb.REJECT, Reason.UNREADABLE)
     assert world.counts.total["timers.dead unreadable"] == 1

@@ -9,7 +9,17 @@ import pytest
 from relay.core.errors import StoreUnavailable, TopicFull
 from relay.core.outcomes import Again, ClaimRequest, Extension, Reason, Verb
 from relay.core.policy import DeadLetterPolicy, RetryPolicy
-from relay.core.timers import Change, Changed, Claim, ClaimedTimers, Condition, NewTimer, NewTimers, Scheduled
+from relay.core.timers import (
+    Change,
+    Changed,
+    Claim,
+    ClaimedTimers,
+    Condition,
+    Content,
+    NewTimer,
+    NewTimers,
+    Scheduled,
+)
 from tests.worlds.engine.fake_clock import settle
 from tests.worlds.engine.world import TOPIC, World
 
@@ -175,7 +185,7 @@ async def test_reschedule_is_a_new_occurrence(world: World) -> None:
     world.hint(0)
     await settle()
     second = app.one()
-    app.end(second, Verb.RESCHEDULE, again=Again(delay=60_000_000, payload=b"second"))
+    app.end(second, Verb.RESCHEDULE, again=Again(delay=60_000_000, content=Content(b"second")))
     await settle()
     assert [each.verb for each in world.store.settlements()] == [Verb.NACK, Verb.RESCHEDULE]
     await world.advance(59.9)

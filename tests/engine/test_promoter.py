@@ -268,7 +268,7 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
         lambda _: source, held, lambda _: policy, RedisHealth(ping, clock, counts), clock, counts
     )
     await keeper.step()
-    assert source.proofs == leases.nonces == [timer.proof for timer in timers]
+    assert source.proofs == [lease.nonce for lease in leases] == [timer.proof for timer in timers]
 
 
 class Locks:

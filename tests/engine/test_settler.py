@@ -10,10 +10,12 @@ import anyio.lowlevel
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable
-from relay.core.outcomes import Again, Extension, Settlement, Verb
-from relay.core.timers import ClaimedTimer
+from relay.core.outcomes import ACKED, Again, Extension, Verb
+from relay.core.timers import ClaimedTimer, Content
+from relay.engine.delivery.ends import Ends
 from relay.engine.delivery.session import Problem
 from relay.engine.delivery.settler import RECEIPT_DELAY
+from tests.settlements import End
 from tests.worlds.engine.fake_clock import settle
 from tests.worlds.engine.leased import leased
 from tests.worlds.engine.world import TOPIC, App, World
@@ -38,7 +40,7 @@ async def test_outcomes_that_wait_together_are_written_together(world: World) ->
         (Verb.ACK, {}, 1),
         (Verb.REJECT, {}, 4),
         (Verb.NACK, {}, 4),
-        (Verb.RESCHEDULE, {"again": Again(delay=60_000_000, payload=b"x" * (3 << 20))}, 4),
+        (Verb.RESCHEDULE, {"again": Again(delay=60_000_000, content=Content(b"x" * (3 << 20)))}, 4),
         (Verb.RESCHEDULE, {"again": Again(delay=60_000_000)}, 1),
     ],
 )
@@ -53,6 +55,17 @@ async def test_a_call_moves_little_content(world: World, verb: Verb, options: An
     await settle()
     assert world.store.count("settle") == calls
     assert world.counts.total[f"timers.settled {verb.value}"] == 4
+
+
+async def test_what_is_released_together_moves_little_content(world: World) -> None:
+    """Leases that end alike are one settlement, but for large ones, which are cut into calls, too."""
+    for names, payload in (("abc", b"x" * (3 << 20)), ("def", b"x")):
+        timers = [ClaimedTimer(n, payload, {}, "", 0, 1, n) for n in names]
+        world.engine._dispatcher.release(leased(*timers))
+    await settle()
+    calls = [call.items for call in world.store.calls if call.verb == "settle"]
+    names_of = [[each.timer_id for each in items if isinstance(each, End)] for items in calls]
+    assert names_of == [["a"], ["b"], ["c", "d", "e", "f"]]
 
 
 async def test_outcomes_gather_while_a_call_is_under_way(world: World) -> None:
@@ -418,9 +431,9 @@ async def test_a_second_try_keeps_the_order(world: World) -> None:
     call.open()
     await world.advance(5.0)
     calls = [call.items for call in world.store.calls if call.verb == "settle"]
-    names = [[each.timer_id for each in items if isinstance(each, Settlement)] for items in calls]
-    assert names == [["a", "b"], ["a", "b", "c"]]
-    assert (app.complaints(), world.engine._settler._tried) == ([], set())
+    names = [[each.timer_id for each in items if isinstance(each, End)] for items in calls]
+    assert names == [["b", "a"], ["b", "a", "c"]]
+    assert (app.complaints(), world.engine._settler.idle) == ([], True)
 
 
 async def test_acknowledged_by_the_proof_of_each(world: World) -> None:
@@ -428,6 +441,6 @@ async def test_acknowledged_by_the_proof_of_each(world: World) -> None:
     timers = [ClaimedTimer(n, b"", {}, "", 0, 1, n, proof=n.encode() * 20) for n in "abc"]
     leases = leased(*timers)
     session = world.engine.open([TOPIC], 10)
-    world.engine._settler.acknowledge(list(leases), session)
+    world.engine._settler.settle(Ends.of(leases, range(3), ACKED, session))
     await settle()
     assert [(s.timer_id, s.nonce) for s in world.store.settlements()] == [(n, n.encode() * 20) for n in "abc"]

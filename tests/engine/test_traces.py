@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision, StaticSampler
 from opentelemetry.trace import StatusCode
 
 from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import ACKED, Verb, Verdict
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers, NewTimer, NewTimers, StoredTimer
 from relay.engine.engine import Engine
 from relay.telemetry.traces.export import LinksDecide
@@ -366,6 +366,6 @@ def test_calls_have_their_true_start(spans: Spans) -> None:
     timer = ClaimedTimer("1", b"", SAMPLED, "", due=0, attempt=1, occurrence_id="o")
     (trace,) = tracing.claimed(TOPIC, Claim(ClaimedTimers.of([timer]), 1, None, 2), began=1_000).values()
     trace.start(timer.headers, 0.0)
-    end = trace, Settlement("1", b"", Verb.ACK), Verdict.OK
+    end = trace, ACKED, Verdict.OK
     tracing.settled(TOPIC, 2_000, [end], count=1)
     assert (spans.one("claim").start_time, spans.one("commit").start_time) == (1_000, 2_000)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import anyio
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import Verb, Verdict
 from tests.interop.neighbours import Neighbours, fresh, now
 from tests.interop.sides import Call, Failed, Side, cancel, empty, no_timers, publish, score, working
+from tests.settlements import end_of
 from tests.worlds.waiting import until
 
 HOUR = 3600 * SECOND
@@ -194,7 +195,7 @@ async def test_a_pause_that_a_relay_gave(pair: Neighbours, worker: Side) -> None
     await publish(pair, "peer")
     await pair.one(nonce)
     begun = now()
-    pause = Settlement("a", nonce, Verb.NACK, retry_after=SECOND // 2)
+    pause = end_of("a", nonce, Verb.NACK, retry_after=SECOND // 2)
     assert await pair.store.settle(pair.topic, [pause]) == [Verdict.OK]
     due = await score(pair)
     assert due is not None

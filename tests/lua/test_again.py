@@ -6,10 +6,11 @@ import pytest
 
 from relay.core.errors import StoreRefused
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import Limits, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Limits, Settled, Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 from tests.worlds.scripts.bench import GRACE, Bench
 from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, own, record, score
@@ -109,9 +110,9 @@ async def test_among_others(bench: Bench) -> None:
     for timer_id in ("keep", "change", "end"):
         bench.put(timer_id, DEADLINE, HELD)
     settlements = [
-        Settlement("keep", N1, Verb.RESCHEDULE, again=NewTimer("keep", b"x", NOW + 1)),
-        Settlement("change", N1, Verb.RESCHEDULE, again=NewTimer("change", b"x", delay=2), new_content=True),
-        Settlement("end", N1, Verb.ACK),
+        end_of("keep", N1, Verb.RESCHEDULE, again=NewTimer("keep", b"x", NOW + 1)),
+        end_of("change", N1, Verb.RESCHEDULE, again=NewTimer("change", b"x", delay=2), new_content=True),
+        end_of("end", N1, Verb.ACK),
     ]
     assert await bench.store.settle(bench.topic, settlements) == [Verdict.OK] * 3
     new = envelope.encode(b"x", {}, "")

@@ -6,10 +6,11 @@ import pytest
 
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
-from relay.core.outcomes import ClaimRequest, Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Reason, Verb, Verdict
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING
 from relay.store.timeline.redis_store import RedisStore
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, Letter, State, alone, own, record, score
@@ -180,7 +181,7 @@ async def test_many_deaths_in_one_call(bench: Bench) -> None:
     for n in range(500):
         bench.put(f"t{n:03}", DEADLINE, HELD)
     settlements = [
-        Settlement(f"t{n:03}", N1, Verb.REJECT if n % 2 else Verb.ACK, error=f"{n}") for n in range(500)
+        end_of(f"t{n:03}", N1, Verb.REJECT if n % 2 else Verb.ACK, error=f"{n}") for n in range(500)
     ]
     answers = await bench.store.settle(bench.topic, settlements, limits=KEEP)
     assert answers == [Reason.REJECTED if n % 2 else Verdict.OK for n in range(500)]
@@ -202,7 +203,7 @@ async def test_who_may_not_write_dead_letters(bench: Bench) -> None:
     limits = Limits(max_attempts=1, keep=True)
     try:
         with pytest.raises(StoreError, match=FORBIDDEN):
-            await store.settle(bench.topic, [Settlement("a", N1, Verb.REJECT)], limits=limits)
+            await store.settle(bench.topic, [end_of("a", N1, Verb.REJECT)], limits=limits)
         with pytest.raises(StoreError, match=FORBIDDEN):
             await store.claim(
                 bench.topic, ClaimRequest(limit=5, lease=LEASE, nonce=N1, max_bytes=1 << 20, limits=limits)

@@ -8,10 +8,11 @@ import pytest
 
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import Limits, Settlement, Verb, Verdict
+from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, Letter, alone, own, record, score
@@ -311,5 +312,5 @@ async def test_no_hint_from_claims_renewals_and_cancels(bench: Bench) -> None:
         await bench.claim(N1)
         await bench.extend("a", N1)
         await bench.store.cancel(bench.topic, ["a"])
-        await bench.store.settle(bench.topic, [Settlement("b", N2, Verb.RELEASE)])
+        await bench.store.settle(bench.topic, [end_of("b", N2, Verb.RELEASE)])
         assert ear.heard() == []

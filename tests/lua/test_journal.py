@@ -10,12 +10,13 @@ import pytest
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.journal import Adoption, JournalRecord, RecordKind
-from relay.core.outcomes import Limits, Settlement, Verb, Verdict
+from relay.core.outcomes import Limits, Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.journal.entries import JournalReader
 from relay.store.server.manifest import manifest
 from tests.lua import test_harm as harm
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 from tests.worlds.scripts.bench import GRACE, Bench
 from tests.worlds.scripts.states import EMPTY, Letter, alone, own, record, score
@@ -419,7 +420,7 @@ async def test_what_it_costs_in_bytes(journal: Bench) -> None:
     names = [f"{n:036}" for n in range(100)]
     await journal.store.schedule(journal.topic, [NewTimer(name, b"", DUE) for name in names])
     await journal.claim(N1)
-    await journal.store.settle(journal.topic, [Settlement(name, N1, Verb.ACK) for name in names])
+    await journal.store.settle(journal.topic, [end_of(name, N1, Verb.ACK) for name in names])
     entries: Any = journal.raw.xrange(journal.journal)
     assert sum(len(fields[b"b"]) for _, fields in entries) < 100 * 250
     assert journal.state() == EMPTY

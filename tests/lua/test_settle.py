@@ -6,9 +6,10 @@ import pytest
 
 from relay.core.errors import StoreRefused
 from relay.core.instants import SECOND
-from relay.core.outcomes import Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Reason, Settled, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, own, record, score
@@ -97,11 +98,11 @@ async def test_one_call_for_many(bench: Bench) -> None:
     for timer_id in ("ack", "nack", "release", "stale"):
         bench.put(timer_id, DEADLINE, HELD)
     settlements = [
-        Settlement("gone", N1, Verb.ACK),
-        Settlement("stale", N2, Verb.ACK),
-        Settlement("release", N1, Verb.RELEASE),
-        Settlement("nack", N1, Verb.NACK, retry_after=SECOND),
-        Settlement("ack", N1, Verb.ACK),
+        end_of("gone", N1, Verb.ACK),
+        end_of("stale", N2, Verb.ACK),
+        end_of("release", N1, Verb.RELEASE),
+        end_of("nack", N1, Verb.NACK, retry_after=SECOND),
+        end_of("ack", N1, Verb.ACK),
     ]
     verdicts = await bench.store.settle(bench.topic, settlements)
     assert verdicts == [Verdict.GONE, Verdict.STALE, Verdict.OK, Verdict.OK, Verdict.OK]
@@ -124,7 +125,7 @@ async def test_a_reschedule_beside_a_nack(bench: Bench) -> None:
     for timer_id in ("a", "b"):
         bench.put(timer_id, DEADLINE, HELD)
     again = NewTimer("a", b"", NOW + SECOND)
-    ends = [Settlement("a", N1, Verb.RESCHEDULE, again=again), Settlement("b", N1, Verb.NACK)]
+    ends = [end_of("a", N1, Verb.RESCHEDULE, again=again), end_of("b", N1, Verb.NACK)]
     assert await bench.store.settle(bench.topic, ends) == [Verdict.OK, Verdict.OK]
     state = bench.state()
     assert state.leases == {"b": record(PENDING, DEADLINE, due=DUE, attempts=1)}
@@ -135,7 +136,7 @@ async def test_five_hundred_in_one_call(bench: Bench) -> None:
     """The most that a call may settle is settled in one."""
     for n in range(500):
         bench.put(f"t{n}", DEADLINE, HELD)
-    settlements = [Settlement(f"t{n}", N1, Verb.ACK) for n in range(500)]
+    settlements = [end_of(f"t{n}", N1, Verb.ACK) for n in range(500)]
     assert await bench.store.settle(bench.topic, settlements) == [Verdict.OK] * 500
     assert bench.state() == EMPTY
 
@@ -154,7 +155,7 @@ async def test_one_operation_per_timer(bench: Bench) -> None:
     bench.put("a", DEADLINE, HELD)
     bench.put("b", DEADLINE, HELD)
     before = bench.state()
-    twice = [Settlement(timer_id, N1, Verb.ACK) for timer_id in ("b", "a", "a")]
+    twice = [end_of(timer_id, N1, Verb.ACK) for timer_id in ("b", "a", "a")]
     with pytest.raises(StoreRefused, match="DUPLICATE a"):
         await bench.store.settle(bench.topic, twice)
     assert bench.state() == before

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import ClaimRequest, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.timers import NewTimer
 from relay.pipeline.jobs.job import translated
 from relay.pipeline.timers_source import TimersDataSource
@@ -20,6 +20,7 @@ from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
+from tests.settlements import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,7 +266,7 @@ async def test_filters_narrow_the_reading(timers: Timers) -> None:
         assert commands(timers.server) - calls < 12, "the rest is not read"
         early = timers.read().where("due_time < '1971-01-01'")
         assert [row.timer_id for row in early.collect()] == ["leased"]
-        await store.settle(timers.topic, [Settlement("leased", N1, Verb.ACK)])
+        await store.settle(timers.topic, [end_of("leased", N1, Verb.ACK)])
     finally:
         await redis.aclose()
     everything = timers.read(partitions="4")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from relay.core.instants import from_score, to_score
-from relay.core.outcomes import Limits, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Ending, Limits, Reason, Settled, Verb, Verdict
 from relay.core.timers import ClaimedTimer, StoredTimer, TimerState
 from relay.store.codec import envelope
 from tests.properties.intents import Grave, Intent, Token
@@ -182,7 +182,7 @@ class Ledger:
         return False
 
     def settled(
-        self, token: Token, said: Settlement, answer: Settled, now: int, limits: Limits, again: Intent
+        self, token: Token, said: Ending, answer: Settled, now: int, limits: Limits, again: Intent
     ) -> None:
         """A valid token was settled, and answered so; `again` is what RESCHEDULE asked for."""
         timer_id, intent = token.timer_id, self.timers[token.timer_id]

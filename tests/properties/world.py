@@ -8,12 +8,13 @@ from typing import Any, ClassVar, cast
 from hypothesis.stateful import invariant, rule
 
 from relay.core.instants import from_score
-from relay.core.outcomes import Extension, Limits, Reason, Settled, Settlement, Verb, Verdict, nonces
+from relay.core.outcomes import Extension, Limits, Reason, Settled, Verb, Verdict, nonces
 from relay.core.timers import Change, NewTimer
 from relay.store.journal.entries import JournalReader
 from tests.properties.actions import ACTIONS, HOUR
 from tests.properties.intents import Token
 from tests.properties.scene import Scene
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, score
@@ -121,7 +122,7 @@ class World(Scene):
         received, flag = (False, flags[1]) if verb is not Verb.RELEASE else flags
         intents = [self.ledger.intend(self.bench.now + (retry_after or 0)) for _ in tokens]
         settlements = [
-            Settlement(
+            end_of(
                 token.timer_id,
                 token.nonce,
                 verb,
@@ -137,9 +138,9 @@ class World(Scene):
         answers = self._do(self.bench.store.settle(self.bench.topic, settlements, limits=limits))
         for token, said, intent, answer in zip(tokens, settlements, intents, answers, strict=True):
             if self.ledger.answered(token, answer):
-                if not said.new_content:
+                if not flag:
                     intent.payload = self.ledger.timers[token.timer_id].payload
-                self.ledger.settled(token, said, answer, self.bench.now, limits, intent)
+                self.ledger.settled(token, said.ending, answer, self.bench.now, limits, intent)
         return answers
 
     def _extend(self, tokens: list[Token], received: bool) -> list[Verdict]:

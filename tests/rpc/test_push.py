@@ -13,12 +13,13 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.outcomes import Extension, Verb
 from relay.rpc.application import Application
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
 from relay.v1 import timer_service_pb2 as service
 from tests.rpc.handler import Batcher, Handler, Server, Wire, answer, pushing, serve
+from tests.settlements import End
 from tests.worlds.engine.served import Served, served
 from tests.worlds.engine.stubs import ACK, EXTEND, LATER, NACK, REJECT, invalid_field, spec
 from tests.worlds.waiting import PATIENCE, until
@@ -114,7 +115,7 @@ async def test_the_outcome_in_the_answer_is_settled(
         await schedule(relay, "a")
         await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
-    assert isinstance(settlement, Settlement)
+    assert isinstance(settlement, End)
     assert settlement.verb is verb
     if outcome == NACK:
         assert settlement.retry_after == 60_000_000
@@ -131,7 +132,7 @@ async def test_a_wrong_retry_after_is_left_out_and_said(
         await schedule(relay, "a")
         await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
-    assert isinstance(settlement, Settlement)
+    assert isinstance(settlement, End)
     assert settlement.verb is Verb.NACK
     assert settlement.retry_after == 600_000_000, "as the retry policy says"
     assert "retry_after: is negative" in str([vars(record).get("reason") for record in caplog.records])
@@ -151,7 +152,7 @@ async def test_a_reschedule_in_an_ack_is_no_end(
         await schedule(relay, "a")
         await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
-    assert isinstance(settlement, Settlement)
+    assert isinstance(settlement, End)
     assert settlement.verb is Verb.NACK
     assert settlement.error.startswith("reschedule: ")
 
@@ -179,7 +180,7 @@ async def test_a_status_is_an_outcome(
         await schedule(relay, "a")
         await until(lambda: bool(relay.store.items("settle")), "it is settled")
     (settlement,) = relay.store.items("settle")
-    assert isinstance(settlement, Settlement)
+    assert isinstance(settlement, End)
     assert settlement.verb is verb
 
 
@@ -213,7 +214,7 @@ async def test_a_deadline_that_passes_is_an_attempt(
         assert await attempts(relay) == 1
         await until(lambda: handler.active == 0, "the handler is cut off")
     (settlement,) = relay.store.items("settle")
-    assert isinstance(settlement, Settlement)
+    assert isinstance(settlement, End)
     assert (settlement.verb, settlement.error.split(":")[0]) == (Verb.NACK, "DEADLINE_EXCEEDED")
 
 
@@ -253,7 +254,7 @@ async def test_an_application_without_a_handler_costs_nothing_and_is_said(
         claimed = [limit for call in relay.store.calls if call.verb == "claim" for limit in call.items]
         assert set(claimed) == {1}
         assert all(
-            isinstance(each, Settlement) and each.verb is Verb.RELEASE and not each.received
+            isinstance(each, End) and each.verb is Verb.RELEASE and not each.received
             for each in relay.store.items("settle")
         )
         await bare.stop()
@@ -348,7 +349,7 @@ async def test_a_connection_that_breaks_during_a_call_is_an_attempt(
         await wire.cut()
         await until(lambda: len(relay.store.items("settle")) == 3, "all are released")
         assert all(
-            isinstance(each, Settlement) and each.verb is Verb.RELEASE and each.received and each.suspect
+            isinstance(each, End) and each.verb is Verb.RELEASE and each.received and each.suspect
             for each in relay.store.items("settle")
         )
         await until(lambda: handler.active == 0, "their handlers are cut off")

@@ -15,12 +15,13 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from relay.core.outcomes import Extension, Settlement, Verb
+from relay.core.outcomes import Extension, Verb
 from relay.rpc import push_calls
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
 from tests.rpc.handler import Batcher, Handler, InBatch, Server, Wire, pushing, serve
 from tests.rpc.test_push import attempts, gone, left, schedule
+from tests.settlements import End
 from tests.worlds.engine.served import Served
 from tests.worlds.engine.stubs import ACK, EXTEND, LATER, NACK, settlement
 from tests.worlds.waiting import PATIENCE, until
@@ -59,7 +60,7 @@ def said(**fields: Any) -> pb.TimerHandlerDeliverBatchResponse:
     return pb.TimerHandlerDeliverBatchResponse(**fields)
 
 
-def settlements(relay: Served) -> dict[str, Settlement]:
+def settlements(relay: Served) -> dict[str, End]:
     """What was settled first of each timer."""
     return {each.timer_id: each for each in reversed(relay.store.settlements())}
 
@@ -349,7 +350,7 @@ async def test_a_status_that_ends_a_batch_is_about_nobody_knows_which(
     assert sorted(handler.batches[2:]) == [["a"], ["bad"]]
     assert handler.attempts("a") == [2]
     assert handler.attempts("bad") == [1 if receipts else 2]
-    last = [each for each in relay.store.items("settle") if isinstance(each, Settlement)]
+    last = [each for each in relay.store.items("settle") if isinstance(each, End)]
     assert next(each for each in reversed(last) if each.timer_id == "bad").verb is Verb.REJECT
     assert "come again one by one" in caplog.text
 

@@ -12,7 +12,7 @@ import redis as sync_redis
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import ServiceError, StoreRefused
 from relay.core.journal import Journals
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
@@ -31,6 +31,7 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.docs import pages
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
+from tests.settlements import end_of
 
 PAGE = "".join(block.text for block in pages.run_by(__file__))
 SECOND = 1_000_000
@@ -103,8 +104,8 @@ async def verbs(store: RedisStore) -> None:
         await store.schedule("t", [*now, NewTimer("d", b"x", due=LATER), NewTimer("e", b"x", due=LATER)])
         await store.claim("t", ClaimRequest(limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20))
         await store.extend("t", [Extension("a", N1, received=True)], lease=30 * SECOND)
-        ends = [Settlement("a", N1, Verb.ACK), Settlement("b", N1, Verb.NACK, retry_after=0)]
-        await store.settle("t", [*ends, Settlement("c", N1, Verb.RELEASE)])
+        ends = [end_of("a", N1, Verb.ACK), end_of("b", N1, Verb.NACK, retry_after=0)]
+        await store.settle("t", [*ends, end_of("c", N1, Verb.RELEASE)])
         assert await store.get("t", "d")
         page = await store.list("t", state=None, limit=3, cursor="")
         assert (await store.list("t", state=None, limit=3, cursor=page.cursor)).timers
@@ -125,7 +126,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
             nonce = bytes([n + 1]) * 16
             await store.schedule("t", [NewTimer("a", b"x", due=n)], max_waiting=1)
             await store.claim("t", ClaimRequest(limit=1, lease=SECOND, nonce=nonce, max_bytes=1))
-            await store.settle("t", [Settlement("a", nonce, Verb.REJECT)], limits=keep)
+            await store.settle("t", [end_of("a", nonce, Verb.REJECT)], limits=keep)
         first, second, _ = (await topics.dead_page("t", limit=5, cursor="")).letters
         assert await topics.dead_letter("t", first.dead_id)
         assert await topics.redrive("t", [first.dead_id]) == [Change.RUN]
@@ -216,14 +217,14 @@ async def dispatched(url: str, dispatch: Dispatch) -> list[str]:
                 a, b, c, d, e = claim.timers[:5]
                 await groups.extend("t", [Extension("a", a.proof, received=True)], lease=1000)
                 ends = [(a, Verb.ACK), (b, Verb.NACK), (c, Verb.REJECT), (d, Verb.RELEASE)]
-                again = Settlement("e", e.proof, Verb.RESCHEDULE, again=NewTimer("e", b"", delay=0))
-                settled = [Settlement(timer.timer_id, timer.proof, verb) for timer, verb in ends]
+                again = end_of("e", e.proof, Verb.RESCHEDULE, again=NewTimer("e", b"", delay=0))
+                settled = [end_of(timer.timer_id, timer.proof, verb) for timer, verb in ends]
                 await groups.settle("t", [*settled, again], limits=limits)
                 groups._rounds.clear()
                 await anyio.sleep(0.002)  # the lease
                 left = await groups.claim("t", ClaimRequest(limit=9, lease=1000, nonce=N2, max_bytes=100))
                 once = {x.timer_id: x for x in left.timers}  # with such a lease one may come twice in a claim
-                await groups.settle("t", [Settlement(x.timer_id, x.proof, Verb.ACK) for x in once.values()])
+                await groups.settle("t", [end_of(x.timer_id, x.proof, Verb.ACK) for x in once.values()])
                 letters = (await topics.dead_page("t", limit=9, cursor="")).letters
                 assert await topics.redrive("t", [letters[0].dead_id]) == [Change.RUN]
                 await promotions.tidy("t")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from relay.core.errors import StoreFull, StoreUnavailable, WrongKeyType
 from relay.core.instants import EXACT, SECOND, to_score
 from relay.core.journal import Journals, RecordKind
-from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BATCH, BATCH_BYTES, BulkStore, TimerBatch, _end, _scores
@@ -22,6 +22,7 @@ from relay.store.server.blocking import BlockingServer
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.verbs import timeline
+from tests.settlements import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +105,7 @@ async def test_a_token_of_before_is_worth_nothing(
         await store.schedule(topic, [NewTimer("a", b"old", due=1)])
         await store.claim(topic, ClaimRequest(limit=1, lease=60 * SECOND, nonce=N1, max_bytes=100))
         write(bulk, batch(topic, ["a"], LATER))
-        assert await store.settle(topic, [Settlement("a", N1, Verb.ACK)]) == [Verdict.STALE]
+        assert await store.settle(topic, [end_of("a", N1, Verb.ACK)]) == [Verdict.STALE]
         timer = await store.get(topic, "a")
         assert timer is not None
         assert (timer.due, timer.payload, timer.attempts) == (LATER, b"x", 0)

@@ -10,7 +10,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import StoreRefused, UnfitServer
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -22,6 +22,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
+from tests.settlements import end_of
 
 NONCE = b"relay-1-nonce-01"
 SECOND = 1_000_000
@@ -73,7 +74,7 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
         assert [timer.timer_id for timer in claim.timers] == ["a"]
         extended = await store.extend("orders", [Extension("a", NONCE, received=True)], lease=SECOND)
         assert extended == [Verdict.OK]
-        assert await store.settle("orders", [Settlement("a", NONCE, Verb.ACK)]) == [Verdict.OK]
+        assert await store.settle("orders", [end_of("a", NONCE, Verb.ACK)]) == [Verdict.OK]
         assert await store.get("orders", "b")
         assert len((await store.list("orders", state=None, limit=5, cursor="")).timers) == 1
         assert set(await server.ask("KEYS", "*")) == {
@@ -108,8 +109,8 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
             )
             a, b, c = claim.timers
             await groups.extend("jobs", [Extension("a", a.proof, received=True)], lease=SECOND)
-            again = Settlement("c", c.proof, Verb.RESCHEDULE, again=NewTimer("c", b"", delay=0))
-            ends = [Settlement("a", a.proof, Verb.NACK), Settlement("b", b.proof, Verb.REJECT), again]
+            again = end_of("c", c.proof, Verb.RESCHEDULE, again=NewTimer("c", b"", delay=0))
+            ends = [end_of("a", a.proof, Verb.NACK), end_of("b", b.proof, Verb.REJECT), again]
             await groups.settle("jobs", ends, limits=Limits(keep=True))
             (letter,) = (await topics.dead_page("jobs", limit=5, cursor="")).letters
             assert await topics.redrive("jobs", [letter.dead_id]) == [Change.RUN]
@@ -131,7 +132,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
         nonce = bytes([n]) * 16
         await store.schedule("orders", [NewTimer("a", b"x", due=n)])
         await store.claim("orders", ClaimRequest(limit=1, lease=SECOND, nonce=nonce, max_bytes=1))
-        await store.settle("orders", [Settlement("a", nonce, Verb.REJECT)], limits=limits)
+        await store.settle("orders", [end_of("a", nonce, Verb.REJECT)], limits=limits)
     names = [letter.dead_id for letter in (await topics.dead_page("orders", limit=5, cursor="")).letters]
     assert await topics.redrive("orders", names[:1]) == [Change.RUN]
     assert await topics.trim("orders", max_count=1, max_age=0) == 1

@@ -6,13 +6,14 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreUnavailable, UnfitServer
-from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.settlements import end_of
 from tests.store.fake import Line, bulk, serving
 
 N1, N2 = b"relay-1-nonce-01", b"relay-1-nonce-02"
@@ -103,7 +104,7 @@ async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspa
                 pass
         assert claim.timers[0].attempt == 1
         for nonce, verdict in ((N1, Verdict.STALE), (N2, Verdict.OK)):
-            assert await store.settle(topic, [Settlement("a", nonce, Verb.ACK)]) == [verdict]
+            assert await store.settle(topic, [end_of("a", nonce, Verb.ACK)]) == [verdict]
         await redis.aclose()
 
 

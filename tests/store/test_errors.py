@@ -11,12 +11,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from relay.core.errors import InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
-from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.server.errors import translated_errors
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import KINDS, Kind, free_port, start_server
+from tests.settlements import end_of
 from tests.store.fake import serving
 
 UNAVAILABLE = [
@@ -128,7 +129,7 @@ async def test_a_master_that_became_a_replica(kind: Kind) -> None:
         )
         with server.client() as operator:
             operator.replicaof("127.0.0.1", 1)
-        done = Settlement("a", b"n" * 16, Verb.ACK)
+        done = end_of("a", b"n" * 16, Verb.ACK)
         with pytest.raises(StoreUnavailable):
             await store.settle("topic", [done])
         with pytest.raises(StoreUnavailable):
@@ -154,7 +155,7 @@ async def test_hints_that_are_forbidden(kind: Kind) -> None:
         (scheduled,) = await store.schedule("topic", [NewTimer("a", b"", due=0)])
         assert scheduled.change is Change.CREATED
         await store.claim("topic", ClaimRequest(limit=1, lease=30_000_000, nonce=b"n" * 16, max_bytes=1))
-        released = Settlement("a", b"n" * 16, Verb.RELEASE)
+        released = end_of("a", b"n" * 16, Verb.RELEASE)
         assert await store.settle("topic", [released]) == [Verdict.OK]
         await redis.aclose()
         await owner.aclose()

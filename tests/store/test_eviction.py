@@ -13,7 +13,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import StoreFull
-from relay.core.outcomes import Settlement, Verb, Verdict
+from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
@@ -28,6 +28,7 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace, keys_of
 from tests.servers import RunningServer
+from tests.settlements import end_of
 from tests.store.test_acl import JOURNALS, dispatched, people, verbs
 from tests.worlds.scripts.bench import Bench
 
@@ -176,7 +177,7 @@ async def test_an_eviction_spares_every_timer(redis_server: RunningServer, keysp
             assert left == set()
             assert bench.state() == before
             assert await bench.claimed(b"relay-1-nonce-02") == ["b"], "the pause is over"
-            end = Settlement("a", N1, Verb.ACK)
+            end = end_of("a", N1, Verb.ACK)
             assert await bench.store.settle(bench.topic, [end]) == [Verdict.OK]
         assert bench.load(marks, "a", "c").loaded == 1, "the marks are there, and say that one is over"
     finally:

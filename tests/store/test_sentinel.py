@@ -9,13 +9,14 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreUnavailable
-from relay.core.outcomes import ClaimRequest, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.sentinels import MASTER, Group, Sentinel, until_answered
 from tests.servers import free_port, start_server
+from tests.settlements import end_of
 from tests.store.fake import Line
 from tests.worlds.waiting import until
 
@@ -70,12 +71,12 @@ async def test_a_claim_that_the_failover_lost(group: Group, store: RedisStore) -
         replica.thaw()
     await in_thread(group.new_master, master)
     await again(store)
-    assert await store.settle("topic", [Settlement("a", N1, Verb.ACK)]) == [Verdict.STALE]
+    assert await store.settle("topic", [end_of("a", N1, Verb.ACK)]) == [Verdict.STALE]
     second = await store.claim("topic", ClaimRequest(limit=2, lease=60 * SECOND, nonce=N2, max_bytes=1 << 20))
     assert [(timer.timer_id, timer.attempt) for timer in second.timers] == [("a", 1), ("b", 1)]
-    stale = [Settlement("a", N1, Verb.ACK), Settlement("b", N1, Verb.NACK, retry_after=0)]
+    stale = [end_of("a", N1, Verb.ACK), end_of("b", N1, Verb.NACK, retry_after=0)]
     assert await store.settle("topic", stale) == [Verdict.STALE] * 2
-    mine = [Settlement("a", N2, Verb.ACK), Settlement("b", N2, Verb.ACK)]
+    mine = [end_of("a", N2, Verb.ACK), end_of("b", N2, Verb.ACK)]
     assert await store.settle("topic", mine) == [Verdict.OK] * 2
 
 
@@ -94,7 +95,7 @@ async def test_a_lease_and_a_newer_intent_that_were_covered(group: Group, store:
     moved = RedisStore(redis)
     await again(moved)
     assert not (await moved.claim("topic", ClaimRequest(limit=2, lease=SECOND, nonce=N2, max_bytes=1))).timers
-    acks = [Settlement("held", N1, Verb.ACK), Settlement("moved", N1, Verb.ACK)]
+    acks = [end_of("held", N1, Verb.ACK), end_of("moved", N1, Verb.ACK)]
     assert await moved.settle("topic", acks) == [Verdict.OK, Verdict.STALE]
     timer = await moved.get("topic", "moved")
     assert timer is not None

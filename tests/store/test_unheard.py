@@ -12,7 +12,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch, StreamPolicy
 from relay.core.journal import Journals
-from relay.core.outcomes import ClaimRequest, Limits, Reason, Settlement, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Reason, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
@@ -29,6 +29,7 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.settlements import end_of
 from tests.worlds.scripts.asking import N1, Leasing, Scheduling
 
 SECOND = 1_000_000
@@ -104,7 +105,7 @@ async def settle(limited: Limited) -> None:
     """A NACK that makes the topic's next timer an earlier one, and an ACK beside it."""
     await limited.put("a", "b", due=1)
     await limited.claim()
-    ends = [Settlement("a", N1, Verb.NACK, retry_after=0), Settlement("b", N1, Verb.ACK)]
+    ends = [end_of("a", N1, Verb.NACK, retry_after=0), end_of("b", N1, Verb.ACK)]
     assert await limited.store.settle(limited.topic, ends) == [Verdict.OK, Verdict.OK]
     assert await limited.states() == {"a": "pending"}
 
@@ -119,7 +120,7 @@ async def resume(limited: Limited) -> None:
 async def redrive(limited: Limited) -> None:
     await limited.put("a", due=1)
     await limited.claim()
-    ends = [Settlement("a", N1, Verb.REJECT)]
+    ends = [end_of("a", N1, Verb.REJECT)]
     await limited.store.settle(limited.topic, ends, limits=Limits(keep=True))
     (letter,) = (await limited.topics.dead_page(limited.topic, limit=9, cursor="")).letters
     assert await limited.topics.redrive(limited.topic, [letter.dead_id]) == [Change.RUN]
@@ -139,7 +140,7 @@ async def taken(limited: Limited, verb: Verb = Verb.NACK) -> None:
         limited.topic, ClaimRequest(limit=9, lease=SECOND, nonce=N1, max_bytes=1 << 20)
     )
     (timer,) = claim.timers
-    end = Settlement("a", timer.proof, verb, retry_after=0)
+    end = end_of("a", timer.proof, verb, retry_after=0)
     (word,) = await limited.groups.settle(limited.topic, [end], limits=Limits(keep=True))
     assert word is (Verdict.OK if verb is Verb.NACK else Reason.REJECTED)
 

@@ -14,7 +14,7 @@ from relay.client.testing.records import Delivered, Outcome
 from relay.client.testing.service import MemoryState, at_once
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
-from relay.core.outcomes import Ending, Extension, Settled, Verb, Verdict
+from relay.core.outcomes import Ending, Extension, Settled, Settlement, Verb, Verdict
 from relay.engine.delivery.leases import Lease as Claimed
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -95,7 +95,8 @@ class HeldDelivery:
 
     def _write(self, ending: Ending) -> None:
         store, policy, attempt = self._state.store, self._state.policy, self.lease.message.attempt
-        settlement = ending.settlement(self._timer, self.nonce, lambda: policy.retry.delay(attempt, LONGEST))
+        ending = ending.of(self._timer, lambda: policy.retry.delay(attempt, LONGEST))
+        settlement = Settlement(self.nonce, ending, [self._timer.timer_id])
         (settled,) = at_once(store.settle(self.topic, [settlement], limits=policy.limits))
         if settled in _PROBLEMS:
             self._refused(*_PROBLEMS[settled])

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import random
 
-from relay.core.outcomes import Reason, Settlement, Verb
+from relay.core.outcomes import Ending, Reason, Verb
 from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim
 from relay.engine.clock import Clock
+from relay.engine.delivery.ends import Ends
 from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
@@ -68,19 +69,16 @@ class Dispatcher:
                 if not sessions:
                     del self._sessions[topic]
                     idle.append(topic)
-        for lease in session.close():
-            self.release(lease, suspect=broken if lease.sent else lease.timer.suspect)
+        self.release(session.close(), broken=broken)
         return idle
 
     def drain(self, session: Session, *, say: bool) -> None:
         """Send nothing more to the session, and release at once what has not been sent."""
-        for lease in session.drain(say=say):
-            self.release(lease, suspect=lease.timer.suspect)
+        self.release(session.drain(say=say))
 
     def resize(self, session: Session, capacity: int) -> None:
         """Let the session hold `size` deliveries; with 0, release at once what has not been sent."""
-        for lease in session.resize(capacity):
-            self.release(lease, suspect=lease.timer.suspect)
+        self.release(session.resize(capacity))
         self._changed(session)
 
     def sessions(self) -> set[Session]:
@@ -157,8 +155,7 @@ class Dispatcher:
             self._bury(leases[place])
         for part in leases.without(unreadable):
             placed = self._place(topic, part)
-            for lease in part[placed:]:
-                self.release(lease, suspect=lease.timer.suspect)
+            self.release(part[placed:])
         self._instruments.count(CLAIMED, topic, n=len(claim.timers))
 
     def _sending(self, leases: Leases) -> None:
@@ -195,27 +192,31 @@ class Dispatcher:
                 placed += count
         return placed
 
-    def release(self, lease: Lease, *, suspect: bool, began: bool = True) -> None:
-        """Give a lease back: its timer is due again at once, or after a wait if that was an attempt.
+    def release(self, released: Iterable[Lease], *, broken: bool = False, began: bool = True) -> None:
+        """Give leases back: their timers are due again at once, or after a wait if that was an attempt.
 
-        `began` is false if the application could not even be called.
+        `broken` means that what was sent may have broken the application's connection, so each goes alone the
+        next time. `began` is false if the application could not even be called.
         """
-        self._settler.settle(
-            lease,
-            Settlement(
-                lease.timer.timer_id,
-                lease.nonce,
+        alike: dict[tuple[Leases, bool, int | None], list[int]] = {}
+        for lease in released:
+            leases, place = lease
+            suspect = broken if leases.sent else leases.timers.suspect[place]
+            wait = self.wait(lease) if leases.received[place] else None
+            alike.setdefault((leases, suspect, wait), []).append(place)
+        for (leases, suspect, wait), places in alike.items():
+            ending = Ending(
                 Verb.RELEASE,
-                retry_after=self.wait(lease) if lease.received else None,
-                received=lease.received,
+                retry_after=wait,
+                received=wait is not None,
                 suspect=suspect,
-                unsent=not (lease.sent and began),
-            ),
-        )
+                unsent=not (leases.sent and began),
+            )
+            self._settler.settle(Ends.of(leases, places, ending))
 
     def wait(self, lease: Lease) -> int:
         """Return the microseconds until a timer whose delivery has failed is delivered again."""
-        return self._policy(lease.topic).retry.delay(lease.timer.attempt, self._jitter())
+        return self._policy(lease.topic).retry.delay(lease.attempt, self._jitter())
 
     def _bury(self, lease: Lease) -> None:
         """Reject a timer whose id is not UTF-8, since no application can be given its name: it is dead."""
@@ -224,16 +225,8 @@ class Dispatcher:
             extra={"topic": lease.topic, "timer_id": ascii(lease.timer.timer_id)},
         )
         self._instruments.count(UNDELIVERABLE, lease.topic)
-        self._settler.settle(
-            lease,
-            Settlement(
-                lease.timer.timer_id,
-                lease.nonce,
-                Verb.REJECT,
-                reason=Reason.UNREADABLE,
-                error="the id is not UTF-8",
-            ),
-        )
+        rejected = Ending(Verb.REJECT, reason=Reason.UNREADABLE, error="the id is not UTF-8")
+        self._settler.settle(Ends.of(lease.leases, [lease.place], rejected))
 
     def _changed(self, session: Session) -> None:
         for topic in session.turns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, repeat
 from operator import itemgetter
@@ -38,7 +38,7 @@ class Leases(Sequence["Lease"]):
 
     topic: str
     timers: ClaimedTimers
-    nonces: list[bytes]
+    nonce: bytes
     tokens: list[bytes]
     deadline_time: int
     deadlines: list[float]
@@ -66,18 +66,18 @@ class Leases(Sequence["Lease"]):
         """Make leases of the timers of a claim under `nonce`. `epoch` is the engine's clock at 1970."""
         count = len(timers)
         return cls(
-            topic,
-            timers,
-            [proof or nonce for proof in timers.proofs],
-            [nonce + place.to_bytes(2, "big") for place in range(count)],
-            deadline_time,
-            [deadline] * count,
-            [silent_until] * count,
-            [epoch + due / 1e6 for due in timers.dues],
-            list(map(content_size, timers.payloads, timers.headers)),
-            [False] * count,
-            [False] * count,
-            {},
+            topic=topic,
+            timers=timers,
+            nonce=nonce,
+            tokens=[nonce + place.to_bytes(2, "big") for place in range(count)],
+            deadline_time=deadline_time,
+            deadlines=[deadline] * count,
+            silent_until=[silent_until] * count,
+            dues=[epoch + due / 1e6 for due in timers.dues],
+            sizes=list(map(content_size, timers.payloads, timers.headers)),
+            received=[False] * count,
+            lost=[False] * count,
+            traces={},
         )
 
     def __iter__(self) -> Iterator[Lease]:
@@ -105,22 +105,8 @@ class Leases(Sequence["Lease"]):
         if self.traces:
             picked = enumerate(pick(range(len(self))))
             traces = {place: self.traces[before] for place, before in picked if before in self.traces}
-        return Leases(
-            self.topic,
-            self.timers.picked(pick),
-            pick(self.nonces),
-            pick(self.tokens),
-            self.deadline_time,
-            pick(self.deadlines),
-            pick(self.silent_until),
-            pick(self.dues),
-            pick(self.sizes),
-            pick(self.received),
-            pick(self.lost),
-            traces,
-            self.sent,
-            self.sent_at,
-        )
+        columns: dict[str, Any] = {name: pick(getattr(self, name)) for name in _COLUMNS}
+        return replace(self, timers=self.timers.picked(pick), traces=traces, **columns)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -142,12 +128,16 @@ class Leases(Sequence["Lease"]):
         self.timers.payloads = [b""] * len(self)
 
 
-def by_claim(leases: Iterable[Lease]) -> Iterable[tuple[Leases, list[Lease]]]:
-    """Group leases of one claim."""
-    groups: dict[Leases, list[Lease]] = {}
-    for lease in leases:
-        groups.setdefault(lease[0], []).append(lease)
-    return groups.items()
+_COLUMNS = ("tokens", "deadlines", "silent_until", "dues", "sizes", "received", "lost")
+"""The fields that have a list with a place for each lease."""
+
+
+def by_claim(some: Iterable[Lease]) -> dict[Leases, list[int]]:
+    """Return the places of leases by their claims."""
+    groups: dict[Leases, list[int]] = {}
+    for leases, place in some:
+        groups.setdefault(leases, []).append(place)
+    return groups
 
 
 class _Place(NamedTuple):
@@ -180,7 +170,6 @@ class Lease(_Place):
     __slots__ = ()
 
     token = _Column[bytes]("tokens")
-    nonce = _Column[bytes]("nonces")
     deadline = _Column[float]("deadlines")
     silent_until = _Column[float]("silent_until")
     due = _Column[float]("dues")
@@ -207,6 +196,11 @@ class Lease(_Place):
         return self.leases.timers.timer_ids[self.place]
 
     @property
+    def attempt(self) -> int:
+        """The field of its timer. This is quicker than asking the timer."""
+        return self.leases.timers.attempts[self.place]
+
+    @property
     def trace(self) -> DeliveryTrace | None:
         """The span of the delivery, if it has one."""
         return self.leases.traces.get(self.place)
@@ -215,6 +209,11 @@ class Lease(_Place):
     def proof(self) -> bytes:
         """The field of its timer; see `ClaimedTimer`."""
         return self.leases.timers.proofs[self.place]
+
+    @property
+    def nonce(self) -> bytes:
+        """What proves it: the timer's proof, or its claim's nonce where the timer has none."""
+        return self.proof or self.leases.nonce
 
     @property
     def deadline_time(self) -> int:

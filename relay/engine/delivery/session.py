@@ -202,10 +202,12 @@ class Session:
                 received.append(lease)
         return received
 
-    def end(self, tokens: Sequence[bytes]) -> list[Lease]:
-        """Take deliveries out, and return them. A token that is not valid becomes a problem."""
-        ended = []
-        was_free = self.free
+    def end(self, tokens: Sequence[bytes]) -> dict[Leases, list[int]]:
+        """Take deliveries out, and return their places by their claims. A token that is not valid becomes a
+        problem."""
+        ended: dict[Leases, list[int]] = {}
+        last: Leases | None = None
+        was_free, held = self.free, len(self.leases)
         for token in tokens:
             lease = self.leases.get(token)
             if (
@@ -218,11 +220,13 @@ class Session:
                 self._held -= leases.sizes[place]
                 leases.timers.payloads[place] = b""  # its neighbours may stay for long
                 self._ended.add(token, DUPLICATE)
-                ended.append(lease)
-        if ended:
+                ended.setdefault(leases, []).append(place)
+                last = leases
+        if last is not None:
             self._ended_at = self._clock.now()
-            quick = self._ended_at - ended[-1].sent_at <= QUICK
-            self._earned = min(self._earned + len(ended), self.max_outstanding) if quick else 0
+            quick = self._ended_at - last.sent_at <= QUICK
+            count = held - len(self.leases)
+            self._earned = min(self._earned + count, self.max_outstanding) if quick else 0
         self._ended.trim(2 * self.max_outstanding)
         if was_free <= 0 < self.free:  # otherwise there was room before, and nobody waits for it
             self.changed(self)
@@ -235,8 +239,8 @@ class Session:
         given_up = [lease for token in tokens if (lease := self.leases.pop(token, None)) is not None]
         if not given_up:
             return
-        for leases, together in by_claim(given_up):
-            places = sorted(lease.place for lease in together)
+        for leases, places in by_claim(given_up).items():
+            places.sort()
             if not leases.sent:
                 self._strike(leases, places)
             for place in places:

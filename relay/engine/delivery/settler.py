@@ -6,18 +6,17 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, islice
-from operator import itemgetter
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, repeat
 
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
-from relay.core.outcomes import Acknowledged, Extension, Reason, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Ending, Extension, Reason, Settled, Verb, Verdict
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, SourceOf
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
+from relay.engine.delivery.ends import Ends
 from relay.engine.delivery.leases import Lease, Leases, by_claim
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.redis_health import RedisHealth
@@ -39,20 +38,8 @@ log = logging.getLogger(__name__)
 REFUSED = "Redis refuses to settle; the timers will be delivered again"
 """And would again: these leases are left to run out."""
 
+OK = Verdict.OK  # a lookup for each call is expensive: Python 3.11's enums do it in Python
 PROBLEMS = {Verdict.STALE: Problem.STALE, Verdict.GONE: Problem.GONE}
-
-
-class _End(NamedTuple):
-    """The end of a lease: a settlement, or an ACK if there is none. `session` learns if it changes
-    nothing."""
-
-    settlement: Settlement | None
-    session: Session | None
-
-    @property
-    def verb(self) -> Verb:
-        """The verb under which it counts."""
-        return Verb.ACK if self.settlement is None else self.settlement.verb
 
 
 class Settler:  # see 0014
@@ -81,52 +68,47 @@ class Settler:  # see 0014
         self._clock = clock
         self._instruments = instruments
         self._tracing = tracing
-        self._ends: dict[str, dict[Lease, _End]] = {}
-        self._tried: set[Lease] = set()
-        """The ends that an earlier try may have written already."""
-        self._receipts: dict[str, dict[Lease, Session]] = {}
+        self._ends: dict[str, list[Ends]] = {}
+        self._receipts: dict[str, dict[tuple[Leases, int], Session]] = {}
         self._receipts_at = math.inf
         """When the receipts must be written, while there are any."""
         self._wakeup = Wakeup()
         self._written = Wakeup()
         self._writing = 0
 
-    def settle(self, lease: Lease, settlement: Settlement, session: Session | None = None) -> None:
-        """End a lease; `session` learns if that changes nothing."""
-        self._gather([lease], _End(settlement, session))
+    def settle(self, ends: Ends) -> None:
+        """End leases; their session learns for which of them that changes nothing."""
+        leases, session = ends.leases, ends.session
+        receipts = self._receipts.get(leases.topic)
+        if receipts is not None:
+            for place in ends.places:
+                receipts.pop((leases, place), None)
+            if not receipts:
+                del self._receipts[leases.topic]
+        waiting = self._ends.setdefault(leases.topic, [])
+        if ends.moved_bytes <= MAX_BYTES:  # as most do
+            waiting.append(ends)
+        else:
+            waiting.extend(ends.parts(MAX_BYTES))
+        if session is not None:
+            session.unwritten += len(ends.places)
+            self._count_handled(ends)
+        self._wakeup.set()
 
-    def acknowledge(self, leases: Sequence[Lease], session: Session) -> None:
-        """End leases by an ACK; `session` learns for which leases that changes nothing."""
-        self._gather(leases, _End(None, session))
-
-    def _gather(self, ended: Sequence[Lease], end: _End) -> None:
-        for leases, some in by_claim(ended):
-            receipts = self._receipts.get(leases.topic)
-            if receipts is not None:
-                for lease in some:
-                    receipts.pop(lease, None)
-                if not receipts:
-                    del self._receipts[leases.topic]
-            self._ends.setdefault(leases.topic, {}).update(dict.fromkeys(some, end))
-            if end.session is not None:
-                end.session.unwritten += len(some)
-                self._count_handled(leases, some)
-        if ended:
-            self._wakeup.set()
-
-    def _count_handled(self, leases: Leases, ended: Sequence[Lease]) -> None:
-        took = self._clock.now() - leases.sent_at
-        traces = leases.traces
-        spans = [span for _, place in ended if place in traces and (span := traces[place].span_context)]
-        self._instruments.handled(leases.topic, took, len(ended), spans)
+    def _count_handled(self, ends: Ends) -> None:
+        took, traces = self._clock.now() - ends.leases.sent_at, ends.leases.traces
+        found = [traces[place].span_context for place in ends.places if place in traces] if traces else []
+        spans = [span for span in found if span is not None]
+        self._instruments.handled(ends.leases.topic, took, len(ends.places), spans)
 
     def receipts(self, received: Iterable[Lease], session: Session) -> None:  # see 0002
         """Record that the application received deliveries; `session` learns if a lease is lost."""
-        for leases, some in by_claim(received):
+        for leases, places in by_claim(received).items():
             if not self._receipts:
                 self._receipts_at = self._clock.now() + RECEIPT_DELAY
                 self._wakeup.set()
-            self._receipts.setdefault(leases.topic, {}).update(dict.fromkeys(some, session))
+            receipts = self._receipts.setdefault(leases.topic, {})
+            receipts.update(dict.fromkeys(zip(repeat(leases), places), session))
 
     @property
     def idle(self) -> bool:
@@ -136,7 +118,7 @@ class Settler:  # see 0014
     @property
     def unwritten(self) -> int:
         """The number of ends of leases that are not in Redis yet."""
-        return sum(map(len, self._ends.values())) + self._writing
+        return sum(map(_count, self._ends.values())) + self._writing
 
     async def flush(self, session: Session | None = None) -> None:
         """Wait until all settlements, or all of the session's, are written."""
@@ -169,99 +151,88 @@ class Settler:  # see 0014
         batch = self._take(topic)
         began = time.time_ns()
         try:
-            results = await self._source_of(topic).settle(
-                topic,
-                [end.settlement for end in batch.values() if end.settlement is not None],
-                acknowledged=_acknowledged(batch),
-                limits=self._policy(topic).limits,
-            )
+            results = await self._source_of(topic).settle(topic, batch, limits=self._policy(topic).limits)
         except StoreUnavailable:
-            self._tried.update(batch)
-            self._ends[topic] = batch | self._ends.get(topic, {})
+            for ends in batch:
+                ends.tried = True
+            self._ends[topic] = batch + self._ends.get(topic, [])
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._redis_health.refused(REFUSED, failure, topic=topic, count=len(batch))
-            self._trace(topic, batch, [Verdict.OK] * len(batch), began, error=type(failure).__name__)
+            self._redis_health.refused(REFUSED, failure, topic=topic, count=_count(batch))
+            self._trace(topic, batch, [OK] * _count(batch), began, error=type(failure).__name__)
         else:
             self._redis_health.worked()
             self._report(topic, batch, results)
             self._trace(topic, batch, results, began)
         finally:
             self._writing = 0
-        self._tried.difference_update(batch)
-        for end in batch.values():
-            if end.session is not None:
-                end.session.unwritten -= 1
+        for ends in batch:
+            if ends.session is not None:
+                ends.session.unwritten -= len(ends.places)
         self._written.set()
 
-    def _take(self, topic: str) -> dict[Lease, _End]:
-        """Take as many ends as fit into a call, each timer once, in the order of the answer: ACKs come
-        last."""
-        ends = self._ends[topic]
-        batch: dict[str, tuple[Lease, _End]] = {}
-        size = 0
-        for lease, end in islice(ends.items(), MAX_PER_CALL):
-            if end.settlement is not None:
-                size += _moved_bytes(lease, end.settlement)
-                if batch and size > MAX_BYTES:
-                    break
-            leases, place = lease
-            batch.setdefault(leases.timers.timer_ids[place], (lease, end))
-        taken = {lease: end for lease, end in batch.values() if end.settlement is not None}
-        taken.update(item for item in batch.values() if item[1].settlement is None)
-        for lease in taken:
-            del ends[lease]
-        if not ends:
-            del self._ends[topic]
-        self._writing = len(taken)
+    def _take(self, topic: str) -> list[Ends]:
+        """Take as many ends as fit into a call, in their order. Those of a timer that is among them already
+        wait for the next call."""
+        waiting = self._ends.pop(topic)
+        taken: list[Ends] = []
+        left: list[Ends] = []
+        names: set[str] = set()
+        count = size = 0
+        for at, ends in enumerate(waiting):
+            count, size = count + len(ends.places), size + ends.moved_bytes
+            if taken and (count > MAX_PER_CALL or size > MAX_BYTES):
+                left += waiting[at:]
+                break
+            (taken if names.isdisjoint(ends.timer_ids) else left).append(ends)
+            names.update(ends.timer_ids)
+        if left:
+            self._ends[topic] = left
+        self._writing = _count(taken)
         return taken
 
-    def _report(self, topic: str, batch: dict[Lease, _End], results: list[Settled]) -> None:
-        counts: Counter[Verb] = Counter()
-        acknowledged = 0
+    def _report(self, topic: str, batch: list[Ends], results: list[Settled]) -> None:
+        counts: Counter[str] = Counter()
         deaths: list[tuple[str, str]] = []
-        ok = Verdict.OK
-        for (lease, end), result in zip(batch.items(), results, strict=True):
-            if result is ok and end.settlement is None:  # these are by far the most
-                acknowledged += 1
-                continue
-            # After a try whose reply was lost, "gone" or "stale" may be the effect of that try.
-            if result is ok or lease in self._tried or isinstance(result, Reason):
-                counts[end.verb] += 1
-            elif end.session is not None:
-                end.session.complain(lease.token, PROBLEMS[result])
+        for ends in batch:
+            counts[ends.ending.verb.value] += len(ends.places)
+        stale = 0
+        for n, (ends, place) in enumerate(_places(batch) if results.count(OK) < len(results) else ()):
+            result = results[n]
             if isinstance(result, Reason):
-                deaths.append((lease.timer_id, result.value))
-        counts[Verb.ACK] += acknowledged
+                deaths.append((ends.leases[place].timer_id, result.value))
+            # After a try whose reply was lost, "gone" or "stale" may be the effect of that try.
+            elif result is not OK and not ends.tried:
+                stale += 1
+                counts[ends.ending.verb.value] -= 1
+                if ends.session is not None:
+                    ends.session.complain(ends.leases.tokens[place], PROBLEMS[result])
         for outcome, count in counts.items():
-            if outcome is Verb.RELEASE:
+            if outcome == Verb.RELEASE.value:
                 self._instruments.count(RELEASED, topic, n=count)
             else:
-                self._instruments.count(SETTLED, topic, outcome.value, n=count)
-        self._instruments.count(STALE, topic, n=len(batch) - counts.total())
+                self._instruments.count(SETTLED, topic, outcome, n=count)
+        self._instruments.count(STALE, topic, n=stale)
         report_deaths(topic, deaths, self._instruments)
 
     def _trace(
-        self, topic: str, batch: dict[Lease, _End], results: Sequence[Settled], began: int, error: str = ""
+        self, topic: str, batch: list[Ends], results: Sequence[Settled], began: int, error: str = ""
     ) -> None:
-        ends: list[tuple[DeliveryTrace, Settlement, Settled]] = [
-            (
-                trace,
-                end.settlement or Settlement(lease.timer_id, lease.nonce, Verb.ACK),
-                Verdict.OK if lease in self._tried else result,
-            )
-            for (lease, end), result in zip(batch.items(), results, strict=True)
-            if (trace := lease.leases.traces.get(lease.place))
-            is not None  # inlined, since hardly any has one
+        if not any(ends.leases.traces for ends in batch):
+            return
+        traced: list[tuple[DeliveryTrace, Ending, Settled]] = [
+            (trace, ends.ending, OK if ends.tried else result)
+            for (ends, place), result in zip(_places(batch), results, strict=True)
+            if (trace := ends.leases.traces.get(place)) is not None
         ]
-        if ends:
-            self._tracing.settled(topic, began, ends, count=len(batch), error=error)
+        if traced:
+            self._tracing.settled(topic, began, traced, count=len(results), error=error)
 
     async def _write_receipts(self, topic: str) -> None:
         receipts = self._receipts[topic]
         batch: dict[str, tuple[Lease, Session]] = {}
-        for lease, session in islice(receipts.items(), MAX_PER_CALL):
-            batch.setdefault(lease.timer_id, (lease, session))
+        for (leases, place), session in islice(receipts.items(), MAX_PER_CALL):
+            batch.setdefault(leases.timers.timer_ids[place], (leases[place], session))
         for lease, _ in batch.values():
             del receipts[lease]
         if not receipts:
@@ -295,20 +266,11 @@ class Settler:  # see 0014
         self._written.set()
 
 
-def _acknowledged(batch: Mapping[Lease, _End]) -> list[Acknowledged]:
-    proven = [
-        (leases.nonces[place], leases.timers.timer_ids[place])
-        for (leases, place), end in batch.items()
-        if end.settlement is None
-    ]
-    return [
-        Acknowledged(nonce, [name for _, name in alike]) for nonce, alike in groupby(proven, itemgetter(0))
-    ]
+def _count(some: Iterable[Ends]) -> int:
+    """The number of leases."""
+    return sum(len(ends.places) for ends in some)
 
 
-def _moved_bytes(lease: Lease, settlement: Settlement) -> int:
-    """Return the bytes of content that may have to move for an end that is not an ACK: only Redis knows
-    whether a NACK or a RELEASE is a death."""
-    if settlement.verb is Verb.RESCHEDULE:
-        return len(settlement.again.payload) if settlement.again and settlement.new_content else 0
-    return lease.size
+def _places(batch: Iterable[Ends]) -> Iterator[tuple[Ends, int]]:
+    """All ends one by one, in the order of the answer."""
+    return ((ends, place) for ends in batch for place in ends.places)

@@ -17,14 +17,12 @@ from relay.core.dispatch import Reclaim
 from relay.core.instants import from_score, micros
 from relay.core.outcomes import (
     NO_LIMITS,
-    Acknowledged,
     ClaimRequest,
     Extension,
     Limits,
     Settled,
     Settlement,
     Verdict,
-    one_by_one,
 )
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
@@ -33,7 +31,7 @@ from relay.store.codec.lease_record import text_of
 from relay.store.dispatch.promotions import KnownGroups, pairs
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import at_once
-from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, settlement_words
+from relay.store.timeline.redis_store import PARK_GRACE, SETTLED, VERDICTS, ending_words
 from relay.store.verbs import stream as verbs
 from relay.store.verbs.terms import flag
 
@@ -121,18 +119,15 @@ class RedisGroups:  # see 0043
         )
 
     async def settle(
-        self,
-        topic: str,
-        settlements: Sequence[Settlement],
-        *,
-        acknowledged: Sequence[Acknowledged] = (),
-        limits: Limits = NO_LIMITS,
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
         """See `LeaseSource.settle`. One script call. RESCHEDULE is for this group alone."""
         policy = self._policy(topic)
         args: list[bytes | str | int] = []
-        for settlement in one_by_one(settlements, acknowledged):
-            args += (*_entry(settlement.nonce), *settlement_words(settlement))
+        for each in settlements:
+            words = ending_words(each.ending)
+            for proof in each.proofs:
+                args += (*_entry(proof), *words)
         lease = micros(policy.lease_ttl)
         reply = await self._server.call(verbs.settle(topic, self._consumer(policy), lease, limits, args))
         return [SETTLED[word] for word in reply[1:]]

@@ -10,14 +10,14 @@ import base64
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby
+from itertools import chain
 
 from relay.core.errors import InvalidField
 from relay.core.instants import EXACT, SECOND, from_score, from_scores
 from relay.core.outcomes import (
     NO_LIMITS,
-    Acknowledged,
     ClaimRequest,
+    Ending,
     Extension,
     Limits,
     Reason,
@@ -132,23 +132,15 @@ class RedisStore:
         )
 
     async def settle(
-        self,
-        topic: str,
-        settlements: Sequence[Settlement],
-        *,
-        acknowledged: Sequence[Acknowledged] = (),
-        limits: Limits = NO_LIMITS,
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = []
-        for (nonce, verb, detail), alike in groupby(settlements, _end):
-            ids = [settlement.timer_id for settlement in alike]
-            args += (nonce, verb, detail, len(ids), *ids)
-        for nonce, timer_ids in acknowledged:
-            args += (nonce, "ack", "", len(timer_ids), *timer_ids)
+        for each in settlements:
+            timer_ids = each.timer_ids
+            args += (each.nonce, *ending_words(each.ending), len(timer_ids), *timer_ids)
         _, *others = await self._server.call(timeline.settle(topic, limits, args))
-        count = len(settlements) + sum(len(timer_ids) for _, timer_ids in acknowledged)
-        results: list[Settled] = [Verdict.OK] * count
+        results: list[Settled] = [Verdict.OK] * sum(len(each.timer_ids) for each in settlements)
         for place, word in zip(others[::2], others[1::2], strict=True):
             results[place - 1] = SETTLED[word]
         return results
@@ -184,37 +176,31 @@ _CHANGES = {change.value.encode(): Changed(change, change is Change.IN_FLIGHT) f
 }
 
 
-def _end(settlement: Settlement) -> tuple[bytes, str, str | bytes]:
-    """What a group of settlements shares; see `timeline/settle.lua`."""
-    return settlement.nonce, *settlement_words(settlement)
-
-
-def settlement_words(settlement: Settlement) -> tuple[str, str | bytes]:
-    """The verb and the detail of a settlement; see `timeline/settle.lua`."""
-    if settlement.verb is _ACK:
+def ending_words(ending: Ending) -> tuple[str, str | bytes]:
+    """The verb and the detail of an ending; see `timeline/settle.lua`."""
+    if ending.verb is _ACK:
         return "ack", ""
     try:
-        return settlement.verb.value, _detail(settlement)
+        return ending.verb.value, _detail(ending)
     except struct.error:
         # A foreign writer's headers may be longer than an envelope of ours can hold. What goes with
         # it in this call is not to suffer; it comes again, and dies with these words in the end.
         return Verb.NACK.value, ";the new payload can't be stored: a header is over 65,535 bytes"
 
 
-def _detail(settlement: Settlement) -> str | bytes:
-    """The last argument of a settlement; see `timeline/settle.lua`."""
-    verb, retry_after = settlement.verb, settlement.retry_after
+def _detail(ending: Ending) -> str | bytes:
+    verb, retry_after = ending.verb, ending.retry_after
     if verb is Verb.NACK:
-        return f"{'' if retry_after is None else retry_after};{settlement.error}"
+        return f"{'' if retry_after is None else retry_after};{ending.error}"
     if verb is Verb.RELEASE:
-        flags = (settlement.received, "r"), (settlement.suspect, "s"), (settlement.unsent, "u")
+        flags = (ending.received, "r"), (ending.suspect, "s"), (ending.unsent, "u")
         return f"{''.join(letter for is_set, letter in flags if is_set)};{retry_after or 0}"
     if verb is Verb.REJECT:
-        return f"{settlement.reason.value};{settlement.error}"
-    if verb is Verb.RESCHEDULE and settlement.again is not None:
-        again = settlement.again
-        stored = envelope.encode(**Content.of(again).fields())
-        return f"{when_words(again.due, again.delay)};".encode() + (stored if settlement.new_content else b"")
+        return f"{ending.reason.value};{ending.error}"
+    if verb is Verb.RESCHEDULE and ending.again is not None:
+        again = ending.again
+        stored = b"" if again.content is None else envelope.encode(**again.content.fields())
+        return f"{when_words(again.due, again.delay)};".encode() + stored
     return ""
 
 

@@ -22,7 +22,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, Trace
 
 from relay import __version__
 from relay.core.errors import ServiceError
-from relay.core.outcomes import Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import Ending, Settled, Verb, Verdict
 from relay.core.timers import Claim, ClaimedTimer, DeadLetter, NewTimers
 from relay.telemetry.traces.derived_ids import Namer, before, death
 from relay.telemetry.traces.spans import (
@@ -228,17 +228,17 @@ class Tracing:  # see 0021
         self,
         topic: str,
         began: int,
-        ends: Sequence[tuple[DeliveryTrace, Settlement, Settled]],
+        ends: Sequence[tuple[DeliveryTrace, Ending, Settled]],
         *,
         count: int,
         error: str = "",
     ) -> None:
-        """Record a settle call of `count` settlements that began at `began`, and wrote these ends or
+        """Record a settle call of `count` timers that began at `began`, and wrote these ends or
         failed."""
         ends = [end for end in ends if end[0].span is not None]
         if self._tracer is None or not ends:
             return
-        verbs = {settlement.verb for _, settlement, _ in ends}
+        verbs = {ending.verb for _, ending, _ in ends}
         name = NAMES[verbs.pop()] if len(verbs) == 1 else "settle"
         spans = [trace.span.get_span_context() for trace, _, _ in ends if trace.span is not None]
         alone = len(spans) == 1
@@ -253,18 +253,18 @@ class Tracing:  # see 0021
         if error:
             fail(span, error)
         span.end()
-        for trace, settlement, result in ends:
+        for trace, ending, result in ends:
             verdict = result if isinstance(result, Verdict) else Verdict.OK
-            trace.end(error or _problem(settlement), settlement.verb, verdict)
+            trace.end(error or _problem(ending), ending.verb, verdict)
 
 
-def _problem(settlement: Settlement) -> str:
+def _problem(ending: Ending) -> str:
     """Return a word for what went wrong with an end; empty if nothing did."""
-    match settlement.verb:
+    match ending.verb:
         case Verb.ACK | Verb.RESCHEDULE:
             return ""
         case Verb.RELEASE:
-            return "broken" if settlement.suspect else "released"
+            return "broken" if ending.suspect else "released"
         case Verb.NACK:
             return "nack"
         case Verb.REJECT:

@@ -14,14 +14,12 @@ from opentelemetry.trace import SpanContext
 
 from relay.core.outcomes import (
     NO_LIMITS,
-    Acknowledged,
     ClaimRequest,
     Extension,
     Limits,
     Settled,
     Settlement,
     Verdict,
-    one_by_one,
 )
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import (
@@ -39,6 +37,7 @@ from relay.core.timers import (
 from relay.store.memory import MemoryStore
 from relay.telemetry.metrics.catalogue import InstrumentSpec
 from relay.telemetry.metrics.instruments import Instruments
+from tests.settlements import End, one_by_one
 
 T = TypeVar("T")
 
@@ -159,9 +158,9 @@ class GatedStore(Doors):
         super().__init__()
         self.inner = MemoryStore(clock)
 
-    def settlements(self) -> list[Settlement]:
+    def settlements(self) -> list[End]:
         """What all calls of `settle` carried."""
-        return [each for each in self.items("settle") if isinstance(each, Settlement)]
+        return [each for each in self.items("settle") if isinstance(each, End)]
 
     async def ping(self) -> None:
         await self.through("ping", "", self.inner.ping)
@@ -191,20 +190,12 @@ class GatedStore(Doors):
         return await self.through("claim", topic, lambda: self.inner.claim(topic, request), (request.limit,))
 
     async def settle(
-        self,
-        topic: str,
-        settlements: Sequence[Settlement],
-        *,
-        acknowledged: Sequence[Acknowledged] = (),
-        limits: Limits = NO_LIMITS,
+        self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
-        items = [*one_by_one(settlements, acknowledged)]
+        items = [*one_by_one(settlements)]
         assert len({s.timer_id for s in items}) == len(items), "a timer twice in a call"
         return await self.through(
-            "settle",
-            topic,
-            lambda: self.inner.settle(topic, settlements, acknowledged=acknowledged, limits=limits),
-            items,
+            "settle", topic, lambda: self.inner.settle(topic, settlements, limits=limits), items
         )
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:

@@ -61,7 +61,7 @@ class App:
         return said
 
     def end(self, lease: Lease, verb: Verb = Verb.ACK, **options: Any) -> None:
-        self.engine.end(self.session, lease.token, Ending(verb, **options))
+        self.engine.end(self.session, [lease.token], Ending(verb, **options))
 
     def ack(self, leases: Iterable[Lease]) -> None:
         for lease in leases:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from relay.core.instants import SECOND
-from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Verb, Verdict
 from relay.core.ports import LeaseSource, TimerStore
 from relay.core.timers import Claim, NewTimer
+from tests.settlements import end_of
 
 NOW = 1_767_225_600_000_000  # 2026-01-01, microseconds
 LEASE = 30 * SECOND
@@ -51,7 +52,7 @@ class Leasing:
         **options: Any,
     ) -> Settled:
         """`options` are fields of `Settlement`."""
-        settlement = Settlement(timer_id, nonce, verb, **options)
+        settlement = end_of(timer_id, nonce, verb, **options)
         (settled,) = await self.store.settle(self.topic, [settlement], limits=limits)
         return settled
 
