@@ -91,11 +91,6 @@ class FakeClock:
         self._now = target
         await settle()
 
-    @property
-    def next_wake(self) -> float:
-        """Seconds until somebody wakes by himself; infinite if nobody does."""
-        return min((entry[0] for entry in self._sleepers), default=math.inf) - self._now
-
     @contextmanager
     def _calling(self, wake: Callable[[], None], seconds: float) -> Iterator[None]:
         if seconds <= 0:
