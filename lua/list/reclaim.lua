@@ -78,6 +78,7 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
     elseif now_us - it.since >= patience then -- @rule patience-kept
       gone[#gone + 1] = entry
       it.times = it.times + 1 -- @rule returns-counted
+      -- A list limits returns alone, so `fate` of lib/life.lua is not asked: it limits claims and age, too.
       if it.times >= limits.attempts then
         local r = fresh(it.due, 0)
         r.attempts, r.claims, r.occurrence = it.times, it.times, it.occurrence

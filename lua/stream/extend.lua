@@ -40,7 +40,7 @@ for n, id in ipairs(ids) do
   else
     reply[n + 1] = 'OK'
     held[#held + 1] = id
-    local k = known(raws[n])
+    local k = known(raws[n]) -- `extended` of lib/life.lua has a score to raise; here the server keeps idle times
     if ARGV[at + 2] ~= '' and k.received == 0 then
       k.received = 1 -- @rule stream-receipt-recorded
       kept[#kept + 1], kept[#kept + 2] = id, known_as(k)

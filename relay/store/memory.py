@@ -101,7 +101,7 @@ class MemoryStore:
         effect = self._step(topic, timer.timer_id, LifeEvent.SCHEDULE, given, Content.of(timer))
         assert isinstance(effect.answer, Change)
         there = effect.after.due if effect.after else None
-        return Scheduled(there, effect.answer, effect.delivery_under_way)
+        return Scheduled(due=there, change=effect.answer, delivery_under_way=effect.delivery_under_way)
 
     async def cancel(
         self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION

@@ -58,7 +58,7 @@ class HeldDelivery:
     def renew(self) -> bool:
         """Renew the lease; return whether it holds."""
         lease = micros(self._state.policy.lease_ttl)
-        extension = Extension(self.lease.message.timer_id, self.nonce, received=True)
+        extension = Extension(timer_id=self.lease.message.timer_id, nonce=self.nonce, received=True)
         (verdict,) = at_once(self._state.store.extend(self.topic, [extension], lease=lease))
         self.deadline = max(self.deadline, self._state.clock + lease)
         if verdict is not Verdict.OK:

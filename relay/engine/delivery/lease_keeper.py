@@ -126,7 +126,10 @@ class LeaseKeeper:
         ttl = self._policy(topic).lease_ttl
         for start in range(0, len(leases), MAX_PER_CALL):
             part = leases[start : start + MAX_PER_CALL]
-            extensions = [Extension(lease.timer_id, lease.nonce, lease.received) for _, lease in part]
+            extensions = [
+                Extension(timer_id=lease.timer_id, nonce=lease.nonce, received=lease.received)
+                for _, lease in part
+            ]
             asked = {lease.token for _, lease in part} & self._urgent
             self._urgent -= asked
             sent = self._clock.now()

@@ -238,7 +238,9 @@ class Settler:  # see 0014
         if not receipts:
             del self._receipts[topic]
         policy = self._policy(topic)
-        extensions = [Extension(name, lease.nonce, received=True) for name, (lease, _) in batch.items()]
+        extensions = [
+            Extension(timer_id=name, nonce=lease.nonce, received=True) for name, (lease, _) in batch.items()
+        ]
         # A receipt is written as a renewal, which must not prolong a lease if renewing is off.
         lease_time = micros(policy.lease_ttl) if policy.renew else 0
         self._writing = len(batch)

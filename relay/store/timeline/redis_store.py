@@ -80,7 +80,8 @@ class RedisStore:
         packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
         unknown = iter(from_scores(struct.unpack(f"<{len(packed) // 8}d", packed)))
         results = [
-            Scheduled(next(unknown) if due is None or due >= EXACT else due, _CREATED) for due in new.dues
+            Scheduled(due=next(unknown) if due is None or due >= EXACT else due, change=_CREATED)
+            for due in new.dues
         ]
         for place, word, score in zip(others[::3], others[1::3], others[2::3], strict=True):
             result = results[place - 1]
