@@ -9,6 +9,7 @@ from google.rpc import code_pb2
 from relay.core.errors import (
     GivenUp,
     InvalidField,
+    OpenOutcome,
     OutOfTime,
     ServiceError,
     StoreFull,
@@ -35,6 +36,8 @@ class ErrorKind:
     retry_after: int | None = None
 
 
+AWAY = ErrorKind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1)
+
 KINDS: dict[type[ServiceError], ErrorKind] = {
     InvalidField: ErrorKind(
         code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"
@@ -47,7 +50,8 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
         code_pb2.RESOURCE_EXHAUSTED, 429, "too-many", "There are as many of these as the relay keeps", 1
     ),
     StoreFull: ErrorKind(code_pb2.RESOURCE_EXHAUSTED, 507, "store-full", "Redis is full", 5),
-    StoreUnavailable: ErrorKind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1),
+    StoreUnavailable: AWAY,
+    OpenOutcome: AWAY,
     OutOfTime: ErrorKind(code_pb2.UNAVAILABLE, 503, "out-of-time", "The call's time is over", 1),
     GivenUp: ErrorKind(code_pb2.UNAVAILABLE, 503, "given-up", "The call was too late, and had no effect", 1),
     WrongKeyType: ErrorKind(

@@ -8,7 +8,8 @@
     ├── OutOfTime              the time that the caller gave is over; try again
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
-    │   │   └── GivenUp        the call was too late, and had no effect
+    │   │   ├── GivenUp        the call was too late, and had no effect
+    │   │   └── OpenOutcome    the call was sent and never answered; it can't act any more
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
     │   ├── WrongKeyType       somebody keeps something else under one of our keys
     │   └── StoreRefused       Redis answered with any other error
@@ -73,6 +74,18 @@ class StoreUnavailable(StoreError):
 
 class GivenUp(StoreUnavailable):
     """The caller's time was over when the call reached Redis, which refused it; try again."""
+
+
+class OpenOutcome(StoreUnavailable):
+    """The call was sent, and no answer came: it may have been done, and can't be from now on; try again.
+
+    If it was done, then between `since` and `until`, by the server's clock (microseconds).
+    """
+
+    def __init__(self, message: str, *, since: int, until: int) -> None:
+        super().__init__(message)
+        self.since = since
+        self.until = until
 
 
 class StoreFull(StoreError):

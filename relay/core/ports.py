@@ -51,8 +51,9 @@ class LeaseSource(Protocol):  # see 0042
     time since. Calls with tokens answer for each timer: OK, STALE (the token is not valid; nothing changed)
     or GONE (there is no such timer). One timer_id comes at most once in a call.
 
-    `StoreUnavailable` says that nothing is known about the call, which may have had its effect.
-    `StoreFull`, `WrongKeyType` and `StoreRefused` say that it had none.
+    `StoreUnavailable` says that nothing is known about the call. As `OpenOutcome` it says that the call may
+    have had its effect, and can't have it from now on; as `GivenUp`, that it had none. `StoreFull`,
+    `WrongKeyType` and `StoreRefused` say that it had none, too.
     """
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
@@ -60,6 +61,16 @@ class LeaseSource(Protocol):  # see 0042
 
         A timer whose score is not after now can be claimed: a pending one that is due, and one whose lease
         has run out. Timers that have expired die instead. Nothing is taken from a paused topic.
+        """
+        ...
+
+    async def claimed(self, topic: str, request: ClaimRequest, *, since: int, until: int) -> Claim:
+        """Find what a claim has leased whose reply was lost; this changes nothing.
+
+        `request` is that of the claim, which ran between `since` and `until` (microseconds, by the store's
+        clock), if it did. The answer has those of its timers on which its lease still holds, and the end of
+        that. It does not say what comes next, and a claim under way is not found in it. A source that can't
+        tell finds none.
         """
         ...
 

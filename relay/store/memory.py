@@ -156,6 +156,20 @@ class MemoryStore:
             deaths=tuple(deaths),
         )
 
+    async def claimed(self, topic: str, request: ClaimRequest, *, since: int, until: int) -> Claim:
+        """See `LeaseSource.claimed`."""
+        now = self._clock()
+        first, last = max(since + request.lease, now + 1), until + request.lease
+        found = [
+            entry
+            for entry in self._order(topic)
+            if entry.life.state is LifeState.LEASED
+            and entry.life.nonce == request.nonce
+            and first <= entry.life.next_claim <= last
+        ]
+        deadline = found[0].life.next_claim if found else now
+        return Claim(ClaimedTimers.of(map(_claimed, found)), now=now, next=None, deadline=deadline)
+
     async def settle(
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:

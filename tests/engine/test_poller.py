@@ -379,21 +379,6 @@ async def test_an_error_that_nobody_thought_of_stops_no_loop(
     assert app.names() == ["a"]
 
 
-async def test_a_claim_whose_reply_is_lost_comes_again_when_its_lease_ends(world: World) -> None:
-    """It is repeated under another nonce; what it took falls due again by itself, without an attempt."""
-    await world.put("a")
-    world.store.fail("claim", StoreUnavailable("reply lost"), after=True, times=1)
-    app = await world.app()
-    await world.advance(29.0)
-    assert app.names() == []
-    await world.advance(6.0)
-    lease = app.one()
-    assert lease.timer.attempt == 1
-    app.end(lease, Verb.ACK)
-    await settle()
-    assert await world.stored() == {}
-
-
 async def test_redeliveries_come_when_their_back_off_ends(world: World) -> None:
     """NACK with retry_after wakes the poller by the store's hint or by the claim's next score."""
     await world.put("a")

@@ -200,6 +200,9 @@ class Named:
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         return Claim(ClaimedTimers.of([]), 0, None, 0, orphans=(self.name,))
 
+    async def claimed(self, topic: str, request: ClaimRequest, **_: Any) -> Claim:
+        return await self.claim(topic, request)
+
     async def settle(self, topic: str, settlements: Any, **_: Any) -> Any:
         return self.name
 

@@ -192,6 +192,23 @@ THE_KEYS = {
         "and whole_us(score)",
         old="and score >= 0 and whole_us(score)",
     ),
+    "another claim's found": Break(
+        "timeline/claimed", "found-under-the-nonce", "record", old="holds(scores[n], record, nonce)"
+    ),
+    "found though it has run out": Break(
+        "timeline/claimed", "found-under-the-nonce", "if", old="if scores[n] * 1e6 > now_us and"
+    ),
+    "found without payload": Break(
+        "timeline/claimed", "found-with-payload", "envelope = envelope or '' do", old="if envelope then"
+    ),
+    "found beyond the bytes": Break("timeline/claimed", "found-bounded-by-bytes"),
+    "a big one never found": Break(
+        "timeline/claimed",
+        "found-bounded-by-bytes",
+        "if bytes > max_bytes then",
+        old="if bytes > max_bytes and m > 0 then",
+    ),
+    "a claim cut in two": Break("timeline/claimed", "one-score-one-part", "if false then", lines=1),
     "delay past 9999 taken": Break(
         "timeline/schedule", "delay-before-9999", "if false then", old="if score > LATEST then"
     ),

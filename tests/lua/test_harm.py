@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import Limits, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
@@ -23,6 +23,8 @@ DEADLINE = own(NOW + LEASE)
 HELD = record(LEASED, DEADLINE, due=DUE, nonce=N1)
 LETTER = Letter("a", "rejected", 1, 1, DUE, NOW, N1)
 
+REQUEST = ClaimRequest(limit=1, lease=LEASE, nonce=N1, max_bytes=1)
+
 Call = Callable[[Bench], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "timeline/schedule": lambda bench: bench.store.schedule(bench.topic, [NewTimer("a", b"x", due=NOW)]),
@@ -30,6 +32,7 @@ CALLS: dict[str, Call] = {
     "timeline/get": lambda bench: bench.store.get(bench.topic, "a"),
     "timeline/list": lambda bench: bench.store.list(bench.topic, state=None, limit=5, cursor=""),
     "timeline/claim": lambda bench: bench.claim(N2),
+    "timeline/claimed": lambda bench: bench.store.claimed(bench.topic, REQUEST, since=NOW, until=NOW),
     "timeline/settle": lambda bench: bench.settle("a", N1, Verb.ACK),
     "timeline/extend": lambda bench: bench.extend("a", N1),
     "timeline/run": lambda bench: bench.store.run(bench.topic, ["a"]),

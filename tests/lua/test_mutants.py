@@ -10,6 +10,7 @@ import pytest
 from relay.core.errors import StoreFull
 from relay.core.outcomes import Verb, Verdict
 from tests.lua import test_claim as claim
+from tests.lua import test_claimed as claimed
 from tests.lua import test_extend as extend
 from tests.lua import test_foreign as foreign
 from tests.lua import test_harm as harm
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 foreign_lease: Scenario = partial(foreign.test_a_foreign_lease_keeps_what_we_know, before=foreign.HELD)
 nack_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.NACK)
 release_after_step_back: Scenario = partial(harm.test_a_return_is_never_early, verb=Verb.RELEASE)
+cut_in_two: Scenario = partial(claimed.test_a_part_ends_between_two_scores, before=999)
 wrong_leases: Scenario = partial(harm.test_a_wrong_type, verb="timeline/schedule", broken=2)
 ack: Scenario = partial(settle.test_the_end, verb=Verb.ACK, answer=Verdict.OK)
 
@@ -131,6 +133,12 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a new timer's due time lost": (claim.test_a_due_timer_is_leased, claim.test_every_digit_of_a_due_time),
     "a foreign lease taken for a new timer": (foreign.test_a_foreign_lease_of_a_timer_that_we_never_held,),
     "a new timer due before 1970": (claim.test_scores_that_no_clock_shows,),
+    "another claim's found": (claimed.test_the_others_are_not_found,),
+    "found though it has run out": (claimed.test_one_that_has_run_out,),
+    "found without payload": (claimed.test_one_without_payload,),
+    "found beyond the bytes": (claimed.test_the_byte_bound,),
+    "a big one never found": (claimed.test_the_byte_bound,),
+    "a claim cut in two": (cut_in_two,),
     "delay past 9999 taken": (schedule.test_a_delay_past_9999,),
     "due times told by the second": (
         schedule.test_after_a_delay,

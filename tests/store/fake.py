@@ -76,6 +76,10 @@ class Line:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.sleep(0)  # let the transports close
 
+    def loses(self) -> bool:
+        """Whether to cut the line instead of passing on what comes now."""
+        return self.losing
+
     async def deliver(self) -> bytes:
         """Let the server have what was held, whatever became of those who said it; return its replies."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -120,7 +124,7 @@ class Line:
     ) -> None:
         try:
             with suppress(OSError):
-                while (data := await reader.read(1 << 16)) and not self.losing:
+                while (data := await reader.read(1 << 16)) and not self.loses():
                     writer.write(data)
                     await writer.drain()
         finally:

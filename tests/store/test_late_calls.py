@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -10,7 +11,8 @@ import pytest
 from anyio.to_thread import run_sync
 from redis.exceptions import ResponseError
 
-from relay.core.errors import GivenUp, StoreUnavailable
+from relay.core.errors import GivenUp, OpenOutcome, StoreUnavailable
+from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.keys import KeyNames
 from relay.store.server import blocking, server_clock
@@ -21,6 +23,7 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.verbs import timeline
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.settlements import end_of
 from tests.store.fake import Line
 from tests.store.test_verbs import CALLS
 
@@ -123,8 +126,32 @@ async def test_an_open_outcome_is_told_when_the_call_cannot_act_any_more(
                 group.start_soon(reset_once_sent, line, "timeline/schedule")
             with pytest.raises(StoreUnavailable) as told:
                 await store.schedule(topic, [NewTimer("a", b"", due=FIRST)])
-        assert not isinstance(told.value, GivenUp)
+        assert isinstance(told.value, OpenOutcome)
         assert server_time(valkey) >= until_of(line, "timeline/schedule")
+
+
+async def test_a_claim_whose_reply_is_lost_is_found(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """The error says when it ran, if it did: by that the next call finds what it took, with the true end of
+    the leases."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    request = ClaimRequest(limit=9, lease=30_000_000, nonce=b"n" * 16, max_bytes=1 << 20)
+    async with line.open() as url, Server(url, timeout=60.0, write_ttl=TTL) as server:
+        store = RedisStore(server)
+        await store.claim(topic, replace(request, nonce=b"m" * 16))  # so that the server knows the script
+        await store.schedule(topic, [NewTimer("a", b"1", due=0), NewTimer("b", b"2", due=0)])
+        line.losing = True
+        before = server_time(valkey)
+        with pytest.raises(OpenOutcome) as told:
+            await store.claim(topic, request)
+        line.losing = False
+        lost = told.value
+        assert lost.until == until_of(line, "timeline/claim") <= server_time(valkey)
+        assert 0 < lost.until - lost.since <= TTL * 1_000_000
+        claim = await store.claimed(topic, request, since=lost.since, until=lost.until)
+        assert [(timer.timer_id, timer.payload) for timer in claim.timers] == [("a", b"1"), ("b", b"2")]
+        assert before <= claim.deadline - request.lease <= lost.until
+        ends = [end_of(timer_id, request.nonce, Verb.ACK) for timer_id in ("a", "b")]
+        assert await store.settle(topic, ends) == [Verdict.OK, Verdict.OK]
 
 
 async def reset_once_sent(line: Line, verb: str) -> None:

@@ -25,6 +25,7 @@ CALLS: list[Call[Any]] = [
     timeline.page("t", 1, "", b""),
     timeline.page("t", 1, "", b"", 100),
     timeline.claim("t", REQUEST, park_grace=4, at_once=5),
+    timeline.claimed("t", REQUEST, "(1.5", "2.5"),
     timeline.settle("t", NO_LIMITS, (b"n" * 16, "ack", "", 1, "a")),
     timeline.extend("t", 1, ("a", b"n" * 16, "")),
     timeline.orphans("t", "leases", "0", 1),

@@ -6,10 +6,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import anyio
 
-from relay.core.errors import StoreUnavailable
+from relay.core.errors import OpenOutcome, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import ClaimRequest
 from relay.core.policy import TopicPolicy
@@ -31,6 +32,15 @@ room for a whole batch, or a quarter of all places are free. Places that become 
 claim."""
 
 log = logging.getLogger(__name__)
+
+
+class LostClaim(NamedTuple):
+    """A claim whose reply was lost. If it ran, then between `since` and `until` (microseconds, by the
+    server's clock)."""
+
+    request: ClaimRequest
+    since: int
+    until: int
 
 
 class Poller:
@@ -59,6 +69,8 @@ class Poller:
         self._gather_until = 0.0
         """The time until which a claim waits for more room."""
         self._refused = False
+        self._lost: LostClaim | None = None
+        """The last claim, if what it took has still to be asked for."""
 
     def wake(self) -> None:
         """Note that the capacity has changed."""
@@ -74,18 +86,13 @@ class Poller:
             await self.step()
 
     async def step(self) -> None:
-        """Wait until it is time and there is room; claim, and hand out what was claimed."""
-        while True:
-            now = self._clock.now()
-            free, places = self._dispatcher.room(self._topic)
-            enough = free >= min(places / 4, self._policy.claim_batch)
-            ready = self._timetable.next if enough else max(self._timetable.next, self._gather_until)
-            if free and ready <= now:
-                break
-            await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
+        """Wait until it is time and there is room; claim, and hand out what was claimed. If the last claim's
+        reply was lost, ask for what it took instead, and at once."""
+        if self._lost is None:
+            await self._until_ready()
         # This must not be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
-            failure = await self._claim()
+            failure = await (self._claim() if self._lost is None else self._find(self._lost))
         if isinstance(failure, StoreUnavailable):
             self._redis_health.failed(failure)
             await self._redis_health.pause()
@@ -96,24 +103,33 @@ class Poller:
             self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
 
+    async def _until_ready(self) -> None:
+        while True:
+            now = self._clock.now()
+            free, places = self._dispatcher.room(self._topic)
+            enough = free >= min(places / 4, self._policy.claim_batch)
+            ready = self._timetable.next if enough else max(self._timetable.next, self._gather_until)
+            if free and ready <= now:
+                break
+            await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
+
     async def _claim(self) -> Exception | None:
-        nonce = self._nonce()  # see 0010
         sent, began = self._timetable.begin(), time.time_ns()  # see 0015
-        try:
-            with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
-                claim = await self._source.claim(
-                    self._topic,
-                    ClaimRequest(
-                        limit=places,
-                        lease=micros(self._policy.lease_ttl),
-                        nonce=nonce,
-                        max_bytes=CLAIM_BYTES,
-                        limits=self._policy.limits,
-                    ),
-                )
-        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._timetable.again()
-            return failure
+        with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
+            request = ClaimRequest(
+                limit=places,
+                lease=micros(self._policy.lease_ttl),
+                nonce=self._nonce(),
+                max_bytes=CLAIM_BYTES,
+                limits=self._policy.limits,
+            )
+            try:
+                claim = await self._source.claim(self._topic, request)
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self._timetable.again()
+                if isinstance(failure, OpenOutcome):
+                    self._lost = LostClaim(request, failure.since, failure.until)
+                return failure
         self._redis_health.worked()
         self._refused = False
         self._gather_until = sent + GATHER if len(claim.timers) == places else 0.0
@@ -126,9 +142,39 @@ class Poller:
             ours_from=claim.deadline,
         )
         self._report(claim)
-        if claim.timers:
-            self._dispatcher.deliver(self._topic, claim, nonce, sent=sent, began=began, policy=self._policy)
+        self._deliver(claim, request, sent, began)
         return None
+
+    async def _find(self, lost: LostClaim) -> Exception | None:  # see 0080
+        """Ask for what a claim has leased whose reply was lost, and hand it out: nobody else knows its
+        nonce."""
+        sent, began = self._clock.now(), time.time_ns()
+        try:
+            # The claim's own places may have gone to another topic since. What finds none is released.
+            with self._dispatcher.reserved(self._topic, lost.request.limit):
+                claim = await self._source.claimed(
+                    self._topic, lost.request, since=lost.since, until=lost.until
+                )
+        except StoreUnavailable as failure:
+            return failure
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+            self._lost = None
+            return failure
+        self._lost = None
+        self._redis_health.worked()
+        if claim.timers:
+            log.warning(
+                "the reply of a claim was lost; its timers are found again",
+                extra={"topic": self._topic, "count": len(claim.timers)},
+            )
+        self._deliver(claim, lost.request, sent, began)
+        return None
+
+    def _deliver(self, claim: Claim, request: ClaimRequest, sent: float, began: int) -> None:
+        if claim.timers:
+            self._dispatcher.deliver(
+                self._topic, claim, request.nonce, sent=sent, began=began, policy=self._policy
+            )
 
     def _report(self, claim: Claim) -> None:
         if claim.deaths:

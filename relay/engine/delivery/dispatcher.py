@@ -128,8 +128,8 @@ class Dispatcher:
     def deliver(
         self, topic: str, claim: Claim, nonce: bytes, *, sent: float, began: int, policy: TopicPolicy
     ) -> None:
-        """Hand out timers that were claimed under `nonce`. The claim was sent at `sent` (engine's clock),
-        which is `began` (`time.time_ns`).
+        """Hand out timers that were claimed under `nonce`. The call that brought them was sent at `sent`
+        (engine's clock), which is `began` (`time.time_ns`).
 
         Leases are counted from then, so that the relay never believes in one for longer than the
         server does.
@@ -145,7 +145,7 @@ class Dispatcher:
             claim.timers,
             nonce,
             deadline_time=claim.deadline,
-            deadline=sent + policy.lease_ttl,
+            deadline=sent + (claim.deadline - claim.now) / 1e6,
             silent_until=here + policy.lifetime,
             epoch=epoch,
         )

@@ -118,6 +118,10 @@ class RedisGroups:  # see 0043
             missing=reply.missing,
         )
 
+    async def claimed(self, topic: str, request: ClaimRequest, *, since: int, until: int) -> Claim:
+        """See `LeaseSource.claimed`. It finds none: an entry does not say which claim it is pending by."""
+        return Claim(ClaimedTimers.of(()), now=until, next=None, deadline=until)
+
     async def settle(
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:

@@ -20,9 +20,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.core.errors import GivenUp
+from relay.core.errors import GivenUp, OpenOutcome
 from relay.core.instants import SECOND
-from relay.store.server.errors import NotMaster
+from relay.store.server.errors import NotMaster, words
 from relay.store.server.server_clock import ServerClock
 
 NAME = "relay"
@@ -196,14 +196,15 @@ class Client(Redis):  # see 0065
         """Send what changes something, until `deadline` (monotonic seconds). `command` makes it, given the
         instant after which the server must refuse it (microseconds, by its own clock).
 
-        Raises `GivenUp` if it is too late to send it. Where the outcome is open, the error comes once the
-        server would refuse it, and no earlier: whoever sees it may try again.
+        Raises `GivenUp` if it is too late to send it. Raises `OpenOutcome` once the server would refuse it,
+        and no earlier: whoever sees it may try again.
         """
         pool: MasterPool = self.connection_pool  # type: ignore[assignment]
         connection = await pool.get_connection()
         try:
             clock = await pool.clock(connection)
-            left = deadline - monotonic()
+            sent = monotonic()
+            left = deadline - sent
             if left <= 0:
                 raise GivenUp("the caller's time was over before the call could be sent")
             _write(connection, command(clock.at(deadline)))
@@ -216,10 +217,11 @@ class Client(Redis):  # see 0065
                 raise
             except (RedisError, OSError) as failure:
                 lost = RedisTimeoutError(NO_ANSWER) if isinstance(failure, TimeoutError) else failure
+                since, until = clock.at(sent), clock.at(deadline)
         finally:
             await pool.release(connection)
         await asyncio.sleep(deadline - monotonic())
-        raise lost
+        raise OpenOutcome(words(lost), since=since, until=until) from lost
 
 
 def _write(connection: AbstractConnection, command: Sequence[Any]) -> None:

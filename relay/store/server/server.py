@@ -118,8 +118,8 @@ class Server:  # see 0073
         """Run a script. Raises `StoreError`.
 
         One that changes something is given up when the caller's scope ends, or after `write_ttl` if that is
-        sooner. From then on Redis refuses it (`GivenUp`). `StoreUnavailable` of one that was sent comes then,
-        and no earlier: it can't act any more, and may be tried again.
+        sooner. From then on Redis refuses it (`GivenUp`). `OpenOutcome` of one that was sent and not answered
+        comes then, and no earlier: it can't act any more, and may be tried again.
         """
         began = monotonic()
         prepared = self._scripts.prepare(call, self._journals.keep)

@@ -23,6 +23,15 @@ class ClaimReply(NamedTuple):
     paused: bytes
 
 
+class ClaimedReply(NamedTuple):
+    """What `timeline/claimed` answers."""
+
+    now: bytes
+    following: bytes
+    deadline: bytes
+    timers: Sequence[bytes]
+
+
 def schedule(topic: str, max_waiting: int, timers: Iterable[Argument]) -> Call[Mixed]:
     """The reply: the due times that callers can't know, packed; then place, word and text of each timer that
     is not simply new."""
@@ -58,6 +67,13 @@ def claim(topic: str, request: ClaimRequest, *, park_grace: int, at_once: int) -
     head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
     args = (*head, *limit_words(request.limits), at_once)
     return Call("timeline/claim", topic, args, ClaimReply._make)
+
+
+def claimed(topic: str, request: ClaimRequest, first: Argument, last: Argument) -> Call[ClaimedReply]:
+    """Find what a claim has leased, in a part of the timeline that begins at `first` and ends at `last` at
+    the latest: scores as ZRANGEBYSCORE takes them."""
+    args = (request.nonce, first, last, request.max_bytes)
+    return Call("timeline/claimed", topic, args, ClaimedReply._make)
 
 
 def settle(topic: str, limits: Limits, groups: Iterable[Argument]) -> Call[Mixed]:

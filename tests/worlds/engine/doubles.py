@@ -189,6 +189,11 @@ class GatedStore(Doors):
         assert request.limit > 0, "a claim without room"
         return await self.through("claim", topic, lambda: self.inner.claim(topic, request), (request.limit,))
 
+    async def claimed(self, topic: str, request: ClaimRequest, *, since: int, until: int) -> Claim:
+        return await self.through(
+            "claimed", topic, lambda: self.inner.claimed(topic, request, since=since, until=until)
+        )
+
     async def settle(
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
