@@ -7,4 +7,5 @@
 --         clock, until which its caller waits.
 
 local now_us = time_us()
-if now_us > until_us then return fail('GIVENUP', string.format('%.0f', now_us)) end -- @rule late-call-refused
+local function is_over(us) return now_us > us end
+if is_over(until_us) then return fail('GIVENUP', string.format('%.0f', now_us)) end -- @rule late-call-refused

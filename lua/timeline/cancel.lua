@@ -1,11 +1,13 @@
 -- timeline/cancel.lua: remove timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
--- Uses    conditions
+-- Uses    conditions, shared_call
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         each_until text           and the same of each timer, or ''; see lib/shared_call.lua
 -- Tail    of each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED', behind CANCELLED and UNCHANGED
---         ' UNDER_WAY': see `told`; an id that comes twice is cancelled once
+--         ' UNDER_WAY': see `told`; an id that comes twice is cancelled once;
+--         'GIVENUP': the time of its caller was over
 --         error WRONGKEYTYPE
 -- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
 --         is scheduled under that id later can't be settled by the old delivery.
@@ -22,13 +24,14 @@ local records -- of all ids, once one of them is there
 for n, id in ipairs(ids) do
   local condition = ARGV[tail + 2 * n - 1]
   local word = nil
-  local there, r = scores[n] and not seen[id], nil -- @rule cancelled-once
+  if ends and is_over(ends[n]) then word = 'GIVENUP' end -- @rule late-timer-not-cancelled
+  local there, r = scores[n] and not seen[id] and not word, nil -- @rule cancelled-once
   if there then records = records or redis.call('HMGET', leases, unpack(ids)) end
   if there and (condition ~= '' or JOURNAL) then -- @rule cancel-asks
     r = understand(tonumber(scores[n]), records[n])
     word = refuses(condition, r)
   end
-  reply[n] = there and told(word or 'CANCELLED', scores[n], records[n]) or 'GONE'
+  reply[n] = there and told(word or 'CANCELLED', scores[n], records[n]) or word or 'GONE'
   if not word then
     if JOURNAL and there then
       note(CANCELLED, id, nonce_is(r.nonce) .. due_is(r.due) .. adopted_is(r.adopted)) -- @rule cancel-names-lease

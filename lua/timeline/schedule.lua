@@ -1,8 +1,9 @@
 -- timeline/schedule.lua: store timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- Uses    conditions
+-- Uses    conditions, shared_call
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         each_until text           and the same of each timer, or ''; see lib/shared_call.lua
 --         channel text              of wake hints
 --         most count                timers that the topic may hold, 0: no limit
 -- Tail    of each timer: timer_id, when, envelope
@@ -19,6 +20,7 @@
 --             behind REPLACED and UNCHANGED ' UNDER_WAY': see `told`
 --           'GONE'                     '': a condition, and no timer to hold it against
 --           'FULL'                     '': the topic is at its limit
+--           'GIVENUP'                  '': the time of its caller was over
 --         error WRONGKEYTYPE; error OUTOFRANGE <index from 0> if a delay ends after 9999;
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
@@ -80,6 +82,7 @@ for n, id in ipairs(ids) do
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
   if unknown then dues[#dues + 1] = score end -- @rule unknown-dues-told
   local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
+  if ends and is_over(ends[n]) then word = 'GIVENUP' end -- @rule late-timer-not-stored
   if options ~= '' then
     local option, rest = cut(options)
     while option ~= '' do
@@ -93,7 +96,7 @@ for n, id in ipairs(ids) do
       elseif there then
         word = word or refuses(option, standing(n, id))
       else
-        word = 'GONE' -- @rule condition-needs-a-timer
+        word = word or 'GONE' -- @rule condition-needs-a-timer
       end
       option, rest = cut(rest)
     end
@@ -102,7 +105,7 @@ for n, id in ipairs(ids) do
     room = room - 1
     if room < 0 then word = 'FULL' end -- @rule topic-limited
   end
-  if there then
+  if there and word ~= 'GIVENUP' then
     -- @rule own-call-is-not-under-way
     local shown = told(word or 'REPLACED', found[n], not latest[id] and record(n))
     say(n, shown, word and number(standing(n, id).due) or '')

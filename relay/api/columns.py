@@ -111,7 +111,7 @@ class RequestColumns:
 def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled | ServiceError]) -> None:
     """Add the results of the next timers."""
     first = len(response.results)
-    dues, results = [], []
+    dues, results, under_way = [], [], []
     for place, outcome in enumerate(outcomes, first):
         if isinstance(outcome, ServiceError):
             response.errors[place].CopyFrom(translate.item_error(outcome))
@@ -120,8 +120,11 @@ def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled
         else:
             dues.append(outcome.due or 0)
             results.append(translate.RESULTS[outcome.change])
+            if outcome.delivery_under_way:
+                under_way.append(place)
     response.due_times_us.extend(dues)
     response.results.extend(results)
+    response.deliveries_under_way.extend(under_way)
 
 
 def _check_length(field: str, entries: int, timers: int) -> None:

@@ -100,21 +100,22 @@ class TimerCalls:  # see 0046
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:  # see 0004
         """Remove a timer."""
         topic, timer_id = self._names(request.topic, request.timer_id)
-        changed = await self._engine.cancel(topic, timer_id, translate.condition(request.condition))
-        change = changed.change
+        required = translate.condition(request.condition)
+        change, under_way = await self._engine.cancel(topic, timer_id, required)
         return service.CancelResponse(
             cancelled=change is Change.CANCELLED,
             result=translate.RESULTS[change],
             message=self._engine.dispatch(topic).told if change is Change.GONE else "",
+            delivery_under_way=under_way,
         )
 
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
         topic, timer_id = self._names(request.topic, request.timer_id)
-        changed = await self._engine.run_timer(topic, timer_id)
-        if changed.change is Change.GONE:
+        change, under_way = await self._engine.run_timer(topic, timer_id)
+        if change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
-        return service.RunTimerResponse(result=translate.RESULTS[changed.change])
+        return service.RunTimerResponse(result=translate.RESULTS[change], delivery_under_way=under_way)
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
         """Read one timer."""

@@ -237,7 +237,12 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
         timer |= {"next_claim_time": due, "state": pb.TIMER_STATE_PENDING}
     elif change is Change.IN_FLIGHT:
         timer["state"] = pb.TIMER_STATE_LEASED
-    return {"timer": timer, "replaced": change is Change.REPLACED, "result": RESULTS[change]}
+    return {
+        "timer": timer,
+        "replaced": change is Change.REPLACED,
+        "result": RESULTS[change],
+        "delivery_under_way": result.delivery_under_way,
+    }
 
 
 def item_error(failure: ServiceError) -> service.ItemError:
@@ -263,18 +268,19 @@ class ScheduleResults:
         self._timer = self._scheduled.timer
         self._timer.state = pb.TIMER_STATE_PENDING
         self._due, self._next_claim = self._timer.due_time, self._timer.next_claim_time
-        self._said: tuple[str, int, Change] | None = None
+        self._said: tuple[str, int, Change, bool] | None = None
 
     def add(self, topic: str, timer_id: str, result: Scheduled) -> None:
         """Add the result of a stored timer."""
         if not result.stored or result.due is None:
             self._write(service.ScheduleResult(scheduled=scheduled(topic, timer_id, result)))
             return
-        said = topic, result.due, result.change
+        said = topic, result.due, result.change, result.delivery_under_way
         if said != self._said:  # timers with one delay are due at one instant
             self._said = said
             self._scheduled.replaced = result.change is Change.REPLACED
             self._scheduled.result = RESULTS[result.change]
+            self._scheduled.delivery_under_way = result.delivery_under_way
             seconds, rest = divmod(result.due, SECOND)
             self._due.seconds = self._next_claim.seconds = seconds
             self._due.nanos = self._next_claim.nanos = rest * 1000

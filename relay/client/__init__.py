@@ -11,7 +11,7 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
-from relay.client.calls.change_values import ChangeResult
+from relay.client.calls.change_values import ChangeResult, TimerChange
 from relay.client.calls.channel import DEFAULT_TARGET
 from relay.client.calls.timer_values import (
     NewTimer,
@@ -78,6 +78,7 @@ __all__ = [
     "ScheduledTimer",
     "SyncRelayClient",
     "Timer",
+    "TimerChange",
     "TimerInfo",
     "TimerState",
     "TopicInfo",

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from relay.client import arguments, connection_log, errors
 from relay.client.calls import batches, timer_calls
-from relay.client.calls.change_values import ChangeResult
+from relay.client.calls.change_values import TimerChange
 from relay.client.calls.channel import Wire, target_or_default
 from relay.client.calls.timer_values import (
     NewTimer,
@@ -88,7 +88,8 @@ class RelayClient(Handlers):
 
         `create_only` leaves an existing timer as it is. `only_if_pending` replaces only a timer that is not
         being delivered, `only_if_due_at` only one with this due time; both raise `NotFound` if there is
-        none. The `result` says what became of the call.
+        none. The `result` says what became of the call, and `delivery_under_way` whether the timer that
+        existed was being delivered, so that its handler may still be running.
 
         While the relay is away the call is repeated under the same id for `timeout` seconds. After
         an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
@@ -125,12 +126,16 @@ class RelayClient(Handlers):
         only_if_pending: bool = False,
         only_if_due_at: datetime | None = None,
         timeout: float | None = None,
-    ) -> ChangeResult:
-        """Remove a timer, even while it is being delivered. The result is true if the timer was there.
+    ) -> TimerChange:
+        """Remove a timer, even while it is being delivered. What is returned is true if the timer was there.
 
         `only_if_pending` leaves a timer that is being delivered (IN_FLIGHT), `only_if_due_at` one with
-        another due time (UNCHANGED). A retry after a lost answer says NOT_FOUND although the call
-        removed the timer.
+        another due time (UNCHANGED). `delivery_under_way` says whether the handler may still be running. A
+        retry after a lost answer says NOT_FOUND, and nothing under way, although the call removed the timer.
+
+        >>> cancelled = await client.cancel("invoices", "invoice-42")
+        >>> if cancelled.delivery_under_way:
+        ...     print("too late to be sure")
         """
         return await self._run(
             timer_calls.cancel(
@@ -142,10 +147,10 @@ class RelayClient(Handlers):
             )
         )
 
-    async def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> ChangeResult:
+    async def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> TimerChange:
         """Make a waiting timer due now, even one that waits for its next attempt.
 
-        The result is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
+        The `result` is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
         """
         return await self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
 

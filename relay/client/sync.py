@@ -11,7 +11,7 @@ from typing import Self, TypeVar, Unpack
 
 from relay.client import arguments
 from relay.client.calls import batches, timer_calls
-from relay.client.calls.change_values import ChangeResult
+from relay.client.calls.change_values import TimerChange
 from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
 from relay.client.calls.timer_values import (
     NewTimer,
@@ -85,7 +85,7 @@ class SyncRelayClient:
         only_if_pending: bool = False,
         only_if_due_at: datetime | None = None,
         timeout: float | None = None,
-    ) -> ChangeResult:
+    ) -> TimerChange:
         """See `RelayClient.cancel`."""
         return self._run(
             timer_calls.cancel(
@@ -97,7 +97,7 @@ class SyncRelayClient:
             )
         )
 
-    def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> ChangeResult:
+    def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> TimerChange:
         """See `RelayClient.run_timer`."""
         return self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
 

@@ -93,7 +93,12 @@ class TimerStore(LeaseSource, Protocol):
     """Keeps the timers of all topics."""
 
     async def schedule(
-        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+        self,
+        topic: str,
+        timers: Sequence[NewTimer],
+        *,
+        max_waiting: int = 0,
+        deadlines: Sequence[float] = (),
     ) -> list[Scheduled]:
         """Store timers in the place of existing ones with the same id, whatever their state.
 
@@ -104,13 +109,23 @@ class TimerStore(LeaseSource, Protocol):
 
         A delivery counts as under way by the state in which the call found the timer; of an id that comes
         twice, the later entry finds what the earlier one has stored.
+
+        `deadlines`: until when the caller of each timer waits (seconds by `time.monotonic`), if not all wait
+        for as long as this call does. A timer whose caller has given it up when the store comes to it is
+        answered GIVEN_UP, and the others are stored. Raises `GivenUp` if that is so of all.
         """
         ...
 
     async def cancel(
-        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+        self,
+        topic: str,
+        timer_ids: Sequence[str],
+        condition: Condition = NO_CONDITION,
+        *,
+        deadlines: Sequence[float] = (),
     ) -> list[Changed]:
-        """Remove timers for which the condition holds: CANCELLED, GONE, IN_FLIGHT or UNCHANGED."""
+        """Remove timers for which the condition holds: CANCELLED, GONE, IN_FLIGHT or UNCHANGED. `deadlines`
+        are as those of `schedule`."""
         ...
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:

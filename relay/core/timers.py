@@ -97,7 +97,8 @@ class Change(Enum):
     """The result of a change.
 
     UNCHANGED: there is a timer although there must be none, or its due time is another. IN_FLIGHT: it is
-    being delivered. GONE: there is none. FULL: the topic holds `max_waiting` timers.
+    being delivered. GONE: there is none. FULL: the topic holds `max_waiting` timers. GIVEN_UP: the caller's
+    time was over, and nothing was changed.
     """
 
     __hash__ = object.__hash__  # each is one object; Enum's own is not in C, and is called for each timer
@@ -110,6 +111,7 @@ class Change(Enum):
     IN_FLIGHT = "IN_FLIGHT"
     GONE = "GONE"
     FULL = "FULL"
+    GIVEN_UP = "GIVENUP"
 
 
 STORED = (Change.CREATED, Change.REPLACED)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import anyio
@@ -53,12 +54,17 @@ Result = TypeVar("Result")
 
 class _Waiter(Generic[Result]):
     """A caller that waits for the results of some items, in their order. One future serves them all: one for
-    each would cost as much as the script call that stores them."""
+    each would cost as much as the script call that stores them.
 
-    __slots__ = ("_left", "_results", "told")
+    `deadline` is the instant at which it gives them up: the end of the scope that it is in, by the loop's
+    clock.
+    """
+
+    __slots__ = ("_left", "_results", "deadline", "told")
 
     def __init__(self, items: int) -> None:
         self.told: asyncio.Future[list[Result | ServiceError]] = asyncio.get_running_loop().create_future()
+        self.deadline = anyio.current_effective_deadline()
         self._results: list[Any] = [None] * items
         self._left = items
 
@@ -94,19 +100,25 @@ _Call: TypeAlias = tuple[str, set[str]]
 class Coalescer(Generic[Items, Result]):  # see 0040
     """Gathers single calls per topic while a store call is under way, in the order in which they came.
 
-    `write(topic, items)` returns one result per item, `names` the timers that items are about, `sizes` the
-    bytes of each, and `join` puts several sequences of items into one. If a call fails, all of its callers
-    get the error. But a call of many items that is refused for one of them is repeated in halves, so that bad
-    input of one caller does not affect others.
+    `write(topic, items, deadlines)` returns one result or error per item; `deadlines` has the instant at
+    which the caller of each gives it up, and is empty if none ever does. `names` the timers that items are
+    about, `sizes` the bytes of each, and `join` puts several sequences of items into one. If a call fails,
+    all of its callers get the error. But a call of many items that is refused for one of them is repeated in
+    halves, so that bad input of one caller does not affect others.
 
     A call of many items doesn't hold up the next one. This has a race: a request names a timer twice, in two
     store calls; on two connections the later one may come first, and the earlier intent would stand. So a
     call waits for those under way that name one of its timers.
+
+    The callers that share a call have given it different times, and it ends with the last of them. This has a
+    race: the call is held up, one caller gives its item up, and asks for something else; then the call comes,
+    and undoes that. So an item whose caller has gone is left out while it waits here, and goes with its
+    caller's deadline, after which Redis refuses it.
     """
 
     def __init__(
         self,
-        write: Callable[[str, Items], Awaitable[Sequence[Result]]],
+        write: Callable[[str, Items, Sequence[float]], Awaitable[Sequence[Result | ServiceError]]],
         sizes: Callable[[Items], Iterable[int]],
         names: Callable[[Items], Iterable[str]],
         join: Callable[[Sequence[Items]], Items],
@@ -252,7 +264,7 @@ class Coalescer(Generic[Items, Result]):  # see 0040
 
     async def _flush(self, topic: str, batch: _Batch[Items, Result], items: Items) -> None:
         try:
-            results = await self._write(topic, items)
+            results = await self._write(topic, items, _deadlines(batch))
             if len(results) != len(items):
                 raise RuntimeError(f"{len(results)} results for {len(items)} items")
         except ServiceError as failure:
@@ -273,6 +285,13 @@ class Coalescer(Generic[Items, Result]):  # see 0040
 
     def _items_of(self, batch: _Batch[Items, Result]) -> Items:
         return self._join([share.items for share in batch])
+
+
+def _deadlines(batch: _Batch[Items, Result]) -> Sequence[float]:
+    """Until when the caller of each item waits; empty if all of them wait for as long as it takes."""
+    if all(math.isinf(share.caller.deadline) for share in batch):
+        return ()
+    return [*chain.from_iterable(repeat(share.caller.deadline, len(share.items)) for share in batch)]
 
 
 def _halves(batch: _Batch[Items, Result]) -> tuple[_Batch[Items, Result], _Batch[Items, Result]]:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
+from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
-from relay.core.errors import ServiceError, StoreUnavailable, TopicFull
+from relay.core.errors import GivenUp, ServiceError, StoreUnavailable, TopicFull
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import SourceOf, Stores, TopicStore
@@ -54,12 +55,17 @@ from relay.telemetry.metrics.gauges import Gauges
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
 
+Made = TypeVar("Made", Scheduled, Changed)
+
 log = logging.getLogger(__name__)
 
 FLUSH_TIMEOUT = 5.0
 """Seconds that the last settlements and releases have to be written after a drain."""
 
-FULL = Change.FULL  # a lookup for every timer of a batch is expensive: Python 3.11's enums do it in Python
+FULL, GIVEN_UP = (
+    Change.FULL,
+    Change.GIVEN_UP,
+)  # a lookup for every timer of a batch is expensive: Python 3.11's enums do it in Python
 
 STALLED = 60.0
 """Seconds without a tick of the lease keeper after which the process counts as stuck."""
@@ -101,7 +107,7 @@ class Engine:
             self._source_of, self._dispatcher, policies, self._redis_health, self._clock, instruments
         )
         self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
-            partial(self._written, self._write),
+            partial(self._shared, self._write),
             _sizes,
             attrgetter("timer_ids"),
             NewTimers.joined,
@@ -111,7 +117,7 @@ class Engine:
         self._topic_watch = TopicWatch(stores.topics, self._registry.known, self._clock, self._with_dispatch)
         self._janitor = Janitor(stores.topics, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Changed] = Coalescer(
-            partial(self._written, self._store.cancel), partial(map, len), list, _chained, self._clock
+            partial(self._shared, self._store.cancel), partial(map, len), list, _chained, self._clock
         )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._promoters: dict[str, Promoter] = {}
@@ -186,8 +192,10 @@ class Engine:
                     some[place] = self._full(topic)
         return results
 
-    async def _write(self, topic: str, timers: NewTimers) -> list[Scheduled]:
-        results = await self._store.schedule(topic, timers, max_waiting=self._policies(topic).max_waiting)
+    async def _write(self, topic: str, timers: NewTimers, *, deadlines: Sequence[float]) -> list[Scheduled]:
+        results = await self._store.schedule(
+            topic, timers, max_waiting=self._policies(topic).max_waiting, deadlines=deadlines
+        )
         self._scheduled(topic, results)
         return results
 
@@ -217,6 +225,17 @@ class Engine:
             self.wake(topic)
         return changed
 
+    async def _shared(
+        self,
+        write: Callable[..., Awaitable[list[Made]]],
+        topic: str,
+        items: Items,
+        deadlines: Sequence[float],
+    ) -> list[Made | ServiceError]:
+        """Write for several producers; `deadlines` are those of `TimerStore.schedule`."""
+        results = await self._written(partial(write, deadlines=deadlines), topic, items)
+        return [GivenUp() if result.change is GIVEN_UP else result for result in results]
+
     async def _written(
         self,
         write: Callable[[str, Items], Awaitable[list[Result]]],
@@ -226,6 +245,8 @@ class Engine:
         """Write for a producer, and note whether Redis answered."""
         try:
             results = await write(topic, items)
+        except GivenUp:
+            raise  # it came too late for its caller, which says nothing of Redis
         except StoreUnavailable as failure:
             self._redis_health.failed(failure)
             raise

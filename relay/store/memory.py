@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 
-from relay.core.errors import InvalidField
+from relay.core.errors import GivenUp, InvalidField
 from relay.core.instants import LATEST
 from relay.core.journal import NO_JOURNALS, JournalBatch, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
@@ -77,15 +78,24 @@ class MemoryStore:
         """Always alive."""
 
     async def schedule(
-        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+        self,
+        topic: str,
+        timers: Sequence[NewTimer],
+        *,
+        max_waiting: int = 0,
+        deadlines: Sequence[float] = (),
     ) -> list[Scheduled]:
         """See `TimerStore.schedule`. Raises `InvalidField`."""
+        over = _given_up(deadlines, len(timers))
         now = self._clock()
         dues = [_instant(timer, now) for timer in timers]
         if any(due > LATEST for due in dues):
             raise InvalidField("delay", "ends after the year 9999; give a shorter one")
         head = self._head(topic)
-        results = [self._put(topic, timer, due, max_waiting) for timer, due in zip(timers, dues, strict=True)]
+        results = [
+            Scheduled(None, Change.GIVEN_UP) if late else self._put(topic, timer, due, max_waiting)
+            for timer, due, late in zip(timers, dues, over, strict=True)
+        ]
         self._journal.append(topic, now)
         self._hint(topic, head)
         return results
@@ -104,10 +114,18 @@ class MemoryStore:
         return Scheduled(due=there, change=effect.answer, delivery_under_way=effect.delivery_under_way)
 
     async def cancel(
-        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+        self,
+        topic: str,
+        timer_ids: Sequence[str],
+        condition: Condition = NO_CONDITION,
+        *,
+        deadlines: Sequence[float] = (),
     ) -> list[Changed]:
         """See `TimerStore.cancel`."""
-        return self._change(topic, timer_ids, LifeEvent.CANCEL, Given(condition=condition))
+        over = _given_up(deadlines, len(timer_ids))
+        there = [timer_id for timer_id, late in zip(timer_ids, over, strict=True) if not late]
+        changes = iter(self._change(topic, there, LifeEvent.CANCEL, Given(condition=condition)))
+        return [Changed(Change.GIVEN_UP, False) if late else next(changes) for late in over]
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         """See `TimerStore.run`."""
@@ -262,6 +280,17 @@ class MemoryStore:
         timers = [timer for timer in map(_stored, page) if state in (None, timer.state)]
         last = page[-1] if len(order) > limit else None
         return Page(timers, f"{last.life.next_claim} {last.timer_id}" if last else "")
+
+
+def _given_up(deadlines: Sequence[float], count: int) -> list[bool]:
+    """Which items' callers have given them up. Raises `GivenUp` if that is so of all."""
+    if not deadlines:
+        return [False] * count
+    now = monotonic()
+    over = [deadline < now for deadline in deadlines]
+    if all(over):
+        raise GivenUp
+    return over
 
 
 def _instant(told: NewTimer | Again, now: int) -> int:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from relay.v1 import timer_pb2 as relay_dot_v1_dot_timer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_service.proto\x12\x08relay.v1\x1a\x14relay/v1/timer.proto\"\x83\x01\n\x0fScheduleRequest\x12\"\n\x05timer\x18\x01 \x01(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\"l\n\x10ScheduleResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12&\n\x06result\x18\x03 \x01(\x0e\x32\x16.relay.v1.ChangeResult\"a\n\x14ScheduleBatchRequest\x12#\n\x06timers\x18\x01 \x03(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\"B\n\x15ScheduleBatchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.relay.v1.ScheduleResult\"q\n\x0eScheduleResult\x12/\n\tscheduled\x18\x01 \x01(\x0b\x32\x1a.relay.v1.ScheduleResponseH\x00\x12$\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemErrorH\x00\x42\x08\n\x06result\"9\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\"\xa1\x02\n\x16ScheduleColumnsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x11\n\tdelays_us\x18\x05 \x03(\x03\x12>\n\x07headers\x18\x06 \x03(\x0b\x32-.relay.v1.ScheduleColumnsRequest.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12$\n\x04mode\x18\x08 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdb\x01\n\x17ScheduleColumnsResponse\x12\x14\n\x0c\x64ue_times_us\x18\x01 \x03(\x03\x12\'\n\x07results\x18\x02 \x03(\x0e\x32\x16.relay.v1.ChangeResult\x12=\n\x06\x65rrors\x18\x03 \x03(\x0b\x32-.relay.v1.ScheduleColumnsResponse.ErrorsEntry\x1a\x42\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemError:\x02\x38\x01\"X\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\"\\\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\x12&\n\x06result\x18\x02 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x0f\n\x07message\x18\x03 \x01(\t\"2\n\x0fRunTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\":\n\x10RunTimerResponse\x12&\n\x06result\x18\x01 \x01(\x0e\x32\x16.relay.v1.ChangeResult\"2\n\x0fGetTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"2\n\x10GetTimerResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\"n\n\x11ListTimersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListTimersResponse\x12\x1f\n\x06timers\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Timer\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*b\n\x0cScheduleMode\x12\x1d\n\x19SCHEDULE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_MODE_REPLACE\x10\x01\x12\x18\n\x14SCHEDULE_MODE_CREATE\x10\x02\x32\x87\x04\n\x0cTimerService\x12\x41\n\x08Schedule\x12\x19.relay.v1.ScheduleRequest\x1a\x1a.relay.v1.ScheduleResponse\x12P\n\rScheduleBatch\x12\x1e.relay.v1.ScheduleBatchRequest\x1a\x1f.relay.v1.ScheduleBatchResponse\x12V\n\x0fScheduleColumns\x12 .relay.v1.ScheduleColumnsRequest\x1a!.relay.v1.ScheduleColumnsResponse\x12\x41\n\x08RunTimer\x12\x19.relay.v1.RunTimerRequest\x1a\x1a.relay.v1.RunTimerResponse\x12;\n\x06\x43\x61ncel\x12\x17.relay.v1.CancelRequest\x1a\x18.relay.v1.CancelResponse\x12\x41\n\x08GetTimer\x12\x19.relay.v1.GetTimerRequest\x1a\x1a.relay.v1.GetTimerResponse\x12G\n\nListTimers\x12\x1b.relay.v1.ListTimersRequest\x1a\x1c.relay.v1.ListTimersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_service.proto\x12\x08relay.v1\x1a\x14relay/v1/timer.proto\"\x83\x01\n\x0fScheduleRequest\x12\"\n\x05timer\x18\x01 \x01(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\"\x88\x01\n\x10ScheduleResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12&\n\x06result\x18\x03 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\"a\n\x14ScheduleBatchRequest\x12#\n\x06timers\x18\x01 \x03(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\"B\n\x15ScheduleBatchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.relay.v1.ScheduleResult\"q\n\x0eScheduleResult\x12/\n\tscheduled\x18\x01 \x01(\x0b\x32\x1a.relay.v1.ScheduleResponseH\x00\x12$\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemErrorH\x00\x42\x08\n\x06result\"9\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\"\xa1\x02\n\x16ScheduleColumnsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x11\n\tdelays_us\x18\x05 \x03(\x03\x12>\n\x07headers\x18\x06 \x03(\x0b\x32-.relay.v1.ScheduleColumnsRequest.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12$\n\x04mode\x18\x08 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf9\x01\n\x17ScheduleColumnsResponse\x12\x14\n\x0c\x64ue_times_us\x18\x01 \x03(\x03\x12\'\n\x07results\x18\x02 \x03(\x0e\x32\x16.relay.v1.ChangeResult\x12=\n\x06\x65rrors\x18\x03 \x03(\x0b\x32-.relay.v1.ScheduleColumnsResponse.ErrorsEntry\x12\x1c\n\x14\x64\x65liveries_under_way\x18\x04 \x03(\r\x1a\x42\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemError:\x02\x38\x01\"X\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\"x\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\x12&\n\x06result\x18\x02 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\"2\n\x0fRunTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"V\n\x10RunTimerResponse\x12&\n\x06result\x18\x01 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x02 \x01(\x08\"2\n\x0fGetTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"2\n\x10GetTimerResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\"n\n\x11ListTimersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListTimersResponse\x12\x1f\n\x06timers\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Timer\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*b\n\x0cScheduleMode\x12\x1d\n\x19SCHEDULE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_MODE_REPLACE\x10\x01\x12\x18\n\x14SCHEDULE_MODE_CREATE\x10\x02\x32\x87\x04\n\x0cTimerService\x12\x41\n\x08Schedule\x12\x19.relay.v1.ScheduleRequest\x1a\x1a.relay.v1.ScheduleResponse\x12P\n\rScheduleBatch\x12\x1e.relay.v1.ScheduleBatchRequest\x1a\x1f.relay.v1.ScheduleBatchResponse\x12V\n\x0fScheduleColumns\x12 .relay.v1.ScheduleColumnsRequest\x1a!.relay.v1.ScheduleColumnsResponse\x12\x41\n\x08RunTimer\x12\x19.relay.v1.RunTimerRequest\x1a\x1a.relay.v1.RunTimerResponse\x12;\n\x06\x43\x61ncel\x12\x17.relay.v1.CancelRequest\x1a\x18.relay.v1.CancelResponse\x12\x41\n\x08GetTimer\x12\x19.relay.v1.GetTimerRequest\x1a\x1a.relay.v1.GetTimerResponse\x12G\n\nListTimers\x12\x1b.relay.v1.ListTimersRequest\x1a\x1c.relay.v1.ListTimersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,44 +36,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._loaded_options = None
   _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_options = b'8\001'
-  _globals['_SCHEDULEMODE']._serialized_start=1755
-  _globals['_SCHEDULEMODE']._serialized_end=1853
+  _globals['_SCHEDULEMODE']._serialized_start=1870
+  _globals['_SCHEDULEMODE']._serialized_end=1968
   _globals['_SCHEDULEREQUEST']._serialized_start=65
   _globals['_SCHEDULEREQUEST']._serialized_end=196
-  _globals['_SCHEDULERESPONSE']._serialized_start=198
-  _globals['_SCHEDULERESPONSE']._serialized_end=306
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=308
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=405
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=407
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=473
-  _globals['_SCHEDULERESULT']._serialized_start=475
-  _globals['_SCHEDULERESULT']._serialized_end=588
-  _globals['_ITEMERROR']._serialized_start=590
-  _globals['_ITEMERROR']._serialized_end=647
-  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_start=650
-  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_end=939
-  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_start=893
-  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_end=939
-  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_start=942
-  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_end=1161
-  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_start=1095
-  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_end=1161
-  _globals['_CANCELREQUEST']._serialized_start=1163
-  _globals['_CANCELREQUEST']._serialized_end=1251
-  _globals['_CANCELRESPONSE']._serialized_start=1253
-  _globals['_CANCELRESPONSE']._serialized_end=1345
-  _globals['_RUNTIMERREQUEST']._serialized_start=1347
-  _globals['_RUNTIMERREQUEST']._serialized_end=1397
-  _globals['_RUNTIMERRESPONSE']._serialized_start=1399
-  _globals['_RUNTIMERRESPONSE']._serialized_end=1457
-  _globals['_GETTIMERREQUEST']._serialized_start=1459
-  _globals['_GETTIMERREQUEST']._serialized_end=1509
-  _globals['_GETTIMERRESPONSE']._serialized_start=1511
-  _globals['_GETTIMERRESPONSE']._serialized_end=1561
-  _globals['_LISTTIMERSREQUEST']._serialized_start=1563
-  _globals['_LISTTIMERSREQUEST']._serialized_end=1673
-  _globals['_LISTTIMERSRESPONSE']._serialized_start=1675
-  _globals['_LISTTIMERSRESPONSE']._serialized_end=1753
-  _globals['_TIMERSERVICE']._serialized_start=1856
-  _globals['_TIMERSERVICE']._serialized_end=2375
+  _globals['_SCHEDULERESPONSE']._serialized_start=199
+  _globals['_SCHEDULERESPONSE']._serialized_end=335
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=337
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=434
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=436
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=502
+  _globals['_SCHEDULERESULT']._serialized_start=504
+  _globals['_SCHEDULERESULT']._serialized_end=617
+  _globals['_ITEMERROR']._serialized_start=619
+  _globals['_ITEMERROR']._serialized_end=676
+  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_start=679
+  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_end=968
+  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_start=922
+  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_end=968
+  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_start=971
+  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_end=1220
+  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_start=1154
+  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_end=1220
+  _globals['_CANCELREQUEST']._serialized_start=1222
+  _globals['_CANCELREQUEST']._serialized_end=1310
+  _globals['_CANCELRESPONSE']._serialized_start=1312
+  _globals['_CANCELRESPONSE']._serialized_end=1432
+  _globals['_RUNTIMERREQUEST']._serialized_start=1434
+  _globals['_RUNTIMERREQUEST']._serialized_end=1484
+  _globals['_RUNTIMERRESPONSE']._serialized_start=1486
+  _globals['_RUNTIMERRESPONSE']._serialized_end=1572
+  _globals['_GETTIMERREQUEST']._serialized_start=1574
+  _globals['_GETTIMERREQUEST']._serialized_end=1624
+  _globals['_GETTIMERRESPONSE']._serialized_start=1626
+  _globals['_GETTIMERRESPONSE']._serialized_end=1676
+  _globals['_LISTTIMERSREQUEST']._serialized_start=1678
+  _globals['_LISTTIMERSREQUEST']._serialized_end=1788
+  _globals['_LISTTIMERSRESPONSE']._serialized_start=1790
+  _globals['_LISTTIMERSRESPONSE']._serialized_end=1868
+  _globals['_TIMERSERVICE']._serialized_start=1971
+  _globals['_TIMERSERVICE']._serialized_end=2490
 # @@protoc_insertion_point(module_scope)

@@ -28,14 +28,16 @@ class ScheduleRequest(_message.Message):
     def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
 
 class ScheduleResponse(_message.Message):
-    __slots__ = ("timer", "replaced", "result")
+    __slots__ = ("timer", "replaced", "result", "delivery_under_way")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.Timer
     replaced: bool
     result: _timer_pb2.ChangeResult
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ...) -> None: ...
+    delivery_under_way: bool
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ...) -> None: ...
 
 class ScheduleBatchRequest(_message.Message):
     __slots__ = ("timers", "mode")
@@ -97,7 +99,7 @@ class ScheduleColumnsRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ...) -> None: ...
 
 class ScheduleColumnsResponse(_message.Message):
-    __slots__ = ("due_times_us", "results", "errors")
+    __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way")
     class ErrorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -108,10 +110,12 @@ class ScheduleColumnsResponse(_message.Message):
     DUE_TIMES_US_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     due_times_us: _containers.RepeatedScalarFieldContainer[int]
     results: _containers.RepeatedScalarFieldContainer[_timer_pb2.ChangeResult]
     errors: _containers.MessageMap[int, ItemError]
-    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ...) -> None: ...
+    deliveries_under_way: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ..., deliveries_under_way: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("topic", "timer_id", "condition")
@@ -124,14 +128,16 @@ class CancelRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
-    __slots__ = ("cancelled", "result", "message")
+    __slots__ = ("cancelled", "result", "message", "delivery_under_way")
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     cancelled: bool
     result: _timer_pb2.ChangeResult
     message: str
-    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ...) -> None: ...
+    delivery_under_way: bool
+    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ..., delivery_under_way: bool = ...) -> None: ...
 
 class RunTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")
@@ -142,10 +148,12 @@ class RunTimerRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ...) -> None: ...
 
 class RunTimerResponse(_message.Message):
-    __slots__ = ("result",)
+    __slots__ = ("result", "delivery_under_way")
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     result: _timer_pb2.ChangeResult
-    def __init__(self, result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ...) -> None: ...
+    delivery_under_way: bool
+    def __init__(self, result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ...) -> None: ...
 
 class GetTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")

@@ -51,30 +51,34 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
             headers=spec.headers,
             content_type=spec.content_type,
         )
-        replaced = (spec.topic, spec.timer_id) in self.timers
+        replaced, under_way = (spec.topic, spec.timer_id) in self.timers, self._under_way(spec)
         if replaced and request.mode == pb.SCHEDULE_MODE_CREATE:
             there = self.timers[spec.topic, spec.timer_id]
             left = timer_pb2.Timer(topic=spec.topic, timer_id=spec.timer_id, due_time=there.due_time)
-            return pb.ScheduleResponse(timer=left, result=timer_pb2.CHANGE_RESULT_UNCHANGED)
+            return pb.ScheduleResponse(
+                timer=left, result=timer_pb2.CHANGE_RESULT_UNCHANGED, delivery_under_way=under_way
+            )
         self.specs.append(spec)
         self.timers[spec.topic, spec.timer_id] = timer
         result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
-        return pb.ScheduleResponse(timer=without_content(timer), replaced=replaced, result=result)
+        return pb.ScheduleResponse(
+            timer=without_content(timer), replaced=replaced, result=result, delivery_under_way=under_way
+        )
 
     def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelResponse:
         self._refuse(context)
+        under_way = self._under_way(request)
         found = self.timers.pop((request.topic, request.timer_id), None) is not None
         result = timer_pb2.CHANGE_RESULT_CANCELLED if found else timer_pb2.CHANGE_RESULT_NOT_FOUND
-        return pb.CancelResponse(cancelled=found, result=result)
+        return pb.CancelResponse(cancelled=found, result=result, delivery_under_way=under_way)
 
     def RunTimer(self, request: pb.RunTimerRequest, context: Any) -> pb.RunTimerResponse:
         self._refuse(context)
-        timer = self.timers.get((request.topic, request.timer_id))
-        if timer is None:
+        if (request.topic, request.timer_id) not in self.timers:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such timer")
-        leased = timer is not None and timer.state == timer_pb2.TIMER_STATE_LEASED
+        leased = self._under_way(request)
         result = timer_pb2.CHANGE_RESULT_IN_FLIGHT if leased else timer_pb2.CHANGE_RESULT_RUN
-        return pb.RunTimerResponse(result=result)
+        return pb.RunTimerResponse(result=result, delivery_under_way=leased)
 
     def GetTimer(self, request: pb.GetTimerRequest, context: Any) -> pb.GetTimerResponse:
         self._refuse(context)
@@ -92,6 +96,10 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         end = start + (request.page_size or 100)
         page = map(without_content, found[start:end])
         return pb.ListTimersResponse(timers=page, next_page_token=str(end) if end < len(found) else "")
+
+    def _under_way(self, named: timer_pb2.TimerSpec | pb.CancelRequest | pb.RunTimerRequest) -> bool:
+        timer = self.timers.get((named.topic, named.timer_id))
+        return timer is not None and timer.state == timer_pb2.TIMER_STATE_LEASED
 
     def _refuse(self, context: Any) -> None:
         if self.refusal is None:

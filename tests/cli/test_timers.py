@@ -42,6 +42,7 @@ def test_schedule_sends_all_that_was_given(run: Run, double: Double) -> None:
         "next_claim_time": "2030-01-01T01:30:00.000000Z",
         "attempts": 0,
         "replaced": False,
+        "delivery_under_way": False,
         "result": "created",
     }
     timer = double.timers["t", "x"]
@@ -219,7 +220,8 @@ def test_cancel(run: Run) -> None:
     assert run("cancel", "t", "x").stdout == "cancelled t/x\n"
     result = run("cancel", "t", "x", "--json")
     assert result.exit_code == 3
-    assert json.loads(result.stdout) == {"topic": "t", "timer_id": "x", "cancelled": False}
+    told = {"topic": "t", "timer_id": "x", "cancelled": False, "delivery_under_way": False}
+    assert json.loads(result.stdout) == told
     assert result.stderr == "relay: there is no timer t/x\n"
 
 
@@ -326,6 +328,7 @@ def test_run_on_a_paused_topic_says_so(run: Run, double: Double) -> None:
         "topic": "t",
         "timer_id": "x",
         "result": "run",
+        "delivery_under_way": False,
         "paused": True,
     }
 
@@ -338,4 +341,38 @@ def test_run_makes_a_timer_due(run: Run, double: Double) -> None:
     assert json.loads(run("run", "t", "x", "--json").stdout)["result"] == "in_flight"
     missing = run("run", "t", "y", "--json")
     assert missing.exit_code == 3
-    assert json.loads(missing.stdout) == {"topic": "t", "timer_id": "y", "result": "not_found"}
+    told = {"topic": "t", "timer_id": "y", "result": "not_found", "delivery_under_way": False}
+    assert json.loads(missing.stdout) == told
+
+
+UNDER_WAY = "; a delivery was under way, and its handler may still be running"
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (("schedule", "t", "--id", "x", "--in", "9s"), "rescheduled t/x for 2030-01-01T00:00:09.000000Z"),
+        (
+            ("schedule", "t", "--id", "x", "--in", "9s", "--create-only"),
+            "left t/x as it is: it exists, due 2030-01-01T00:00:05.000000Z",
+        ),
+        (("cancel", "t", "x"), "cancelled t/x"),
+    ],
+)
+def test_a_delivery_under_way_is_told(run: Run, double: Double, command: tuple[str, ...], text: str) -> None:
+    """To people in words, in JSON by a field."""
+
+    def is_delivered() -> None:
+        run("schedule", "t", "--id", "x", "--in", "5s")
+        double.timers["t", "x"].state = timer_pb2.TIMER_STATE_LEASED
+
+    is_delivered()
+    assert run(*command).stdout == f"{text}{UNDER_WAY}\n"
+    is_delivered()
+    assert json.loads(run(*command, "--json").stdout)["delivery_under_way"]
+
+
+def test_run_tells_of_a_delivery_under_way(run: Run, double: Double) -> None:
+    run("schedule", "t", "--id", "x", "--in", "5s")
+    double.timers["t", "x"].state = timer_pb2.TIMER_STATE_LEASED
+    assert json.loads(run("run", "t", "x", "--json").stdout)["delivery_under_way"]

@@ -207,6 +207,8 @@ class ScriptedRelay(
         self.refusals: list[Failure] = []
         self.result = timer_pb2.CHANGE_RESULT_UNSPECIFIED
         """What becomes of changes, if not what really does."""
+        self.under_way: set[str] = set()
+        """The timer_ids of which deliveries are under way."""
         self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
         self.links: list[Link] = []
         self.on_link: Callable[[Link], Any] | None = None
@@ -242,7 +244,10 @@ class ScriptedRelay(
         )
         result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
         return timer_service.ScheduleResponse(
-            timer=without_content(self.timers[key]), replaced=replaced, result=result
+            timer=without_content(self.timers[key]),
+            replaced=replaced,
+            result=result,
+            delivery_under_way=spec.timer_id in self.under_way,
         )
 
     async def Schedule(self, request: Any, context: Any) -> Any:
@@ -250,7 +255,10 @@ class ScriptedRelay(
         if self.result:
             due = timestamp_pb2.Timestamp(seconds=7)
             timer = timer_pb2.Timer(topic="t", timer_id="a", due_time=due)
-            return timer_service.ScheduleResponse(timer=timer, result=self.result)
+            under_way = "a" in self.under_way
+            return timer_service.ScheduleResponse(
+                timer=timer, result=self.result, delivery_under_way=under_way
+            )
         return self._store(request.timer)
 
     async def ScheduleBatch(self, request: Any, context: Any) -> Any:
@@ -290,19 +298,25 @@ class ScriptedRelay(
                 stored = self._store(spec)
             told.due_times_us.append(stored.timer.due_time.ToMicroseconds())
             told.results.append(stored.result)
+            if stored.delivery_under_way:
+                told.deliveries_under_way.append(place)
         return told
 
     async def Cancel(self, request: Any, context: Any) -> Any:
         await self._begin("Cancel", request, context)
+        under_way = request.timer_id in self.under_way
         if self.result:
-            return timer_service.CancelResponse(result=self.result)
+            return timer_service.CancelResponse(result=self.result, delivery_under_way=under_way)
         timer = self.timers.pop((request.topic, request.timer_id), None)
         result = timer_pb2.CHANGE_RESULT_CANCELLED if timer else timer_pb2.CHANGE_RESULT_NOT_FOUND
-        return timer_service.CancelResponse(cancelled=timer is not None, result=result)
+        return timer_service.CancelResponse(
+            cancelled=timer is not None, result=result, delivery_under_way=under_way
+        )
 
     async def RunTimer(self, request: Any, context: Any) -> Any:
         await self._begin("RunTimer", request, context)
-        return timer_service.RunTimerResponse(result=self.result)
+        under_way = request.timer_id in self.under_way
+        return timer_service.RunTimerResponse(result=self.result, delivery_under_way=under_way)
 
     async def GetTimer(self, request: Any, context: Any) -> Any:
         await self._begin("GetTimer", request, context)

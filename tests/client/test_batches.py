@@ -178,7 +178,7 @@ async def test_what_columns_answer(relay: ScriptedRelay, client: RelayClient) ->
 )
 def test_what_was_left_as_it_is(number: Any, result: ChangeResult, state: TimerState) -> None:
     """Of columns and of a single result alike: only the due time is known."""
-    told = ScheduleResult("id", None, ("topic", 7, number)).timer
+    told = ScheduleResult("id", None, ("topic", 7, number, False)).timer
     assert told is not None
     assert (told.result, told.state, told.replaced, bool(told.result)) == (result, state, False, False)
     assert told.due_time == datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=UTC)

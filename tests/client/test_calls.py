@@ -20,7 +20,9 @@ from relay.client import (
     RelayClient,
     RelayError,
     ResourceExhausted,
+    ScheduledTimer,
     SyncRelayClient,
+    TimerChange,
     TimerState,
     Unavailable,
     UsageError,
@@ -212,8 +214,8 @@ async def test_cancel_and_get_tell_what_is_there(relay: ScriptedRelay, client: R
         assert (timer.payload, timer.headers) == (b"secret", {"k": "hidden"})
         assert "secret" not in repr(timer)
         assert "hidden" not in repr(timer)
-        assert await client.cancel("t", "a") is ChangeResult.CANCELLED
-        assert await client.cancel("t", "a") is ChangeResult.NOT_FOUND
+        assert (await client.cancel("t", "a")).result is ChangeResult.CANCELLED
+        assert (await client.cancel("t", "a")).result is ChangeResult.NOT_FOUND
         assert await client.get("t", "a") is None
     assert relay.timers == {}
 
@@ -263,18 +265,39 @@ async def test_results_are_told(
     relay.result = number
     async with client:
         timer = await client.schedule("t", b"", delay=1, timer_id="a")
-        assert [timer.result, await client.cancel("t", "a"), await client.run_timer("t", "a")] == [result] * 3
+        changes = [await client.cancel("t", "a"), await client.run_timer("t", "a")]
+        assert [timer.result, *(change.result for change in changes)] == [result] * 3
     assert bool(result) is (result in MADE)
+    assert all(bool(change) is bool(result) for change in changes)
     # Of a timer that was left as it is the relay knows the due time alone.
     assert timer.due_time == timer.next_claim_time == datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC)
     assert timer.state is TimerState.UNKNOWN
+
+
+async def test_a_delivery_under_way_is_told(relay: ScriptedRelay, client: RelayClient) -> None:
+    """By schedule, by a batch in either form, by cancel and by run: of that timer, and of no other."""
+    relay.under_way = {"a"}
+    async with client:
+        for timer_id, under_way in (("a", True), ("b", False)):
+            changes: list[ScheduledTimer | TimerChange] = [
+                await client.schedule("t", b"", delay=1, timer_id=timer_id),
+                await client.run_timer("t", timer_id),
+                await client.cancel("t", timer_id),
+            ]
+            assert [change.delivery_under_way for change in changes] == [under_way] * 3
+        for headers in ({}, {"k": "v"}):
+            batch = [NewTimer(topic="t", payload=b"", delay=1, timer_id=each) for each in "ba"]
+            batch.append(NewTimer(topic="t", payload=b"", delay=1, timer_id="c", headers=headers))
+            told = [result.timer for result in await client.schedule_batch(batch)]
+            assert [timer and timer.delivery_under_way for timer in told] == [False, True, False]
+    assert {"ScheduleColumns", "ScheduleBatch"} <= {name for name, _ in relay.calls}
 
 
 async def test_running_what_is_not_there_is_no_error(relay: ScriptedRelay, client: RelayClient) -> None:
     """As cancelling it is none; a condition about it is one."""
     relay.failures = [Failure(CODES.NOT_FOUND, "no such timer")] * 2
     async with client:
-        assert await client.run_timer("t", "a") is ChangeResult.NOT_FOUND
+        assert (await client.run_timer("t", "a")).result is ChangeResult.NOT_FOUND
         with pytest.raises(NotFound):
             await client.schedule("t", b"", delay=1, timer_id="a", only_if_pending=True)
         with pytest.raises(InvalidArgument) as caught:

@@ -24,6 +24,8 @@ from relay.client import (
     RelayClient,
     Reschedule,
     ResourceExhausted,
+    ScheduledTimer,
+    TimerChange,
     TimerState,
 )
 from relay.client.calls.batches import MAX_TIMERS
@@ -233,8 +235,8 @@ async def test_a_cancelled_timer_never_comes(subject: Subject, topic: str) -> No
     async with subject.serving():
         await subject.client.schedule(topic, b"", delay=2.0, timer_id="a")
         await subject.client.schedule(topic, b"", delay=2.2, timer_id="b")
-        assert await subject.client.cancel(topic, "a") is ChangeResult.CANCELLED
-        assert await subject.client.cancel(topic, "a") is ChangeResult.NOT_FOUND
+        assert (await subject.client.cancel(topic, "a")).result is ChangeResult.CANCELLED
+        assert (await subject.client.cancel(topic, "a")).result is ChangeResult.NOT_FOUND
         assert await subject.client.get(topic, "a") is None
         await seen.times(1)
         await seen.empty()
@@ -297,7 +299,7 @@ async def test_a_failed_timer_can_be_read_while_it_waits(subject: Subject, topic
         await subject.until(nacked)
         timer = await subject.client.get(topic, "a")
         assert timer is not None
-        assert await subject.client.run_timer(topic, "a") is ChangeResult.RUN
+        assert (await subject.client.run_timer(topic, "a")).result is ChangeResult.RUN
         await seen.times(2)
         await seen.empty()
     assert timer.due_time == stored.due_time
@@ -457,7 +459,7 @@ async def test_changes_on_condition_of_the_due_time(subject: Subject, topic: str
         kept = await client.cancel(topic, "a", only_if_due_at=first.due_time)
         gone = await client.cancel(topic, "a", only_if_due_at=moved.due_time)
         missing = await client.cancel(topic, "a", only_if_pending=True)
-        assert [kept, gone, missing] == [
+        assert [each.result for each in (kept, gone, missing)] == [
             ChangeResult.UNCHANGED,
             ChangeResult.CANCELLED,
             ChangeResult.NOT_FOUND,
@@ -470,14 +472,13 @@ async def test_changes_on_condition_of_the_due_time(subject: Subject, topic: str
 async def test_what_is_in_flight_can_be_spared(subject: Subject, topic: str) -> None:
     """By schedule, cancel and run; the delivery ends as if nobody had asked."""
     seen = Seen(subject, topic)
-    results: list[ChangeResult] = []
+    changes: list[ScheduledTimer | TimerChange] = []
 
     async def ask(_: Delivery) -> None:
         client = subject.client
-        spared = await client.schedule(topic, b"new", delay=0, timer_id="a", only_if_pending=True)
-        results.extend(
+        changes.extend(
             [
-                spared.result,
+                await client.schedule(topic, b"new", delay=0, timer_id="a", only_if_pending=True),
                 await client.cancel(topic, "a", only_if_pending=True),
                 await client.run_timer(topic, "a"),
             ]
@@ -488,8 +489,40 @@ async def test_what_is_in_flight_can_be_spared(subject: Subject, topic: str) -> 
         await subject.client.schedule(topic, b"old", delay=0, timer_id="a")
         await seen.times(1)
         await seen.empty()
-    assert results == [ChangeResult.IN_FLIGHT] * 3
+    assert [(change.result, change.delivery_under_way) for change in changes] == [
+        (ChangeResult.IN_FLIGHT, True)
+    ] * 3
     assert [got.payload for got in seen.deliveries] == [b"old"]
+
+
+async def test_a_change_tells_that_the_handler_is_at_work(subject: Subject, topic: str) -> None:
+    """Replaced, or cancelled, while it runs; once more, and nothing is under way that is known of."""
+    seen = Seen(subject, topic)
+    told: list[bool] = []
+
+    async def change(_: Delivery) -> None:
+        new = [NewTimer(topic=topic, payload=b"", delay=3600, timer_id=each) for each in ("a", "b")]
+        for result in [*await subject.client.schedule_batch(new), *await subject.client.schedule_batch(new)]:
+            assert result.timer is not None
+            told.append(result.timer.delivery_under_way)
+
+    async def is_told(count: int) -> bool:
+        return len(told) == count
+
+    async def cancel(_: Delivery) -> None:
+        told.extend([(await subject.client.cancel(topic, "a")).delivery_under_way for _again in range(2)])
+
+    seen.then = change
+    async with subject.serving():
+        await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await subject.until(lambda: is_told(4))
+        seen.then = cancel
+        await subject.client.cancel(topic, "b")
+        waiting = await subject.client.schedule(topic, b"", delay=0, timer_id="a")
+        await subject.until(lambda: is_told(6))
+        await seen.empty()
+    assert not waiting.delivery_under_way
+    assert told == [True, False, False, False, True, False]
 
 
 async def test_a_timer_that_is_run_comes_at_once(subject: Subject, topic: str) -> None:
@@ -503,13 +536,13 @@ async def test_a_timer_that_is_run_comes_at_once(subject: Subject, topic: str) -
     seen.then = nack
     async with subject.serving():
         client = subject.client
-        assert await client.run_timer(topic, "a") is ChangeResult.NOT_FOUND
+        assert (await client.run_timer(topic, "a")).result is ChangeResult.NOT_FOUND
         await client.schedule(topic, b"", delay=3600, timer_id="a")
-        assert await client.run_timer(topic, "a") is ChangeResult.RUN
+        assert (await client.run_timer(topic, "a")).result is ChangeResult.RUN
         await seen.times(1)
 
         async def waits() -> bool:
-            return await client.run_timer(topic, "a") is ChangeResult.RUN
+            return (await client.run_timer(topic, "a")).result is ChangeResult.RUN
 
         await subject.until(waits)
         await seen.times(2)

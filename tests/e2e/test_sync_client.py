@@ -96,8 +96,8 @@ def test_the_life_of_a_timer(client: SyncRelayClient) -> None:
     assert (timer.payload, timer.headers, timer.content_type) == (b"42", {"k": "ö"}, "text/plain")
     assert client.schedule("life", b"43", delay=timedelta(days=1), timer_id="ü").replaced
     assert [each.timer_id for each in client.list("life")] == ["ü"]
-    assert client.cancel("life", "ü") is ChangeResult.CANCELLED
-    assert client.cancel("life", "ü") is ChangeResult.NOT_FOUND
+    assert client.cancel("life", "ü").result is ChangeResult.CANCELLED
+    assert client.cancel("life", "ü").result is ChangeResult.NOT_FOUND
     assert client.get("life", "ü") is None
 
 
@@ -110,14 +110,14 @@ def test_changes_on_condition(client: SyncRelayClient) -> None:
     moved = client.schedule("changes", b"3", delay=90, timer_id="a", only_if_due_at=first.due_time)
     assert moved.result is ChangeResult.REPLACED
     late = client.cancel("changes", "a", only_if_due_at=first.due_time, only_if_pending=True)
-    assert late is ChangeResult.UNCHANGED
-    assert client.run_timer("changes", "a") is ChangeResult.RUN
+    assert late.result is ChangeResult.UNCHANGED
+    assert client.run_timer("changes", "a").result is ChangeResult.RUN
     timer = client.get("changes", "a")
     assert timer is not None
     assert (timer.payload, timer.state) == (b"3", TimerState.PENDING)
     assert timer.due_time < first.due_time
     assert client.cancel("changes", "a", only_if_due_at=timer.due_time)
-    assert client.run_timer("changes", "a") is ChangeResult.NOT_FOUND
+    assert client.run_timer("changes", "a").result is ChangeResult.NOT_FOUND
     with pytest.raises(NotFound):
         client.schedule("changes", b"4", delay=1, timer_id="a", only_if_pending=True)
     new = NewTimer(topic="changes", payload=b"", delay=60, timer_id="b", expire_after=timedelta(hours=1))

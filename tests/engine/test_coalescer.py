@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
-from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
+from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
 from tests.worlds.engine.fake_clock import FakeClock, settle
@@ -25,11 +26,14 @@ class Store:
 
     def __init__(self, clock: Clock) -> None:
         self.calls: list[tuple[str, list[str]]] = []
+        self.deadlines: list[list[float]] = []
+        """Those of each call."""
         self.open = asyncio.Event()
         self.open.set()
         self.slow_from = 1
         self.error: Exception | None = None
         self.lost = 0
+        self.given_up: set[str] = set()
         self.coalescer: Coalescer[list[str], str] = Coalescer(self.write, self.sizes, list, chained, clock)
         self.weighed = 0
 
@@ -37,15 +41,21 @@ class Store:
         self.weighed += len(items)
         return [len(item) for item in items]
 
-    async def write(self, topic: str, items: Sequence[str]) -> list[str]:
+    async def write(
+        self, topic: str, items: Sequence[str], deadlines: Sequence[float]
+    ) -> list[str | ServiceError]:
         self.calls.append((topic, list(items)))
+        self.deadlines.append(list(deadlines))
         if len(self.calls) >= self.slow_from:
             await self.open.wait()
         if self.error is not None:
             raise self.error
         if "bad" in items:
             raise InvalidField("item", "is bad")
-        return [item.upper() for item in items][self.lost :]
+        told: list[str | ServiceError] = [
+            GivenUp() if item in self.given_up else item.upper() for item in items
+        ]
+        return told[self.lost :]
 
     def written(self) -> list[str]:
         return [item for _, items in self.calls for item in items]
@@ -427,3 +437,54 @@ async def test_a_big_batch_that_fails_makes_room(store: Store) -> None:
         assert {type(result) for result in failed} == {StoreUnavailable}
     store.error = None
     assert await submit(store, crowd("a")) == [item.upper() for _, item in crowd("a")]
+
+
+# ------------------------------------------------------------- deadlines
+
+
+async def within(store: Store, deadline: float, *items: str) -> list[str | ServiceError]:
+    """A caller that waits until then."""
+    with anyio.CancelScope(deadline=deadline):
+        return (await store.coalescer.submit_many({"t": list(items)}))["t"]
+    raise TimeoutError
+
+
+async def test_each_item_goes_with_the_deadline_of_its_caller(store: Store) -> None:
+    """The callers share a call, and wait for it until different instants."""
+    soon, later = anyio.current_time() + 1_000.0, anyio.current_time() + 2_000.0
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(within, store, soon, "a", "b")
+        callers.start_soon(store.coalescer.submit, "t", ["c"])
+        callers.start_soon(within, store, later, "d")
+    assert store.calls == [("t", ["a", "b", "c", "d"])]
+    assert store.deadlines == [[soon, soon, math.inf, later]]
+
+
+async def test_where_all_wait_for_as_long_as_it_takes_nothing_is_said(store: Store) -> None:
+    await asyncio.gather(*(call(store, name) for name in "ab"))
+    assert store.deadlines == [[]]
+
+
+async def test_deadlines_stay_with_their_items_when_a_call_is_halved(store: Store) -> None:
+    """Bad input of one of them is refused alone."""
+    soon = anyio.current_time() + 1_000.0
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(within, store, soon, "a", "bad")
+        callers.start_soon(store.coalescer.submit, "t", ["b"])
+    said = [dict(zip(items, store.deadlines[n], strict=False)) for n, (_, items) in enumerate(store.calls)]
+    assert said == [
+        {"a": soon, "bad": soon, "b": math.inf},
+        {"a": soon, "bad": soon},
+        {"a": soon},
+        {"bad": soon},
+        {},
+    ]
+
+
+async def test_an_item_that_the_store_refuses_fails_alone(store: Store) -> None:
+    """Its caller's time was over when the call came; the other's was not."""
+    store.given_up.add("late")
+    late, in_time = call(store, "late"), call(store, "in time")
+    with pytest.raises(GivenUp):
+        await late
+    assert await in_time == "IN TIME"

@@ -48,6 +48,15 @@ THE_FENCE = {
 
 THE_TIME = {
     "late calls not refused": Break("lib/given_up", "late-call-refused"),
+    "late timers not told": Break("lib/shared_call", "late-timers-told"),
+    "a late timer stored": Break("timeline/schedule", "late-timer-not-stored"),
+    "all timers refused with the first": Break(
+        "timeline/schedule", "late-timer-not-stored", "ends[1]", old="ends[n]"
+    ),
+    "a late timer cancelled": Break("timeline/cancel", "late-timer-not-cancelled"),
+    "all cancels refused with the first": Break(
+        "timeline/cancel", "late-timer-not-cancelled", "ends[1]", old="ends[n]"
+    ),
     "claim ahead of time": Break(
         "timeline/claim",
         "claim-of-due-by-limit",

@@ -171,7 +171,7 @@ THE_TERMS = {
     "conditions overlook their own call": Break("timeline/schedule", "conditions-see-own-call"),
     "cancel without asking": Break("timeline/cancel", "cancel-asks", "if false then"),
     "cancelled twice in a call": Break(
-        "timeline/cancel", "cancelled-once", "local there, r = scores[n], nil"
+        "timeline/cancel", "cancelled-once", "local there, r = scores[n] and not word, nil"
     ),
     "expiry not written": Break("timeline/schedule", "expiry-written", "for id, r in pairs({}) do"),
     "expiry not looked at": Break(
@@ -210,7 +210,7 @@ THE_TERMS = {
         "elseif verb ~= 'reschedule' and not holds(score, records[n], nonce) then",
     ),
     "reschedule takes a delay for an instant": Break(
-        "lib/prelude", "delays-from-now", "if false then", old="if string.byte(when) == 43 then"
+        "lib/prelude", "delays-from-now", "return value, true", old="return (now_us + value) / 1e6, true"
     ),
     "reschedule past 9999": Break(
         "lib/outcomes",

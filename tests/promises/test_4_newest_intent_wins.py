@@ -58,12 +58,12 @@ async def test_cancelled_while_its_handler_works(world: World) -> None:
     async with serving(world.ahead, topic, handler) as client, RelayClient(world.behind.target) as somebody:
         await client.schedule(topic, b"", delay=0, timer_id="invoice-42")
         await until(lambda: world.received(topic) == 1, "Redis knows that the handler has started")
-        assert await somebody.cancel(topic, "invoice-42") is ChangeResult.CANCELLED
+        assert (await somebody.cancel(topic, "invoice-42")).result is ChangeResult.CANCELLED
         assert await client.get(topic, "invoice-42") is None
         handler.gate.set()
         await until(lambda: world.counted("relay_timers_stale_total", topic) == 1, "its outcome is void")
         assert await client.get(topic, "invoice-42") is None
-        assert await somebody.cancel(topic, "invoice-42") is ChangeResult.NOT_FOUND
+        assert (await somebody.cancel(topic, "invoice-42")).result is ChangeResult.NOT_FOUND
     assert len(handler.started) == 1
 
 
@@ -74,7 +74,7 @@ async def test_the_other_way_round(world: World) -> None:
         await client.schedule(topic, b"old", delay=0, timer_id="invoice-42")
         await handler.has(1)
         await until(lambda: not world.ids(topic), "it is committed")
-        assert await somebody.cancel(topic, "invoice-42") is ChangeResult.NOT_FOUND
+        assert (await somebody.cancel(topic, "invoice-42")).result is ChangeResult.NOT_FOUND
         moved = await somebody.schedule(topic, b"new", delay=3600, timer_id="invoice-42")
         assert moved.result is ChangeResult.CREATED
         timer = await client.get(topic, "invoice-42")

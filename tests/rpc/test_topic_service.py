@@ -95,9 +95,10 @@ async def test_conditions(any_relay: Served, keyspace: Keyspace) -> None:
     held = await stream.delivery()
     pending = timer_pb2.Condition(only_if_pending=True)
     answer = await schedule(any_relay, topic, "a", delay=MINUTE, condition=pending)
-    assert (answer.result, answer.timer.state) == (
+    assert (answer.result, answer.timer.state, answer.delivery_under_way) == (
         timer_pb2.CHANGE_RESULT_IN_FLIGHT,
         timer_pb2.TIMER_STATE_LEASED,
+        True,
     )
     refusal = service.CancelRequest(topic=topic, timer_id="a", condition=pending)
     assert (await any_relay.timers.Cancel(refusal)).result == timer_pb2.CHANGE_RESULT_IN_FLIGHT
@@ -113,6 +114,36 @@ async def test_conditions(any_relay: Served, keyspace: Keyspace) -> None:
         service.CancelRequest(topic=topic, timer_id="none", condition=pending)
     )
     assert (gone.cancelled, gone.result) == (False, timer_pb2.CHANGE_RESULT_NOT_FOUND)
+
+
+async def test_a_delivery_under_way(any_relay: Served, keyspace: Keyspace) -> None:
+    """Each call tells of it, by itself and in batches; after a change that ended the lease, none is known."""
+    timers, topic = any_relay.timers, keyspace.topic()
+    stream = await any_relay.stream().open(topic)
+
+    async def delivered() -> None:
+        await schedule(any_relay, topic, "a", delay=Duration())
+        await stream.delivery()
+
+    await delivered()
+    run = service.RunTimerRequest(topic=topic, timer_id="a")
+    assert (await timers.RunTimer(run)).delivery_under_way
+    moved = [await schedule(any_relay, topic, "a", delay=MINUTE) for _ in range(2)]
+    assert [answer.delivery_under_way for answer in moved] == [True, False]
+    await delivered()
+    specs = [spec(name, topic=topic, delay=MINUTE) for name in "bac"]
+    batch = await timers.ScheduleBatch(service.ScheduleBatchRequest(timers=specs))
+    assert [result.scheduled.delivery_under_way for result in batch.results] == [False, True, False]
+    await delivered()
+    columns = service.ScheduleColumnsRequest(
+        topic=topic, timer_ids="bac", payloads=[b""] * 3, delays_us=[60_000_000] * 3
+    )
+    assert [*(await timers.ScheduleColumns(columns)).deliveries_under_way] == [1]
+    assert [*(await timers.ScheduleColumns(columns)).deliveries_under_way] == []
+    await delivered()
+    cancel = service.CancelRequest(topic=topic, timer_id="a")
+    gone = [await timers.Cancel(cancel) for _ in range(2)]
+    assert [answer.delivery_under_way for answer in gone] == [True, False]
 
 
 async def test_run(any_relay: Served, keyspace: Keyspace) -> None:

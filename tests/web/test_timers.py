@@ -151,13 +151,27 @@ async def test_what_is_being_delivered(api: Api) -> None:
     stream = await api.relay.stream().open("t")
     delivery = await stream.delivery()
     assert (await api.get("a"))["state"] == "TIMER_STATE_LEASED"
-    assert (await api.call("POST", f"{TIMERS}/a:run", {})).value["result"] == "CHANGE_RESULT_IN_FLIGHT"
+    running = await api.call("POST", f"{TIMERS}/a:run", {})
+    assert running.value == {"result": "CHANGE_RESULT_IN_FLIGHT", "delivery_under_way": True}
     assert (await api.call("DELETE", f"{TIMERS}/a?only_if_pending=true")).status == 412
     listed = await api.call("GET", f"{TIMERS}?state=leased")
     assert [timer["timer_id"] for timer in listed.value["timers"]] == ["a"]
     assert (await api.call("GET", f"{TIMERS}?state=pending")).value["timers"] == []
     await stream.ack([delivery])
     await stream.finish()
+
+
+async def test_changes_of_what_is_being_delivered(api: Api) -> None:
+    """Each tells that a delivery was under way, once."""
+    stream = await api.relay.stream().open("t")
+    for method, path, body in (
+        ("PUT", f"{TIMERS}/a", {"message": 2, "delay_sec": 60}),
+        ("DELETE", f"{TIMERS}/a", None),
+    ):
+        await api.schedule(timer_id="a", message=1, delay_sec=0)
+        await stream.delivery()
+        answers = [await api.call(method, path, body) for _ in range(2)]
+        assert [answer.value["delivery_under_way"] for answer in answers] == [True, False]
 
 
 async def test_pages(api: Api) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from relay.client import ChangeResult, ScheduledTimer, Timer, TimerInfo
+from relay.client import ChangeResult, ScheduledTimer, Timer, TimerChange, TimerInfo
 from relay.client.calls.topic_values import DeadLetter
 
 
@@ -43,13 +43,21 @@ def name(topic: str, timer_id: str) -> str:
 def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     """Print what `schedule` answers."""
     if as_json:
-        document({**fields(timer), "replaced": timer.replaced, "result": timer.result.value})
+        told = {"replaced": timer.replaced, "delivery_under_way": timer.delivery_under_way}
+        document({**fields(timer), **told, "result": timer.result.value})
         return
     called, due = name(timer.topic, timer.timer_id), iso(timer.due_time)
     if timer.result in (ChangeResult.UNCHANGED, ChangeResult.IN_FLIGHT):
-        typer.echo(f"left {called} as it is: it exists, due {due}")
+        typer.echo(f"left {called} as it is: it exists, due {due}{under_way(timer)}")
     else:
-        typer.echo(f"{'rescheduled' if timer.replaced else 'scheduled'} {called} for {due}")
+        done = "rescheduled" if timer.replaced else "scheduled"
+        typer.echo(f"{done} {called} for {due}{under_way(timer)}")
+
+
+def under_way(change: ScheduledTimer | TimerChange) -> str:
+    """Return what to add about a delivery that was under way; nothing if none was."""
+    told = "; a delivery was under way, and its handler may still be running"
+    return told if change.delivery_under_way else ""
 
 
 def timer(found: Timer, as_json: bool) -> None:

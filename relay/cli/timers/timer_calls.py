@@ -12,7 +12,7 @@ from relay.cli.terminal import known_topics, output, parse
 from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.topic_calls import pause_of
-from relay.client import ChangeResult, RelayClient, TimerState
+from relay.client import ChangeResult, RelayClient, TimerChange, TimerState
 from relay.client.calls.timer_values import ScheduleOptions
 from relay.client.calls.topics import TopicInfo, Topics
 from relay.client.errors import CallError
@@ -58,12 +58,13 @@ def schedule(
 
 def cancel(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
     """Remove a timer."""
-    cancelled = bool(connection.ask(lambda client: client.cancel(topic, timer_id)))
+    change = connection.ask(lambda client: client.cancel(topic, timer_id))
+    told = {"cancelled": bool(change), "delivery_under_way": change.delivery_under_way}
     if as_json:
-        output.document({"topic": topic, "timer_id": timer_id, "cancelled": cancelled})
-    elif cancelled:
-        typer.echo(f"cancelled {output.name(topic, timer_id)}")
-    if not cancelled:
+        output.document({"topic": topic, "timer_id": timer_id, **told})
+    elif change:
+        typer.echo(f"cancelled {output.name(topic, timer_id)}{output.under_way(change)}")
+    if not change:
         _fail_missing(topic, timer_id, connection)
 
 
@@ -79,18 +80,20 @@ def get(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -
 def run(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
     """Make a timer due now."""
 
-    async def run(client: RelayClient) -> tuple[ChangeResult, TopicInfo | None]:
-        result = await client.run_timer(topic, timer_id)
-        if result is not ChangeResult.RUN:
-            return result, None
+    async def run(client: RelayClient) -> tuple[TimerChange, TopicInfo | None]:
+        change = await client.run_timer(topic, timer_id)
+        if not change:
+            return change, None
         with suppress(CallError):  # the timer is due, whether or not the relay tells how its topic stands
-            return result, await client.topics.get(topic)
-        return result, None
+            return change, await client.topics.get(topic)
+        return change, None
 
-    result, info = connection.ask(run)
+    change, info = connection.ask(run)
+    result = change.result
     if as_json:
+        told = {"result": result.value, "delivery_under_way": change.delivery_under_way}
         paused = {} if info is None else {"paused": info.paused}
-        output.document({"topic": topic, "timer_id": timer_id, "result": result.value, **paused})
+        output.document({"topic": topic, "timer_id": timer_id, **told, **paused})
     elif result is ChangeResult.IN_FLIGHT:
         typer.echo(f"{output.name(topic, timer_id)} is being delivered right now, and was left alone")
     elif result is ChangeResult.RUN:

@@ -82,7 +82,12 @@ class _Batch:
         response = yield from call(SCHEDULE_COLUMNS, request, self._timeout)
         columns = zip(timers, response.due_times_us, response.results, strict=True)
         topic = first.topic
-        results = [ScheduleResult(new.timer_id, None, (topic, due, result)) for new, due, result in columns]
+        results = [
+            ScheduleResult(new.timer_id, None, (topic, due, result, False)) for new, due, result in columns
+        ]
+        for place in response.deliveries_under_way:
+            told = topic, response.due_times_us[place], response.results[place], True
+            results[place] = ScheduleResult(timers[place].timer_id, None, told)
         for place, failure in response.errors.items():
             results[place] = ScheduleResult.refused(timers[place], failure)
         return results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from datetime import datetime
 
 from relay.client import arguments
@@ -10,11 +11,7 @@ from relay.v1 import timer_pb2
 
 
 class ChangeResult(enum.Enum):
-    """What became of a change. It is true if the change was made.
-
-    >>> if await client.cancel("invoices", "invoice-42"):      # doctest: +SKIP
-    ...     print("it was there")
-    """
+    """What became of a change. It is true if the change was made."""
 
     CREATED = "created"
     """A new timer was stored."""
@@ -35,6 +32,23 @@ class ChangeResult(enum.Enum):
 
     def __bool__(self) -> bool:
         return self in _MADE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerChange:
+    """What `cancel` and `run_timer` answer. It is true if the change was made.
+
+    >>> if await client.cancel("invoices", "invoice-42"):      # doctest: +SKIP
+    ...     print("it was there")
+    """
+
+    result: ChangeResult
+    """CANCELLED or RUN; NOT_FOUND, IN_FLIGHT or UNCHANGED: then nothing was changed."""
+    delivery_under_way: bool
+    """Whether a relay was delivering the timer at that moment: its handler may still be running."""
+
+    def __bool__(self) -> bool:
+        return bool(self.result)
 
 
 _MADE = frozenset({ChangeResult.CREATED, ChangeResult.REPLACED, ChangeResult.CANCELLED, ChangeResult.RUN})

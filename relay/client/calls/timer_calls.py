@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from relay.client import arguments, errors
 from relay.client.calls.backoff import RetryBackoff
-from relay.client.calls.change_values import ChangeResult, condition, read_result
+from relay.client.calls.change_values import ChangeResult, TimerChange, condition, read_result
 from relay.client.calls.channel import (
     CANCEL,
     GET,
@@ -180,23 +180,23 @@ def cancel(
     only_if_pending: bool,
     only_if_due_at: datetime | None,
     timeout: float,
-) -> Steps[ChangeResult]:
+) -> Steps[TimerChange]:
     """Remove a timer."""
     _check_names(topic, timer_id)
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
     request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required)
     response = yield from call(CANCEL, request, timeout)
-    return read_result(response.result)
+    return TimerChange(result=read_result(response.result), delivery_under_way=response.delivery_under_way)
 
 
-def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[ChangeResult]:
+def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[TimerChange]:
     """Make a timer due now."""
     _check_names(topic, timer_id)
     try:
         response = yield from call(RUN, pb.RunTimerRequest(topic=topic, timer_id=timer_id), timeout)
     except errors.NotFound:
-        return ChangeResult.NOT_FOUND
-    return read_result(response.result)
+        return TimerChange(result=ChangeResult.NOT_FOUND, delivery_under_way=False)
+    return TimerChange(result=read_result(response.result), delivery_under_way=response.delivery_under_way)
 
 
 def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:

@@ -219,9 +219,9 @@ class Timer(TimerInfo):
         )
 
 
-_Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult]
+_Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult, bool]
 """One timer of an answer by columns, as it came over the wire: its topic, its due time in microseconds, its
-result. It is a plain tuple, since one is made for each timer of a batch."""
+result, whether a delivery was under way. It is a plain tuple, since one is made for each timer of a batch."""
 
 
 _STATE_AFTER = {
@@ -242,17 +242,24 @@ class ScheduledTimer(TimerInfo):
     """CREATED, REPLACED, UNCHANGED or IN_FLIGHT; true if the timer was stored."""
     replaced: bool = False
     """Whether a timer with that id existed before. After a retried call that may be this one."""
+    delivery_under_way: bool = False
+    """Whether a relay was delivering the timer that existed before: its handler may still be running."""
 
     @classmethod
     def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
         """Read the message from the wire."""
         result = read_result(response.result)
-        return cls(**_read_info(response.timer), result=result, replaced=response.replaced)
+        return cls(
+            **_read_info(response.timer),
+            result=result,
+            replaced=response.replaced,
+            delivery_under_way=response.delivery_under_way,
+        )
 
     @classmethod
     def from_columns(cls, timer_id: str, told: _Told) -> Self:
         """Read it from an answer by columns."""
-        topic, due_us, number = told
+        topic, due_us, number, under_way = told
         result, due = read_result(number), arguments.from_micros(due_us)
         return cls(
             topic=topic,
@@ -263,6 +270,7 @@ class ScheduledTimer(TimerInfo):
             next_claim_time=due,
             result=result,
             replaced=result is ChangeResult.REPLACED,
+            delivery_under_way=under_way,
         )
 
 

@@ -141,15 +141,20 @@ class MemoryService:
         topic, timer_id = _names(request)
         condition = translate.condition(request.condition)
         (changed,) = at_once(self._store.cancel(topic, [timer_id], condition))
-        change = changed.change
-        return pb.CancelResponse(cancelled=change is Change.CANCELLED, result=translate.RESULTS[change])
+        change, under_way = changed
+        return pb.CancelResponse(
+            cancelled=change is Change.CANCELLED,
+            result=translate.RESULTS[change],
+            delivery_under_way=under_way,
+        )
 
     def _run(self, request: pb.RunTimerRequest) -> pb.RunTimerResponse:
         topic, timer_id = _names(request)
         (changed,) = at_once(self._store.run(topic, [timer_id]))
-        if changed.change is Change.GONE:
+        change, under_way = changed
+        if change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
-        return pb.RunTimerResponse(result=translate.RESULTS[changed.change])
+        return pb.RunTimerResponse(result=translate.RESULTS[change], delivery_under_way=under_way)
 
     def _get(self, request: pb.GetTimerRequest) -> pb.GetTimerResponse:
         topic, timer_id = _names(request)

@@ -192,9 +192,11 @@ class Client(Redis):  # see 0065
         finally:
             await pool.release(connection)
 
-    async def change(self, command: Callable[[int], Sequence[Any]], deadline: float) -> Any:
-        """Send what changes something, until `deadline` (monotonic seconds). `command` makes it, given the
-        instant after which the server must refuse it (microseconds, by its own clock).
+    async def change(
+        self, command: Callable[[Callable[[float], int]], Sequence[Any]], deadline: float
+    ) -> Any:
+        """Send what changes something, until `deadline` (monotonic seconds). `command` makes it, given what
+        tells the time of the server at a monotonic instant (microseconds, by its own clock).
 
         Raises `GivenUp` if it is too late to send it. Raises `OpenOutcome` once the server would refuse it,
         and no earlier: whoever sees it may try again.
@@ -207,7 +209,7 @@ class Client(Redis):  # see 0065
             left = deadline - sent
             if left <= 0:
                 raise GivenUp("the caller's time was over before the call could be sent")
-            _write(connection, command(clock.at(deadline)))
+            _write(connection, command(clock.at))
             try:
                 async with asyncio.timeout(left + GRACE):
                     return await connection.read_response(timeout=math.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -25,7 +26,8 @@ MOST_HEADS = 10_000
 class Call(NamedTuple, Generic[R]):
     """One call of a script: what it is to work on, and with which arguments. `relay.store.verbs` makes them.
 
-    `read` makes a value of the script's reply; without it the reply stays as it is. `hints`: the script may
+    `read` makes a value of the script's reply; without it the reply stays as it is. `deadlines`: until when
+    the caller of each timer waits (monotonic seconds), if several share the call. `hints`: the script may
     publish a wake hint, and takes the channel as its first argument, which is not among `args`. `group` and
     `run` are those of `KeyNames.key`.
     """
@@ -37,13 +39,15 @@ class Call(NamedTuple, Generic[R]):
     hints: bool = False
     group: str = ""
     run: str = ""
+    deadlines: Sequence[float] = ()
 
 
 class Script:
     """One verb's script, `+journal` for topics that have one.
 
     `keys` are the names of those that it takes. `writes`: it changes something, and is told until when it
-    may. `journaled`: it changes timers, which a journal has to say.
+    may. `shared`: several callers may share a call, and each of its timers has an end of its own.
+    `journaled`: it changes timers, which a journal has to say.
     """
 
     def __init__(self, name: str, text: str | None = None) -> None:
@@ -52,6 +56,7 @@ class Script:
         self.name = name
         self.keys = (*declared.keys, *((journal,) if journal else ()))
         self.writes = declared.writes
+        self.shared = "each_until" in declared.arguments
         self.journaled = declared.writes and "timeline" in declared.keys
         self.text = source(name) if text is None else text
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
@@ -74,7 +79,7 @@ class Prepared(NamedTuple):
     """A call as Redis is to have it.
 
     `head` is how many keys there are, and the keys; `channel` that of wake hints, if the script takes it;
-    `last` is how many changes the topic's journal keeps, if it has one.
+    `last` is how many changes the topic's journal keeps, if it has one; `deadlines` are those of the call.
     """
 
     script: Script
@@ -83,13 +88,27 @@ class Prepared(NamedTuple):
     channel: tuple[str, ...]
     args: Sequence[Argument]
     last: tuple[Argument, ...]
+    deadlines: Sequence[float]
 
-    def command(self, until: int = 0, *, known: bool = True) -> tuple[Argument, ...]:
+    def lasting(
+        self, deadline: float, at: Callable[[float], int], *, known: bool = True
+    ) -> tuple[Argument, ...]:
+        """The command of a call that is given up at `deadline`, and its timers at theirs, if those are
+        sooner. `at` tells what the server's clock shows at a monotonic instant (seconds)."""
+        each = b""
+        if min(self.deadlines, default=deadline) < deadline:
+            instants = [at(min(instant, deadline)) for instant in self.deadlines]
+            each = struct.pack(f"<{len(instants)}d", *instants)
+        return self.command(at(deadline), each, known=known)
+
+    def command(self, until: int = 0, each: bytes = b"", *, known: bool = True) -> tuple[Argument, ...]:
         """What goes over the wire; the script's text where the server does not know its digest. `until` is
         the instant after which a script that changes something refuses it (microseconds, by the server's
-        clock)."""
+        clock), `each` the same of each timer, packed."""
         how = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.text)
-        lives = (until,) if self.script.writes else ()
+        lives: tuple[Argument, ...] = (until,) if self.script.writes else ()
+        if self.script.shared:
+            lives = (until, each)
         return (*how, *self.head, *lives, *self.channel, *self.args, *self.last)
 
 
@@ -121,13 +140,13 @@ class Scripts:
     def prepare(self, call: Call[Any], keep_of: Callable[[str], int]) -> Prepared:
         """`keep_of` tells how many changes a topic's journal keeps, 0 if it has none. It is asked where the
         call changes timers."""
-        verb, topic, args, _, hints, group, run = call
+        verb, topic, args, _, hints, group, run, deadlines = call
         script = self._scripts.get(verb) or self.named(verb)
         keep = keep_of(topic) if script.journaled else 0
         if keep:
             script = self.named(f"{verb}+journal")
         keys, head, channel = self._heads(script.keys, topic, hints, group, run)
-        return Prepared(script, keys, head, channel, args, (keep,) if keep else ())
+        return Prepared(script, keys, head, channel, args, (keep,) if keep else (), deadlines)
 
     def _head(
         self, names: tuple[str, ...], topic: str, hints: bool, group: str, run: str

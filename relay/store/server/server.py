@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -118,8 +119,9 @@ class Server:  # see 0073
         """Run a script. Raises `StoreError`.
 
         One that changes something is given up when the caller's scope ends, or after `write_ttl` if that is
-        sooner. From then on Redis refuses it (`GivenUp`). `OpenOutcome` of one that was sent and not answered
-        comes then, and no earlier: it can't act any more, and may be tried again.
+        sooner, or when the last of several callers gives it up. From then on Redis refuses it (`GivenUp`).
+        `OpenOutcome` of one that was sent and not answered comes then, and no earlier: it can't act any more,
+        and may be tried again.
         """
         began = monotonic()
         prepared = self._scripts.prepare(call, self._journals.keep)
@@ -137,11 +139,12 @@ class Server:  # see 0073
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
         SCRIPT FLUSH that is, at the next call."""
         client = self._route(prepared.keys)
-        deadline = min(anyio.current_effective_deadline(), monotonic() + self._write_ttl)
+        last = max(prepared.deadlines, default=math.inf)
+        deadline = min(anyio.current_effective_deadline(), monotonic() + self._write_ttl, last)
 
         async def run(*, known: bool) -> Any:
             if prepared.script.writes:
-                return await client.change(partial(prepared.command, known=known), deadline)
+                return await client.change(partial(prepared.lasting, deadline, known=known), deadline)
             return await client.execute_command(*prepared.command(known=known))
 
         try:

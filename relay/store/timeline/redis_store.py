@@ -68,7 +68,12 @@ class RedisStore:
         await self._server.ping()
 
     async def schedule(
-        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+        self,
+        topic: str,
+        timers: Sequence[NewTimer],
+        *,
+        max_waiting: int = 0,
+        deadlines: Sequence[float] = (),
     ) -> list[Scheduled]:
         """See `TimerStore.schedule`. One script call."""
         new = NewTimers.of(timers)
@@ -77,7 +82,7 @@ class RedisStore:
         )
         contents = map(envelope.encode, new.payloads, new.headers, new.content_types)
         args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))
-        packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args))
+        packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args, deadlines))
         unknown = iter(from_scores(struct.unpack(f"<{len(packed) // 8}d", packed)))
         results = [
             Scheduled(due=next(unknown) if due is None or due >= EXACT else due, change=_CREATED)
@@ -91,12 +96,18 @@ class RedisStore:
         return results
 
     async def cancel(
-        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+        self,
+        topic: str,
+        timer_ids: Sequence[str],
+        condition: Condition = NO_CONDITION,
+        *,
+        deadlines: Sequence[float] = (),
     ) -> list[Changed]:
         """See `TimerStore.cancel`. One script call."""
         word = condition_words(condition)
         args = [part for timer_id in timer_ids for part in (timer_id, word)]
-        return [_CHANGES[reply] for reply in await self._server.call(timeline.cancel(topic, args))]
+        replies = await self._server.call(timeline.cancel(topic, args, deadlines))
+        return [_CHANGES[reply] for reply in replies]
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         """See `TimerStore.run`. One script call."""

@@ -32,15 +32,17 @@ class ClaimedReply(NamedTuple):
     timers: Sequence[bytes]
 
 
-def schedule(topic: str, max_waiting: int, timers: Iterable[Argument]) -> Call[Mixed]:
-    """The reply: the due times that callers can't know, packed; then place, word and text of each timer that
-    is not simply new."""
-    return Call("timeline/schedule", topic, (max_waiting, *timers), hints=True)
+def schedule(
+    topic: str, max_waiting: int, timers: Iterable[Argument], deadlines: Sequence[float] = ()
+) -> Call[Mixed]:
+    """`deadlines` are those of `TimerStore.schedule`. The reply: the due times that callers can't know,
+    packed; then place, word and text of each timer that is not simply new."""
+    return Call("timeline/schedule", topic, (max_waiting, *timers), hints=True, deadlines=deadlines)
 
 
-def cancel(topic: str, timers: Sequence[str]) -> Call[Words]:
-    """Take for each timer its id and its condition."""
-    return Call("timeline/cancel", topic, timers)
+def cancel(topic: str, timers: Sequence[str], deadlines: Sequence[float] = ()) -> Call[Words]:
+    """Take for each timer its id and its condition. `deadlines` are those of `TimerStore.schedule`."""
+    return Call("timeline/cancel", topic, timers, deadlines=deadlines)
 
 
 def run(topic: str, timer_ids: Sequence[str]) -> Call[Words]:

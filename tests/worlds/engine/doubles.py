@@ -166,17 +166,33 @@ class GatedStore(Doors):
         await self.through("ping", "", self.inner.ping)
 
     async def schedule(
-        self, topic: str, timers: Sequence[NewTimer], *, max_waiting: int = 0
+        self,
+        topic: str,
+        timers: Sequence[NewTimer],
+        *,
+        max_waiting: int = 0,
+        deadlines: Sequence[float] = (),
     ) -> list[Scheduled]:
         return await self.through(
-            "schedule", topic, lambda: self.inner.schedule(topic, timers, max_waiting=max_waiting), timers
+            "schedule",
+            topic,
+            lambda: self.inner.schedule(topic, timers, max_waiting=max_waiting, deadlines=deadlines),
+            timers,
         )
 
     async def cancel(
-        self, topic: str, timer_ids: Sequence[str], condition: Condition = NO_CONDITION
+        self,
+        topic: str,
+        timer_ids: Sequence[str],
+        condition: Condition = NO_CONDITION,
+        *,
+        deadlines: Sequence[float] = (),
     ) -> list[Changed]:
         return await self.through(
-            "cancel", topic, lambda: self.inner.cancel(topic, timer_ids, condition), timer_ids
+            "cancel",
+            topic,
+            lambda: self.inner.cancel(topic, timer_ids, condition, deadlines=deadlines),
+            timer_ids,
         )
 
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
