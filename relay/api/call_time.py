@@ -41,6 +41,8 @@ class CallTime:  # see 0079
         None if it said nothing. Raises `OutOfTime`."""
         left = self._default if left is None else left
         time = left - min(left * MARGIN, MOST_MARGIN) - self._stall()
+        if time <= 0:
+            raise OutOfTime
         with anyio.CancelScope(deadline=anyio.current_time() + time) as scope:
             yield
         if scope.cancelled_caught:

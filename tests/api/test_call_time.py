@@ -45,12 +45,10 @@ async def test_a_call_that_may_be_older_than_its_time_does_nothing() -> None:
     async def call() -> None:
         with CallTime(DEFAULT, lambda: 5.0).bound(4.0):
             steps.append("begun")
-            await anyio.lowlevel.checkpoint()
-            steps.append("done")
 
     with pytest.raises(OutOfTime):
         await call()
-    assert steps == ["begun"]
+    assert steps == []
 
 
 async def test_at_its_end_the_caller_is_told_that_it_may_repeat_the_call() -> None:
