@@ -39,7 +39,7 @@ from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescer import Coalescer, Items, Result
 from relay.engine.delivery.dispatcher import Dispatcher
-from relay.engine.delivery.ends import Ends
+from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
@@ -378,13 +378,13 @@ class Engine:
         """Note that handlers are done, all with this outcome."""
         for leases, places in session.end(tokens).items():
             if ending is ACKED:
-                self._settler.settle(Ends.of(leases, places, ending, session))
+                self._settler.settle(EndedLeases.of(leases, places, ending, session))
                 continue
             for place in places:
                 lease = leases[place]
                 self._tell(lease, ending)
                 written = ending.of(lease.timer, partial(self._dispatcher.wait, lease))
-                self._settler.settle(Ends.of(leases, [place], written, session))
+                self._settler.settle(EndedLeases.of(leases, [place], written, session))
 
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:

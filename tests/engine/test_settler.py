@@ -12,7 +12,7 @@ import pytest
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.core.outcomes import ACKED, Again, Extension, Verb
 from relay.core.timers import ClaimedTimer, Content
-from relay.engine.delivery.ends import Ends
+from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.session import Problem
 from relay.engine.delivery.settler import RECEIPT_DELAY
 from tests.settlements import End
@@ -441,6 +441,6 @@ async def test_acknowledged_by_the_proof_of_each(world: World) -> None:
     timers = [ClaimedTimer(n, b"", {}, "", 0, 1, n, proof=n.encode() * 20) for n in "abc"]
     leases = leased(*timers)
     session = world.engine.open([TOPIC], 10)
-    world.engine._settler.settle(Ends.of(leases, range(3), ACKED, session))
+    world.engine._settler.settle(EndedLeases.of(leases, range(3), ACKED, session))
     await settle()
     assert [(s.timer_id, s.nonce) for s in world.store.settlements()] == [(n, n.encode() * 20) for n in "abc"]

@@ -12,7 +12,7 @@ from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim
 from relay.engine.clock import Clock
-from relay.engine.delivery.ends import Ends
+from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
@@ -212,7 +212,7 @@ class Dispatcher:
                 suspect=suspect,
                 unsent=not (leases.sent and began),
             )
-            self._settler.settle(Ends.of(leases, places, ending))
+            self._settler.settle(EndedLeases.of(leases, places, ending))
 
     def wait(self, lease: Lease) -> int:
         """Return the microseconds until a timer whose delivery has failed is delivered again."""
@@ -226,7 +226,7 @@ class Dispatcher:
         )
         self._instruments.count(UNDELIVERABLE, lease.topic)
         rejected = Ending(Verb.REJECT, reason=Reason.UNREADABLE, error="the id is not UTF-8")
-        self._settler.settle(Ends.of(lease.leases, [lease.place], rejected))
+        self._settler.settle(EndedLeases.of(lease.leases, [lease.place], rejected))
 
     def _changed(self, session: Session) -> None:
         for topic in session.turns:

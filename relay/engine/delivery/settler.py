@@ -16,7 +16,7 @@ from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, SourceOf
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
-from relay.engine.delivery.ends import Ends
+from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.leases import Lease, Leases, by_claim
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.redis_health import RedisHealth
@@ -68,7 +68,7 @@ class Settler:  # see 0014
         self._clock = clock
         self._instruments = instruments
         self._tracing = tracing
-        self._ends: dict[str, list[Ends]] = {}
+        self._ends: dict[str, list[EndedLeases]] = {}
         self._receipts: dict[str, dict[tuple[Leases, int], Session]] = {}
         self._receipts_at = math.inf
         """When the receipts must be written, while there are any."""
@@ -76,7 +76,7 @@ class Settler:  # see 0014
         self._written = Wakeup()
         self._writing = 0
 
-    def settle(self, ends: Ends) -> None:
+    def settle(self, ends: EndedLeases) -> None:
         """End leases; their session learns for which of them that changes nothing."""
         leases, session = ends.leases, ends.session
         receipts = self._receipts.get(leases.topic)
@@ -95,7 +95,7 @@ class Settler:  # see 0014
             self._count_handled(ends)
         self._wakeup.set()
 
-    def _count_handled(self, ends: Ends) -> None:
+    def _count_handled(self, ends: EndedLeases) -> None:
         took, traces = self._clock.now() - ends.leases.sent_at, ends.leases.traces
         found = [traces[place].span_context for place in ends.places if place in traces] if traces else []
         spans = [span for span in found if span is not None]
@@ -171,12 +171,12 @@ class Settler:  # see 0014
                 ends.session.unwritten -= len(ends.places)
         self._written.set()
 
-    def _take(self, topic: str) -> list[Ends]:
+    def _take(self, topic: str) -> list[EndedLeases]:
         """Take as many ends as fit into a call, in their order. Those of a timer that is among them already
         wait for the next call."""
         waiting = self._ends.pop(topic)
-        taken: list[Ends] = []
-        left: list[Ends] = []
+        taken: list[EndedLeases] = []
+        left: list[EndedLeases] = []
         names: set[str] = set()
         count = size = 0
         for at, ends in enumerate(waiting):
@@ -191,7 +191,7 @@ class Settler:  # see 0014
         self._writing = _count(taken)
         return taken
 
-    def _report(self, topic: str, batch: list[Ends], results: list[Settled]) -> None:
+    def _report(self, topic: str, batch: list[EndedLeases], results: list[Settled]) -> None:
         counts: Counter[str] = Counter()
         deaths: list[tuple[str, str]] = []
         for ends in batch:
@@ -216,7 +216,7 @@ class Settler:  # see 0014
         report_deaths(topic, deaths, self._instruments)
 
     def _trace(
-        self, topic: str, batch: list[Ends], results: Sequence[Settled], began: int, error: str = ""
+        self, topic: str, batch: list[EndedLeases], results: Sequence[Settled], began: int, error: str = ""
     ) -> None:
         if not any(ends.leases.traces for ends in batch):
             return
@@ -268,11 +268,11 @@ class Settler:  # see 0014
         self._written.set()
 
 
-def _count(some: Iterable[Ends]) -> int:
+def _count(some: Iterable[EndedLeases]) -> int:
     """The number of leases."""
     return sum(len(ends.places) for ends in some)
 
 
-def _places(batch: Iterable[Ends]) -> Iterator[tuple[Ends, int]]:
+def _places(batch: Iterable[EndedLeases]) -> Iterator[tuple[EndedLeases, int]]:
     """All ends one by one, in the order of the answer."""
     return ((ends, place) for ends in batch for place in ends.places)

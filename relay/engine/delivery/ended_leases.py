@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Ends(Settlement):
+class EndedLeases(Settlement):
     """A settlement with the leases that it ends: those at `places`.
 
     `session` learns which of them it changes nothing for. `tried` says that an earlier try may have written
@@ -30,7 +30,7 @@ class Ends(Settlement):
     @classmethod
     def of(
         cls, leases: Leases, places: Sequence[int], ending: Ending, session: Session | None = None
-    ) -> Ends:
+    ) -> EndedLeases:
         """End the leases at these places."""
         timers = leases.timers
         proofs = timers.proofs
@@ -45,7 +45,7 @@ class Ends(Settlement):
             session=session,
         )
 
-    def parts(self, most: int) -> Iterator[Ends]:
+    def parts(self, most: int) -> Iterator[EndedLeases]:
         """Cut it so that each part moves at most `most` bytes, or ends one lease."""
         places = self.places
         if self.moved_bytes <= most or len(places) == 1:
@@ -53,7 +53,7 @@ class Ends(Settlement):
             return
         half = len(places) // 2
         for some in (places[:half], places[half:]):
-            yield from Ends.of(self.leases, some, self.ending, self.session).parts(most)
+            yield from EndedLeases.of(self.leases, some, self.ending, self.session).parts(most)
 
 
 _ACK = Verb.ACK  # a lookup for each is expensive: Python 3.11's enums do it in Python
