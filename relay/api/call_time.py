@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 import anyio
 
@@ -43,7 +44,7 @@ class CallTime:  # see 0079
         time = left - min(left * MARGIN, MOST_MARGIN) - self._stall()
         if time <= 0:
             raise OutOfTime
-        with anyio.CancelScope(deadline=anyio.current_time() + time) as scope:
+        with anyio.CancelScope(deadline=monotonic() + time) as scope:
             yield
         if scope.cancelled_caught:
             raise OutOfTime

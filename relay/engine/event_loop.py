@@ -46,6 +46,8 @@ class Stalls:  # see 0079
 
     def longest(self) -> float:
         """The longest of the last moments, in seconds; 0 if there was none."""
+        if not self._stalls:
+            return 0.0  # as a rule
         self._forget()
         return max((seconds for _, seconds in self._stalls), default=0.0)
 
