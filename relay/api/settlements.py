@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from relay.api import translate
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
-from relay.core.outcomes import ACKED
+from relay.core.outcomes import ACKED, Ending
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
 from relay.v1 import delivery_service_pb2 as pb
@@ -55,33 +55,49 @@ def take(
     wrong: Callable[[bytes, InvalidField], None],
     extends: bool = True,
 ) -> None:
-    """Take outcomes in their order, ACKs in a row together, and then the tokens in `acknowledged`.
+    """Take outcomes in their order, those in a row that are alike together, and then the tokens in
+    `acknowledged`.
 
     If two outcomes are about one delivery, the first one counts. `wrong` is called with the token of each
     outcome that is wrong itself, and why; that delivery is still open. Without `extends`, EXTEND is wrong,
     too.
     """
-    acks: list[bytes] = []
+    alike: list[bytes] = []
+    ending = ACKED
     for settlement in settlements:
         token = settlement.token
-        if translate.acknowledges(settlement):
-            acks.append(token)
-            continue
-        engine.end(session, acks, ACKED)
-        acks = []
         if extends and settlement.outcome == EXTEND:
+            engine.end(session, alike, ending)
+            alike = []
             engine.extend(session, token)
             continue
         try:
-            end(engine, session, token, settlement)
+            said = _said(engine, session, settlement)
         except InvalidField as failure:
+            engine.end(session, alike, ending)
+            alike = []
             wrong(token, failure)
-    engine.end(session, [*acks, *acknowledged], ACKED)
+            continue
+        if said != ending:
+            engine.end(session, alike, ending)
+            alike, ending = [], said
+        alike.append(token)
+    if ending is not ACKED:
+        engine.end(session, alike, ending)
+        alike = []
+    engine.end(session, [*alike, *acknowledged], ACKED)
 
 
 def end(engine: Engine, session: Session, token: bytes, said: translate.Ended) -> None:
     """Take the outcome of a handler that is done. Raises `InvalidField`; the delivery is then still open."""
     engine.end(session, [token], translate.ending(said, engine.payload_limit(session, token)))
+
+
+def _said(engine: Engine, session: Session, settlement: pb.Settlement) -> Ending:
+    """Raises `InvalidField`."""
+    if translate.acknowledges(settlement):
+        return ACKED
+    return translate.ending(settlement, engine.payload_limit(session, settlement.token))
 
 
 def invalid(failure: InvalidField) -> Problem:

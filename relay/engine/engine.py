@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
 from typing import TypeVar
 
 import anyio
@@ -380,11 +380,15 @@ class Engine:
             if ending is ACKED:
                 self._settler.settle(EndedLeases.of(leases, places, ending, session))
                 continue
-            for place in places:
-                lease = leases[place]
-                self._tell(lease, ending)
-                written = ending.of(lease.timer, partial(self._dispatcher.wait, lease))
-                self._settler.settle(EndedLeases.of(leases, [place], written, session))
+            written = [self._completed(leases[place], ending) for place in places]
+            for alike, some in groupby(zip(written, places, strict=True), itemgetter(0)):
+                there = [place for _, place in some]
+                self._settler.settle(EndedLeases.of(leases, there, alike, session))
+
+    def _completed(self, lease: Lease, ending: Ending) -> Ending:
+        """Tell what an application said, and return what is to be written of it."""
+        self._tell(lease, ending)
+        return ending.of(lease.timer, partial(self._dispatcher.wait, lease))
 
     @staticmethod
     def _tell(lease: Lease, ending: Ending) -> None:

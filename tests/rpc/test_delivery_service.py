@@ -292,6 +292,24 @@ async def test_answers_bad_settlements_with_problems(relay: Served) -> None:
     await stream.finish()
 
 
+async def test_outcomes_that_are_alike_are_written_together(relay: Served) -> None:
+    """Those in a row, of one claim; another outcome, or another pause, begins the next."""
+    stream = await relay.stream().open()
+    await put(relay, "a", "b", "c", "d", "e")
+    a, b, c, d, e = await stream.deliveries(5)
+    soon, later = Duration(seconds=1), Duration(seconds=2)
+    await stream.settle(
+        settlement(a.token, NACK, retry_after=soon),
+        settlement(b.token, NACK, retry_after=soon),
+        settlement(c.token, NACK, retry_after=later),
+        settlement(d.token),
+        settlement(e.token),
+    )
+    await gone(relay, "d", "e")
+    assert relay.store.alike == [["a", "b"], ["c"], ["d", "e"]]
+    await stream.finish()
+
+
 async def test_answers_stale_and_vanished_timers(relay: Served) -> None:
     """Rescheduled and cancelled in flight."""
     stream = await relay.stream().open()

@@ -157,6 +157,8 @@ class GatedStore(Doors):
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__()
         self.inner = MemoryStore(clock)
+        self.alike: list[list[str]] = []
+        """The timers of each settlement: those that end alike."""
 
     def settlements(self) -> list[End]:
         """What all calls of `settle` carried."""
@@ -214,6 +216,7 @@ class GatedStore(Doors):
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
     ) -> list[Settled]:
         items = [*one_by_one(settlements)]
+        self.alike += [list(each.timer_ids) for each in settlements]
         assert len({s.timer_id for s in items}) == len(items), "a timer twice in a call"
         return await self.through(
             "settle", topic, lambda: self.inner.settle(topic, settlements, limits=limits), items
