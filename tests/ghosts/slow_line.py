@@ -88,6 +88,11 @@ class SlowLine:
             for each in self._held():
                 each.hang_up()
 
+    def let_pass(self) -> None:
+        """Hold back no more than there is."""
+        with self._changed:
+            self._mark = b""
+
     def deliver(self) -> bytes:
         """Hand the held bytes to Redis, wait until it has run them, and return its replies. The relay does
         not get them."""

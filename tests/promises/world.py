@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 
 from relay.client import Delivery, RelayClient
+from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.processes import Relay
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import until
@@ -49,13 +50,23 @@ class World(Stage):
         self.behind = self._start("behind", -HOUR)
         self.relays = (self.ahead, self.behind)
 
-    def _start(self, name: str, ahead: float) -> Relay:
-        relay = self.relay(name, {**SETTINGS, "WALL_CLOCK_AHEAD": str(ahead)}, start=False)
+    def _start(self, name: str, ahead: float, url: str | None = None) -> Relay:
+        relay = self.relay(name, {**SETTINGS, "WALL_CLOCK_AHEAD": str(ahead)}, url=url, start=False)
         relay.arguments[2] = "tests.promises.relay_process"
         relay.start()
         return relay
 
     # ---------------------------------------------------------------------- what a test asks for
+
+    @contextmanager
+    def slow(self) -> Iterator[tuple[Relay, SlowLine]]:
+        """Another relay whose clock is ahead, and the line that can hold back its bytes to Redis."""
+        with SlowLine(self.server.port) as line:
+            relay = self._start(f"slow-{secrets.token_hex(4)}", HOUR, line.url)
+            try:
+                yield relay, line
+            finally:
+                relay.kill()
 
     def topic(self, name: str = "orders") -> str:
         """A topic that nobody else uses."""
