@@ -39,7 +39,7 @@ class Stalls:  # see 0079
         """When each ended, and how many seconds it took."""
 
     def note(self, seconds: float) -> None:
-        """Something has just taken this many seconds longer than it was meant to."""
+        """The loop has just stood still, for this many seconds at most."""
         if seconds >= LEAST_STALL:
             self._forget()
             self._stalls.append((self._now(), seconds))
@@ -88,7 +88,8 @@ class PunctualSelector(selectors.DefaultSelector):
             span = TICK if end is None else max(min(end - began, TICK), 0.0)
             found = self._look(span)
             now = monotonic()
-            self._stalls.note(now - began - span)
+            if now - began - span >= LEAST_STALL:  # it may have begun with the wait
+                self._stalls.note(now - began)
             if found or (end is not None and now >= end):
                 self._left = now
                 return found

@@ -19,7 +19,7 @@ from tests.worlds.waiting import eventually
 
 ROUNDS = count(1, 400)
 
-WAITS = 1.0
+WAITS = 0.3
 """Seconds that the first caller waits."""
 
 OVER = b"no effect from now on"
