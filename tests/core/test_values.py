@@ -46,7 +46,8 @@ def test_the_error_tree() -> None:
     """Every error is a RelayError with words of its own; a store's failures are StoreErrors."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, errors.ServiceError) and kind.__doc__ for kind in kinds)
-    store = {errors.StoreUnavailable, errors.StoreFull, errors.WrongKeyType, errors.StoreRefused}
+    store: set[type] = {errors.StoreUnavailable, errors.StoreFull, errors.WrongKeyType, errors.StoreRefused}
+    store.update((errors.GivenUp, errors.OpenOutcome))
     assert {kind for kind in kinds if issubclass(kind, errors.StoreError)} == {errors.StoreError, *store}
 
 
