@@ -47,6 +47,10 @@ ENDS = {
     delivery.OUTCOME_REJECT: Verb.REJECT,
     delivery.OUTCOME_RESCHEDULE: Verb.RESCHEDULE,
 }
+MOST_HEADER_COLUMNS = 16
+"""The most different headers that the deliveries of a message may have, if it is to be one of columns: each
+has an entry for each delivery, even one without the header."""
+
 STATES = {TimerState.PENDING: pb.TIMER_STATE_PENDING, TimerState.LEASED: pb.TIMER_STATE_LEASED}
 
 
@@ -321,23 +325,35 @@ def deliveries(leases: Iterable[Lease]) -> delivery.DeliveryBatch:
     return frame
 
 
-def frame(parts: Sequence[Leases], *, columns: bool) -> delivery.DeliverResponse:
-    """Return the message for a stream: columns if the application reads them and the deliveries are alike."""
+def frame(
+    parts: Sequence[Leases], *, columns: bool, header_columns: bool = False
+) -> delivery.DeliverResponse:
+    """Return the message for a stream: columns if the application reads them and the deliveries are alike.
+
+    With `header_columns`, their headers may differ.
+    """
     response = delivery.DeliverResponse()
     if columns and _alike(parts):
-        _fill_columns(response.columns, parts)
-    else:
-        _fill(response.deliveries.deliveries, chain.from_iterable(parts))
+        headers = list(chain.from_iterable(part.timers.headers for part in parts))
+        if headers.count(headers[0]) == len(headers):
+            _fill_columns(response.columns, parts)
+            response.columns.headers.update(headers[0])
+            return response
+        names = dict.fromkeys(chain.from_iterable(headers))
+        if header_columns and len(names) <= MOST_HEADER_COLUMNS:
+            _fill_columns(response.columns, parts)
+            for name in names:
+                _add_header(response.columns, name, headers)
+            return response
+    _fill(response.deliveries.deliveries, chain.from_iterable(parts))
     return response
 
 
 def _alike(parts: Sequence[Leases]) -> bool:
-    """Whether the deliveries differ only in what has a column."""
-    topic, first = parts[0].topic, parts[0].timers
-    headers, content_type = first.headers[0], first.content_types[0]
+    """Whether the deliveries differ only in what has a column, and perhaps in their headers."""
+    topic, content_type = parts[0].topic, parts[0].timers.content_types[0]
     return all(
         part.topic == topic
-        and part.timers.headers.count(headers) == len(part)
         and part.timers.content_types.count(content_type) == len(part)
         and not any(part.timers.approximate)
         for part in parts
@@ -346,7 +362,6 @@ def _alike(parts: Sequence[Leases]) -> bool:
 
 def _fill_columns(columns: delivery.DeliveryColumns, parts: Sequence[Leases]) -> None:
     columns.topic = parts[0].topic
-    columns.headers.update(parts[0].timers.headers[0])
     columns.content_type = parts[0].timers.content_types[0]
     for part in parts:
         timers = part.timers
@@ -357,6 +372,16 @@ def _fill_columns(columns: delivery.DeliveryColumns, parts: Sequence[Leases]) ->
         columns.lease_deadlines_us.extend([part.deadline_time] * len(part))
         columns.occurrence_ids.extend(timers.occurrence_ids)
         columns.tokens.extend(part.tokens)
+
+
+def _add_header(columns: delivery.DeliveryColumns, name: str, headers: Sequence[Mapping[str, str]]) -> None:
+    """Add one header of the deliveries, which have these `headers`: once if all have the same value."""
+    without = [place for place, each in enumerate(headers) if name not in each]
+    values = [each.get(name, "") for each in headers]
+    if not without and values.count(values[0]) == len(values):
+        columns.headers[name] = values[0]
+    else:
+        columns.header_columns.add(name=name, values=values, without=without)
 
 
 def pushed(lease: Lease) -> handler.TimerHandlerDeliverRequest:

@@ -3,12 +3,11 @@ effect."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -49,24 +48,34 @@ class _Api:
     def __init__(self) -> None:
         from opentelemetry import context, propagate
 
+        from relay.client.delivered_context import NONE, DeliveredContext
+
         self._context = context
-        self._extract = propagate.extract
+        self._delivered = DeliveredContext
+        self._none = NONE
         self.inject: Callable[[dict[str, str]], None] = propagate.inject
-        self._none = context.Context()
 
     def current(self, headers: Mapping[str, str]) -> AbstractContextManager[None] | None:
         """See `current`."""
         if _NAMES[0] in headers:
-            return self._attached(self._extract(dict(headers), context=self._none))
-        return self._attached(self._none) if self._context.get_current() else None
+            return _Attached(self._context, self._delivered(dict(headers)))
+        return _Attached(self._context, self._none) if self._context.get_current() else None
 
-    @contextlib.contextmanager
-    def _attached(self, context: Context) -> Iterator[None]:
-        token = self._context.attach(context)
-        try:
-            yield
-        finally:
-            self._context.detach(token)
+
+class _Attached:
+    """A block within which a context is current. `contextlib`'s way to make one takes three times as long."""
+
+    __slots__ = ("_api", "_context", "_token")
+
+    def __init__(self, api: Any, context: Context) -> None:
+        self._api = api
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = self._api.attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        self._api.detach(self._token)
 
 
 @functools.cache

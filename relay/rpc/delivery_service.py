@@ -38,13 +38,13 @@ class DeliveryService(base.DeliveryServiceServicer):
             await abort(context, failure)
         if opened is None:
             return
-        session, columns = opened
+        session, asked = opened
         tasks: list[asyncio.Task[None]] = []
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             self._engine.attach(session)
             reader = asyncio.create_task(self._read(session, context))
-            writer = asyncio.create_task(_write(session, context, columns=columns))
+            writer = asyncio.create_task(_write(session, context, asked))
             tasks += (reader, writer)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -70,9 +70,9 @@ class DeliveryService(base.DeliveryServiceServicer):
         # The death of an application looks like an end without a Drain before it, too.
         self._engine.detach(session, broken=not session.draining)
 
-    async def _open(self, context: Context) -> tuple[Session, bool] | None:
-        """Read Open and return the stream's session, and whether deliveries may go by columns; None if the
-        stream ended before. Raises `InvalidField`."""
+    async def _open(self, context: Context) -> tuple[Session, pb.Open] | None:
+        """Read Open and return the stream's session, and what the Open said; None if the stream ended before.
+        Raises `InvalidField`."""
         request = await context.read()
         if request is grpc.aio.EOF:
             return None
@@ -88,7 +88,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         slow = request.open.slow_outstanding
         if not 0 <= slow <= limit:
             raise InvalidField("slow_outstanding", f"is {slow}; give 0 to max_outstanding, which is {limit}")
-        return self._engine.open(topics, limit, slow), request.open.columns
+        return self._engine.open(topics, limit, slow), request.open
 
     async def _read(self, session: Session, context: Context) -> None:
         """Take the application's messages until it ends its side. Raises `InvalidField`."""
@@ -114,15 +114,15 @@ class DeliveryService(base.DeliveryServiceServicer):
         take(self._engine, session, said.settlements, said.acknowledged, wrong=wrong)
 
 
-async def _write(session: Session, context: Context, *, columns: bool) -> None:
+async def _write(session: Session, context: Context, asked: pb.Open) -> None:
     """Write the session's messages until it has finished."""
     while (outgoing := await session.next()) is not None:
-        await _say(outgoing, context, columns=columns)
+        await _say(outgoing, context, asked)
 
 
-async def _say(outgoing: Outgoing, context: Context, *, columns: bool) -> None:
+async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> None:
     if outgoing.parts:
-        frame = translate.frame(outgoing.parts, columns=columns)
+        frame = translate.frame(outgoing.parts, columns=asked.columns, header_columns=asked.header_columns)
         for part in outgoing.parts:
             part.drop_payloads()
         await context.write(frame)

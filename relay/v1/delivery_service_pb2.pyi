@@ -66,16 +66,18 @@ class DeliverResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., deliveries: _Optional[_Union[DeliveryBatch, _Mapping]] = ..., problems: _Optional[_Union[Problems, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., columns: _Optional[_Union[DeliveryColumns, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("topics", "max_outstanding", "slow_outstanding", "columns")
+    __slots__ = ("topics", "max_outstanding", "slow_outstanding", "columns", "header_columns")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     MAX_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
     SLOW_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    HEADER_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     max_outstanding: int
     slow_outstanding: int
     columns: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ..., columns: bool = ...) -> None: ...
+    header_columns: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ..., columns: bool = ..., header_columns: bool = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("acknowledged",)
@@ -127,7 +129,7 @@ class Delivery(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_time_approximate: bool = ..., attempt: _Optional[int] = ..., lease_deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrence_id: _Optional[str] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryColumns(_message.Message):
-    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "attempts", "lease_deadlines_us", "occurrence_ids", "tokens", "headers", "content_type")
+    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "attempts", "lease_deadlines_us", "occurrence_ids", "tokens", "headers", "content_type", "header_columns")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +147,7 @@ class DeliveryColumns(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    HEADER_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_ids: _containers.RepeatedScalarFieldContainer[str]
     payloads: _containers.RepeatedScalarFieldContainer[bytes]
@@ -155,7 +158,18 @@ class DeliveryColumns(_message.Message):
     tokens: _containers.RepeatedScalarFieldContainer[bytes]
     headers: _containers.ScalarMap[str, str]
     content_type: str
-    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., attempts: _Optional[_Iterable[int]] = ..., lease_deadlines_us: _Optional[_Iterable[int]] = ..., occurrence_ids: _Optional[_Iterable[str]] = ..., tokens: _Optional[_Iterable[bytes]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ...) -> None: ...
+    header_columns: _containers.RepeatedCompositeFieldContainer[HeaderColumn]
+    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., attempts: _Optional[_Iterable[int]] = ..., lease_deadlines_us: _Optional[_Iterable[int]] = ..., occurrence_ids: _Optional[_Iterable[str]] = ..., tokens: _Optional[_Iterable[bytes]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., header_columns: _Optional[_Iterable[_Union[HeaderColumn, _Mapping]]] = ...) -> None: ...
+
+class HeaderColumn(_message.Message):
+    __slots__ = ("name", "values", "without")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    without: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ..., without: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Settle(_message.Message):
     __slots__ = ("received", "settlements", "acknowledged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,7 @@ async def test_asks_for_columns_and_acknowledges_by_the_list(
         await link.deliver("a", "b")
         await link.settled("a", "b")
     assert link.requests[0].open.columns
+    assert link.requests[0].open.header_columns
     assert said(link) == ([b"a", b"b"], [])
 
 
@@ -59,14 +61,27 @@ async def test_an_older_relay_behind_the_next_stream_gets_settlements(
     assert said(older) == ([], [b"b"])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timer_ids": ["a"]},
+        {"header_columns": [pb.HeaderColumn(name="k", values=["v"])]},
+        {"header_columns": [pb.HeaderColumn(name="k", values=["v", ""], without=[2])]},
+    ],
+    ids=["column", "header", "place"],
+)
 async def test_columns_of_different_lengths_break_the_stream_off(
-    relay: ScriptedRelay, client: RelayClient, caplog: pytest.LogCaptureFixture
+    relay: ScriptedRelay, client: RelayClient, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]
 ) -> None:
     """It is opened again, like any that breaks."""
     client.on("t")(nothing)
     async with client:
         first = await relay.link()
-        await first.send(columns=pb.DeliveryColumns(topic="t", tokens=[b"a", b"b"], timer_ids=["a"]))
+        message = in_columns([pb.Delivery(topic="t", timer_id=each, token=each.encode()) for each in "ab"])
+        for field, entries in wrong.items():
+            message.ClearField(field)
+            getattr(message, field).extend(entries)
+        await first.send(columns=message)
         second = await relay.link(1)
         await second.deliver("a")
         await second.settled("a")
@@ -84,6 +99,20 @@ def test_what_rows_share_is_their_own() -> None:
     message.Clear()
     assert one.headers == two.headers == {"k": "v"}
     assert "secret" not in f"{one!r} {one}"
+
+
+def test_headers_that_differ_are_read_by_the_row() -> None:
+    """Each has those that all share, and its own; an empty one is there, and one that it lacks is not."""
+    message = in_columns(
+        [pb.Delivery(timer_id=each, token=b"t", headers={"tenant": "Søren"}) for each in names(3)]
+    )
+    message.header_columns.add(name="traceparent", values=["1", "2", "3"])
+    message.header_columns.add(name="more", values=["", "", "x"], without=[0])
+    assert [row.headers for row in rows(message)] == [
+        {"tenant": "Søren", "traceparent": "1"},
+        {"tenant": "Søren", "traceparent": "2", "more": ""},
+        {"tenant": "Søren", "traceparent": "3", "more": "x"},
+    ]
 
 
 async def test_headers_are_a_copy_for_each_handler(relay: ScriptedRelay, client: RelayClient) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from opentelemetry import context, propagate, trace
+from opentelemetry.context import Context
 
-from relay.client import Delivery, NewTimer, RelayClient, trace_context
+from relay.client import Delivery, NewTimer, RelayClient, delivered_context, trace_context
+from relay.client.delivered_context import DeliveredContext
 from tests.client.scripted_relay import ScriptedRelay
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -112,3 +119,92 @@ def test_the_context_ends_with_the_block() -> None:
     with context:
         assert dict(trace_context.inject()) == HEADERS
     assert trace_context.inject() == ()
+
+
+READS: dict[str, Callable[[Context], object]] = {
+    "contains": lambda current: sorted(key for key in ("k", "l") if key in current),
+    "get": lambda current: current.get("k"),
+    "item": lambda current: current["k"],
+    "iter": lambda current: sorted(iter(current)),
+    "reversed": lambda current: list(reversed(current)),
+    "len": len,
+    "bool": bool,
+    "equal": lambda current: (current == Context(k="v"), current != Context(k="v")),
+    "equal from the left": lambda current: operator.eq(Context(k="v"), current),
+    "dict": dict,
+    "unpacked": lambda current: {**current},
+    "joined": lambda current: (current | {"x": 1}, {"x": 1} | current),
+    "copy": lambda current: current.copy(),
+    "keys": lambda current: sorted(current.keys()),
+    "values": lambda current: list(current.values()),
+    "items": lambda current: sorted(current.items()),
+    "repr": repr,
+    "value": lambda current: context.get_value("k", current),
+    "set": lambda current: dict(context.set_value("x", 1, current)),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_whatever_is_asked_of_the_context_reads_the_headers(
+    read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context is a dict, which is asked in many ways. Nothing is read before that, and all is read once."""
+    extract = Mock(return_value=Context(k="v"))
+    monkeypatch.setattr(propagate, "extract", extract)
+    current = DeliveredContext(HEADERS)
+    assert not extract.mock_calls
+    assert READS[read](current) == READS[read](Context(k="v"))
+    current.get("k")
+    extract.assert_called_once_with(HEADERS, context={})
+
+
+def test_every_way_to_read_a_dict_is_known() -> None:
+    """A later Python may have another one, which would find an unread context empty."""
+    writes = {"__delitem__", "__ior__", "__setitem__", "clear", "pop", "popitem", "setdefault", "update"}
+    others = {"fromkeys", "__init__", "__new__", "__sizeof__", "__doc__", "__hash__", "__getattribute__"}
+    ordered = {"__ge__", "__gt__", "__le__", "__lt__", "__class_getitem__"}  # of dicts there is no order
+    reads = set(vars(dict)) - writes - others - ordered
+    assert reads <= set(vars(DeliveredContext))
+
+
+def test_threads_that_ask_at_once_see_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race: a second thread of a handler asks while the first one reads. It must not find nothing."""
+    at_the_lock, reads = threading.Semaphore(0), threading.Event()
+    lock, extract = threading.RLock(), propagate.extract
+
+    class Lock:
+        def __enter__(self) -> None:
+            at_the_lock.release()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def slow(headers: dict[str, str], **more: Any) -> Context:
+        assert reads.wait(60)
+        return extract(headers, **more)
+
+    monkeypatch.setattr(delivered_context, "_filling", Lock())
+    monkeypatch.setattr(propagate, "extract", slow)
+    current = DeliveredContext(HEADERS)
+    with ThreadPoolExecutor(2) as pool:
+        spans = [pool.submit(trace.get_current_span, current) for _ in range(2)]
+        for _ in spans:
+            assert at_the_lock.acquire(timeout=60)
+        reads.set()
+    assert [f"{each.result().get_span_context().trace_id:032x}" for each in spans] == [TRACEPARENT[3:35]] * 2
+
+
+def test_a_propagator_may_ask_for_what_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it reads the headers nothing is: that it asks by itself begins no second reading."""
+    extract = propagate.extract
+
+    def asks(headers: dict[str, str], **more: Any) -> Context:
+        assert not context.get_current()
+        return extract(headers, **more)
+
+    monkeypatch.setattr(propagate, "extract", asks)
+    block = trace_context.current(HEADERS)
+    assert block is not None
+    with block:
+        assert seen() == TRACEPARENT[3:-3]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from relay.api import translate
-from relay.core.timers import ClaimedTimer, ClaimedTimers
+from relay.api.translate import MOST_HEADER_COLUMNS as MOST
+from relay.core.timers import NO_HEADERS, ClaimedTimer, ClaimedTimers
 from relay.engine.delivery.leases import Leases
 from relay.v1 import delivery_service_pb2 as pb
 from tests.keyspace import Keyspace
@@ -33,11 +35,14 @@ def one_by_one(said: pb.DeliveryColumns) -> list[pb.Delivery]:
     """What the columns say, as deliveries."""
     found = []
     for place, token in enumerate(said.tokens):
+        own = {
+            column.name: column.values[place] for column in said.header_columns if place not in column.without
+        }
         delivery = pb.Delivery(
             topic=said.topic,
             timer_id=said.timer_ids[place],
             payload=said.payloads[place],
-            headers=said.headers,
+            headers={**said.headers, **own},
             content_type=said.content_type,
             attempt=said.attempts[place],
             occurrence_id=said.occurrence_ids[place],
@@ -95,9 +100,45 @@ async def test_those_that_are_not_alike_come_one_by_one(relay: Served, fields: d
     await gone(relay, "plain", "other")
 
 
-def one(topic: str, name: str, *, claimed: int) -> Leases:
-    timer = ClaimedTimer(name, b"x", {}, "", due=1, attempt=1, occurrence_id=name)
+async def test_headers_that_differ_have_columns(any_relay: Served, keyspace: Keyspace) -> None:
+    """For whoever asks for these, too: what all share is said once, and what one lacks is not there."""
+    relay, topic = any_relay, keyspace.topic()
+    sent = {
+        "a": {"tenant": "Søren", "traceparent": "1"},
+        "b": {"tenant": "Søren", "traceparent": "2", "more": ""},
+        "c": {"tenant": "Søren"},
+    }
+    for name, headers in sent.items():
+        await put(relay, name, topic=topic, headers=headers, content_type="text/x")
+    stream = await relay.stream().open(topic, columns=True, header_columns=True)
+    found = await columns(stream, 3)
+    assert {each.timer_id: dict(each.headers) for each in found} == sent
+    (said,) = [frame.columns for frame in stream.frames if frame.HasField("columns")]
+    assert dict(said.headers) == {"tenant": "Søren"}
+    assert {column.name for column in said.header_columns} == {"traceparent", "more"}
+    await stream.ack(found)
+    await gone(relay, *sent, topic=topic)
+
+
+def one(topic: str, name: str, *, claimed: int, headers: Mapping[str, str] = NO_HEADERS) -> Leases:
+    timer = ClaimedTimer(name, b"x", headers, "", due=1, attempt=1, occurrence_id=name)
     return leased(timer, topic=topic, claimed=claimed)
+
+
+@pytest.mark.parametrize(("names", "said"), [(MOST, "columns"), (MOST + 1, "deliveries")])
+def test_many_different_headers_come_one_by_one(names: int, said: str) -> None:
+    """A header takes an entry for each delivery, even where only one has it."""
+    parts = [one("t", str(n), claimed=n, headers={f"h{n}": "v"}) for n in range(names)]
+    frame = translate.frame(parts, columns=True, header_columns=True)
+    assert frame.WhichOneof("message") == said
+
+
+def test_the_same_headers_are_said_once() -> None:
+    """Whether or not the application reads columns of headers."""
+    parts = [one("t", name, claimed=7, headers={"k": "v"}) for name in "ab"]
+    asked, unasked = (translate.frame(parts, columns=True, header_columns=header) for header in (True, False))
+    assert asked == unasked
+    assert dict(asked.columns.headers) == {"k": "v"}
 
 
 def test_two_topics_are_not_alike() -> None:

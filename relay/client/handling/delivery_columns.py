@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 import grpc
@@ -12,20 +13,23 @@ from relay.v1 import delivery_service_pb2 as pb
 
 
 class Shared(NamedTuple):
-    """What the deliveries of a frame have in common."""
+    """What the deliveries of a frame have in common. `names` are those of the headers that differ."""
 
     topic: str
     headers: Mapping[str, str]
     content_type: str
+    names: tuple[str, ...]
 
 
 class Row(NamedTuple):
     """One of them, with the attributes of a `pb.Delivery`, but for times, which are microseconds.
 
-    It keeps nothing of its neighbours alive.
+    It keeps nothing of its neighbours alive. `own` are the values of its own headers, by `shared.names`; None
+    is a header that it doesn't have.
     """
 
     shared: Shared
+    own: tuple[str | None, ...]
     timer_id: str
     payload: bytes
     due_time: int
@@ -43,7 +47,12 @@ class Row(NamedTuple):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self.shared.headers
+        shared = self.shared
+        if not self.own:
+            return shared.headers
+        named = zip(shared.names, self.own, strict=True)
+        own = {name: value for name, value in named if value is not None}
+        return {**shared.headers, **own} if shared.headers else own
 
     @property
     def content_type(self) -> str:
@@ -56,13 +65,16 @@ class Row(NamedTuple):
 
 def rows(columns: pb.DeliveryColumns) -> list[Row]:
     """The deliveries of a frame, in their order. Raises `CallError` where columns differ in length."""
-    shared = Shared(columns.topic, dict(columns.headers), columns.content_type)
+    names = tuple(column.name for column in columns.header_columns)
+    shared = Shared(columns.topic, dict(columns.headers), columns.content_type, names)
+    count = len(columns.tokens)
     try:
         return list(
             map(
                 Row._make,
                 zip(
-                    [shared] * len(columns.tokens),
+                    repeat(shared, count),
+                    _own(columns.header_columns, count),
                     columns.timer_ids,
                     columns.payloads,
                     columns.due_times_us,
@@ -74,5 +86,16 @@ def rows(columns: pb.DeliveryColumns) -> list[Row]:
                 ),
             )
         )
-    except ValueError:
+    except (ValueError, IndexError):
         raise errors.make(grpc.StatusCode.INTERNAL, "the relay sent columns of different lengths") from None
+
+
+def _own(columns: Iterable[pb.HeaderColumn], count: int) -> Iterable[tuple[str | None, ...]]:
+    """The values of each of `count` deliveries. Raises `IndexError` for a place behind the last one."""
+    values: list[list[str | None]] = []
+    for column in columns:
+        entries: list[str | None] = list(column.values)
+        for place in column.without:
+            entries[place] = None
+        values.append(entries)
+    return zip(*values, strict=True) if values else repeat((), count)

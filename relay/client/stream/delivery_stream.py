@@ -61,6 +61,7 @@ class DeliveryStream:
                     max_outstanding=registration.max_outstanding,
                     slow_outstanding=registration.slow_outstanding,
                     columns=True,
+                    header_columns=True,
                 )
             )
         )

@@ -44,7 +44,7 @@ from relay.core.timers import (
     TimerState,
 )
 from relay.store.codec import envelope, lease_record
-from relay.store.codec.envelope import decode
+from relay.store.codec.envelope import read
 from relay.store.codec.lease_record import read_claimed, text_of, texts_of
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
@@ -242,7 +242,7 @@ def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
     bare, body = envelope.NO_HEADERS, envelope.BODY
     payloads, headers, content_types = zip(
         *[
-            (stored[body:], NO_HEADERS, "") if stored.startswith(bare) else decode(stored)
+            (stored[body:], NO_HEADERS, "") if stored.startswith(bare) else read(stored)
             for stored in flat[2::3]
         ],
         strict=True,

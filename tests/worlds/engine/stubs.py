@@ -55,7 +55,12 @@ class Stream:
         await self.call.write(pb.DeliverRequest(**message))
 
     async def open(
-        self, *topics: str, max_outstanding: int = 100, slow_outstanding: int = 0, columns: bool = False
+        self,
+        *topics: str,
+        max_outstanding: int = 100,
+        slow_outstanding: int = 0,
+        columns: bool = False,
+        header_columns: bool = False,
     ) -> Stream:
         """Say Open, and hear Opened."""
         await self.send(
@@ -64,6 +69,7 @@ class Stream:
                 max_outstanding=max_outstanding,
                 slow_outstanding=slow_outstanding,
                 columns=columns,
+                header_columns=header_columns,
             )
         )
         response = await self.next()
