@@ -16,6 +16,7 @@ from relay.telemetry.metrics import pushing
 from relay.telemetry.metrics.catalogue import (
     ALL,
     CLAIMED,
+    CLOCK_STEPPED_BACK,
     CONNECTIONS_REFUSED,
     DEAD,
     DELIVERED,
@@ -83,6 +84,7 @@ def traffic(metrics: Metrics) -> None:
         count.count(ORPHANS, topic)
         count.count(UNDELIVERABLE, topic)
         count.count(JOURNAL_TRIMMED, topic)
+        count.count(CLOCK_STEPPED_BACK)
         count.lateness(topic, [0.0005, 0.3, 20_000.0])
         count.handled(topic, 0.004, 1)
         count.schedule_took(topic, 0.002)
