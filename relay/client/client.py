@@ -108,8 +108,8 @@ class RelayClient(Handlers):
 
         Big batches are split into several calls, and `timeout` bounds each. `create_only` leaves
         existing timers as they are. A timer that the relay refuses has its `error` set and does not
-        affect the others. Raises `CallError` if a call as a whole fails: then it is safe to schedule
-        the same `NewTimer`s again.
+        affect the others. Raises `CallError` if a call as a whole fails, once those beside it have
+        ended: then it is safe to schedule the same `NewTimer`s again.
 
         >>> await client.schedule_batch(
         ...     [NewTimer(topic="invoices", payload=b"%d" % n, delay=n) for n in range(1000)]

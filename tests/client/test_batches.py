@@ -64,11 +64,12 @@ async def test_big_batches_are_split(relay: ScriptedRelay, client: RelayClient) 
 
 class CountingWire:
     """Answers columns after a turn of the loop, and counts how many calls are under way at once; with a
-    `broken` one, never, but for that."""
+    `broken` one, that at once, and the others when they `may_end`."""
 
     def __init__(self, broken: int = -1) -> None:
         self.sizes: list[int] = []
         self.active = self.peak = self.cut_off = 0
+        self.may_end = asyncio.Event()
         self._broken = broken
 
     async def call(self, method: Any, request: Any, timeout: float) -> Any:
@@ -79,7 +80,7 @@ class CountingWire:
         try:
             if number == self._broken:
                 raise FailedPrecondition("no")
-            await (asyncio.sleep(0) if self._broken < 0 else asyncio.Event().wait())
+            await (asyncio.sleep(0) if self._broken < 0 else self.may_end.wait())
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
@@ -114,11 +115,35 @@ async def test_a_batch_that_names_a_timer_twice_goes_in_order() -> None:
     assert wire.sizes == [1_000, 1_000, 501]
 
 
-async def test_the_first_error_ends_the_calls_beside_it() -> None:
-    """Nothing goes on behind the caller's back."""
-    wire = CountingWire(broken=1)
+async def beside_a_broken_call(wire: CountingWire) -> asyncio.Task[list[ScheduleResult]]:
+    """A batch whose fourth call has failed, while the three beside it are under way."""
+    names = (str(number) for number in range(9_500))
+    running = asyncio.create_task(timer_calls.run(wire, batch(*names)))
+    for _ in range(50):  # whatever the error leads to
+        await asyncio.sleep(0)
+    assert (wire.active, len(wire.sizes)) == (3, 4)
+    return running
+
+
+async def test_an_error_is_told_once_the_calls_beside_it_have_ended() -> None:
+    """Until then they could act behind the caller's back, who would go on to something else. No other call
+    begins."""
+    wire = CountingWire(broken=3)
+    running = await beside_a_broken_call(wire)
+    assert (running.done(), wire.active) == (False, 3)
+    wire.may_end.set()
     with pytest.raises(FailedPrecondition):
-        await timer_calls.run(wire, batch(*(str(number) for number in range(9_500))))
+        await running
+    assert (wire.active, wire.cut_off, len(wire.sizes)) == (0, 0, 4)
+
+
+async def test_a_caller_that_goes_ends_its_calls() -> None:
+    """All of them, whatever has failed."""
+    wire = CountingWire(broken=3)
+    running = await beside_a_broken_call(wire)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert (wire.active, wire.cut_off, len(wire.sizes)) == (0, 3, 4)
 
 

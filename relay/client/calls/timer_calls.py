@@ -71,7 +71,7 @@ class Pause:
 @dataclass(frozen=True, slots=True)
 class Together:
     """Take these, which begin in this order, `at_once` at a time where that is possible. The answer is the
-    list of their results, or the first `CallError`, which is raised."""
+    list of their results, or the first `CallError`, which is raised once none is under way any more."""
 
     steps: Iterable[Steps[Any]]
     at_once: int
@@ -103,13 +103,23 @@ async def run(wire: Wire, steps: Steps[_T]) -> _T:
 
 
 async def _together(wire: Wire, step: Together) -> list[Any]:
-    """Return the results of all. The first error ends the others."""
+    """Return the results of all.
+
+    This has a race: one call fails, the caller is told so and goes on to something else, and then a call
+    beside it acts. So after the first error none begins, and the error is raised once those that are under
+    way have ended.
+    """
     numbered = enumerate(step.steps)
     results: dict[int, Any] = {}
+    failures: list[Exception] = []
 
     async def work() -> None:
-        for number, steps in numbered:
-            results[number] = await run(wire, steps)
+        try:
+            while not failures and (following := next(numbered, None)) is not None:
+                number, steps = following
+                results[number] = await run(wire, steps)
+        except Exception as failure:  # noqa: BLE001  (it is raised below)
+            failures.append(failure)
 
     workers = [asyncio.create_task(work()) for _ in range(step.at_once)]
     try:
@@ -118,6 +128,8 @@ async def _together(wire: Wire, step: Together) -> list[Any]:
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+    if failures:
+        raise failures[0]
     return [results[number] for number in range(len(results))]
 
 
