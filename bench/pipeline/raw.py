@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relay.pipeline.rows.redis_commands import pack_rows
+from relay.pipeline.rows.packing import pack_rows
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.store import BATCH
 from relay.store.bulk.sweeping import Marks

@@ -35,17 +35,15 @@ if done then -- @rule ledger-read
   return answer({ 'DONE', loaded, live, marked })
 end
 
--- see 0067
-scores, ids, envelopes = cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
+read_columns()
 local size, fields = #ids, {}
 if any then
   for n, id in ipairs(ids) do
     fields[2 * n - 1], fields[2 * n] = 't' .. id, 'f' .. id
   end
 end
-local found = redis.call('ZMSCORE', timeline, unpack(ids))
+look(true)
 local touched = any and redis.call('HMGET', marks, unpack(fields))
-local records = JOURNAL and redis.call('HMGET', leases, unpack(ids))
 local one = #versions == 19
 
 -- Whether the row's intent is over: something happened to the timer since, or a newer row came.
@@ -65,13 +63,6 @@ for n = 1, size do
   end
 end
 
-local function note_loaded(expires)
-  for _, n in ipairs(chosen) do
-    note_taken(ids[n], records[n])
-    note(SCHEDULED, ids[n], due_is(tonumber(scores[n])) .. expires_is(expires[n] or 0)) -- @rule load-noted
-  end
-end
-
-add_chosen(channel, expiring_at, note_loaded)
+add_chosen()
 redis.call('HSET', marks, entry, struct.pack('<I4I4I4', #chosen, live, marked)) -- @rule ledger-written
 return answer({ 'LOADED', #chosen, live, marked })

@@ -27,7 +27,7 @@ local LONGEST = 64
 local bad = wrong_type()
 if bad then return bad end
 
-scores, ids, envelopes = cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
+read_columns()
 local names = ids
 for n, id in ipairs(ids) do
   if #id > LONGEST then -- @rule long-ids-hashed
@@ -37,8 +37,7 @@ for n, id in ipairs(ids) do
 end
 local known = redis.call('SMISMEMBER', ledger, unpack(names))
 local spare = mode == 'spare' -- @rule spare-asked-for
-local found = (spare or JOURNAL) and redis.call('ZMSCORE', timeline, unpack(ids))
-local records = JOURNAL and redis.call('HMGET', leases, unpack(ids))
+look(spare)
 
 -- What is inserted, and all that the run decides on here. It has decided on a timer that it spared, too: repeated
 -- when that one has ended, it does not bring it back.
@@ -54,20 +53,7 @@ for n, name in ipairs(names) do
   end
 end
 
-local function note_inserted(expires)
-  for _, n in ipairs(chosen) do
-    local old = found[n] and understand(tonumber(found[n]), records[n])
-    local fields = due_is(math.max(tonumber(scores[n]), 0)) .. expires_is(expires[n] or 0)
-    if old then -- @rule replacement-noted
-      note(REPLACED, ids[n], nonce_is(old.nonce) .. fields .. previous_due_is(old.due) .. adopted_is(old.adopted))
-    else
-      note_taken(ids[n], records[n])
-      note(SCHEDULED, ids[n], fields) -- @rule insertion-noted
-    end
-  end
-end
-
-add_chosen(channel, expiring_at, note_inserted) -- @rule timers-before-ledger
+add_chosen() -- @rule timers-before-ledger
 if #decided > 0 then redis.call('SADD', ledger, unpack(decided)) end -- @rule run-ledger-written
 redis.call('EXPIRE', ledger, keep) -- @rule run-ledger-expires
 return answer({ #chosen, #ids - #decided, live })

@@ -1,15 +1,32 @@
--- lib/bulk_columns.lua: what bulk/guarded_load.lua and bulk/insert.lua share: timers that come by columns, and how those
--- that were chosen go in.
+-- lib/bulk_columns.lua: what the scripts share that take timers by columns: bulk/guarded_load.lua, bulk/insert.lua and
+-- bulk/replace.lua; see 0067.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
+-- ARGV    channel text              of wake hints
+--         expiring_at text          '' if none expires; else of each timer the score at which it does, or nothing, and ';'
+--         packed_scores msgpack     an array of one text for each timer, as the next two are; each timer once
+--         packed_ids msgpack
+--         packed_envelopes msgpack
 
 local scores, ids, envelopes -- the columns: arrays of texts, one for each timer
+local found, records -- of each id the score and the record that are there, as far as the script has looked
 local chosen = {} -- the places of the timers that go in
 
+local function read_columns()
+  scores, ids, envelopes =
+    cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
+end
+
+-- Look for what lives, if it is `wanted`: the journal wants it always, and the records besides.
+local function look(wanted)
+  if wanted or JOURNAL then found = redis.call('ZMSCORE', timeline, unpack(ids)) end
+  if JOURNAL then records = redis.call('HMGET', leases, unpack(ids)) end
+end
+
 -- The scores at which timers expire, 0 for never, where there are any.
-local function expiries(text)
+local function expiries()
   local found_at = {}
-  for score in string.gmatch(text, '([^;]*);') do
+  for score in string.gmatch(expiring_at, '([^;]*);') do
     found_at[#found_at + 1] = tonumber(score) or 0
   end
   return found_at
@@ -28,25 +45,45 @@ local function records_of(expires)
   return kept
 end
 
-local function add(kept)
-  local timers, added, stored = {}, {}, {}
-  for m, n in ipairs(chosen) do
-    timers[2 * m - 1], timers[2 * m], added[m] = scores[n], ids[n], ids[n] -- @rule score-by-row
-    stored[2 * m - 1], stored[2 * m] = ids[n], envelopes[n] -- @rule envelope-by-row
+local function note_chosen(expires)
+  for _, n in ipairs(chosen) do
+    local id, old = ids[n], found[n] and understand(tonumber(found[n]), records[n])
+    local fields = due_is(math.max(tonumber(scores[n]), 0)) .. expires_is(expires[n] or 0)
+    if old then -- @rule bulk-replacement-noted
+      note(REPLACED, id, nonce_is(old.nonce) .. fields .. previous_due_is(old.due) .. adopted_is(old.adopted))
+    else
+      note_taken(id, records[n])
+      note(SCHEDULED, id, fields) -- @rule bulk-addition-noted
+    end
   end
-  local held = redis.call('HLEN', leases) > 0 -- of leases, or left behind by what was taken away
+end
+
+local function add(kept)
+  local timers, stored, k = {}, {}, 0
+  for _, n in ipairs(chosen) do
+    local id = ids[n]
+    timers[k + 1], timers[k + 2] = scores[n], id -- @rule score-by-row
+    stored[k + 1], stored[k + 2] = id, envelopes[n] -- @rule envelope-by-row
+    k = k + 2
+  end
+  local cleared = {}
+  if redis.call('HLEN', leases) > 0 then -- of leases, or left behind by what was taken away
+    for m, n in ipairs(chosen) do
+      cleared[m] = ids[n] -- @rule record-cleared-by-row
+    end
+  end
   if JOURNAL then append(now_us) end
   redis.call('ZADD', timeline, unpack(timers)) -- @rule bulk-begins-with-zadd
-  if held then redis.call('HDEL', leases, unpack(added)) end -- @rule bulk-clears-records
+  if #cleared > 0 then redis.call('HDEL', leases, unpack(cleared)) end -- @rule bulk-clears-records
   redis.call('HSET', payloads, unpack(stored))
   if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
 end
 
--- Add the chosen, and hint if the first of them comes before all others. `note_them` notes them for the journal.
-local function add_chosen(channel, expiring_at, note_them)
+-- Add the chosen, and hint if the first of them comes before all others.
+local function add_chosen()
   if #chosen == 0 then return end
-  local before, expires = head(), expiries(expiring_at)
-  if JOURNAL then note_them(expires) end
+  local before, expires = head(), expiries()
+  if JOURNAL then note_chosen(expires) end
   add(#expires > 0 and records_of(expires) or {})
   hint(channel, before, head()) -- @rule bulk-hints
 end

@@ -1,8 +1,9 @@
-"""One-line breaks of what a load's run relies on, and the scenarios that notice each."""
+"""One-line breaks of what a load relies on, with a run or without, and the scenarios that notice each."""
 
 from __future__ import annotations
 
 from tests.lua import test_insert as insert
+from tests.lua import test_replace as replace
 from tests.lua.killers_failure import Scenario
 from tests.worlds.scripts.rules import Break
 
@@ -26,17 +27,24 @@ OF_INSERT = {
     "insert begins with a delete": Break("lib/bulk_columns", "bulk-begins-with-zadd", "@2\n@1", lines=2),
     "insert leaves the lease": Break("lib/bulk_columns", "bulk-clears-records"),
     "envelopes of other inserted rows": Break(
-        "lib/bulk_columns", "envelope-by-row", "ids[n], envelopes[m]", old="ids[n], envelopes[n]"
+        "lib/bulk_columns", "envelope-by-row", "envelopes[k / 2 + 1]", old="envelopes[n]"
     ),
     "scores of other inserted rows": Break(
-        "lib/bulk_columns", "score-by-row", "= scores[m], ids[n], ids[n]", old="= scores[n], ids[n], ids[n]"
+        "lib/bulk_columns", "score-by-row", "scores[k / 2 + 1], id", old="scores[n], id"
     ),
     "inserted timers never expire": Break("lib/bulk_columns", "expiring-get-records", "if false then"),
     "no hint from insert": Break("lib/bulk_columns", "bulk-hints"),
     "what is inserted not in the journal": Break(
-        "bulk/insert", "insertion-noted", "note(EXTENDED,", old="note(SCHEDULED,"
+        "lib/bulk_columns", "bulk-addition-noted", "note(EXTENDED,", old="note(SCHEDULED,"
     ),
-    "what is replaced not in the journal": Break("bulk/insert", "replacement-noted", "if false then"),
+    "what is replaced not in the journal": Break(
+        "lib/bulk_columns", "bulk-replacement-noted", "if false then"
+    ),
+    "replace spares what lives": Break(
+        "bulk/replace",
+        "whole-batch-replaces",
+        "if not redis.call('ZSCORE', timeline, ids[n]) then chosen[#chosen + 1] = n end",
+    ),
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
@@ -52,12 +60,34 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "insert spares nothing": (insert.test_what_lives_is_spared,),
     "insert always spares": (insert.test_runs_are_apart,),
     "what was spared comes later": (insert.test_what_lives_is_spared,),
-    "insert begins with a delete": (insert.test_a_full_redis_beside_a_lease,),
-    "insert leaves the lease": (insert.test_new_timers_are_inserted,),
+    "insert begins with a delete": (
+        insert.test_a_full_redis_beside_a_lease,
+        replace.test_a_full_redis_takes_nothing,
+    ),
+    "insert leaves the lease": (
+        insert.test_new_timers_are_inserted,
+        replace.test_what_lives_is_replaced,
+    ),
     "envelopes of other inserted rows": (insert.test_a_batch_of_the_largest_size,),
     "scores of other inserted rows": (insert.test_a_batch_of_the_largest_size,),
-    "inserted timers never expire": (insert.test_timers_that_expire,),
-    "no hint from insert": (insert.test_an_earlier_head_is_hinted,),
-    "what is inserted not in the journal": (insert.test_the_journal_has_what_is_inserted,),
-    "what is replaced not in the journal": (insert.test_the_journal_has_what_is_inserted,),
+    "inserted timers never expire": (
+        insert.test_timers_that_expire,
+        replace.test_the_same_as_by_schedule,
+    ),
+    "no hint from insert": (
+        insert.test_an_earlier_head_is_hinted,
+        replace.test_an_earlier_head_is_hinted,
+    ),
+    "what is inserted not in the journal": (
+        insert.test_the_journal_has_what_is_inserted,
+        replace.test_the_journal_has_both,
+    ),
+    "what is replaced not in the journal": (
+        insert.test_the_journal_has_what_is_inserted,
+        replace.test_the_journal_has_both,
+    ),
+    "replace spares what lives": (
+        replace.test_what_lives_is_replaced,
+        replace.test_the_same_as_by_schedule,
+    ),
 }

@@ -47,11 +47,9 @@ THE_LOAD = {
     "plan not compared": Break("bulk/guarded_load", "marks-are-the-plans", "", old="or plan ~= open_plan"),
     "load begins with a delete": Break("lib/bulk_columns", "bulk-begins-with-zadd", "@2\n@1", lines=2),
     "record of a gone timer kept by the load": Break("lib/bulk_columns", "bulk-clears-records"),
-    "what lives loses its record": Break(
-        "lib/bulk_columns", "bulk-clears-records", "unpack(ids)", old="unpack(added)"
-    ),
+    "what lives loses its record": Break("lib/bulk_columns", "record-cleared-by-row", "ids[m]", old="ids[n]"),
     "envelopes of other rows": Break(
-        "lib/bulk_columns", "envelope-by-row", "ids[n], envelopes[m]", old="ids[n], envelopes[n]"
+        "lib/bulk_columns", "envelope-by-row", "envelopes[k / 2 + 1]", old="envelopes[n]"
     ),
     "expiring scores of other rows": Break(
         "lib/bulk_columns", "expiring-score-by-row", "scores[1] = number(r", old="scores[n] = number(r"
@@ -63,12 +61,12 @@ THE_LOAD = {
         old="expiring(tonumber(scores[n]), expires[n])",
     ),
     "scores of other rows": Break(
-        "lib/bulk_columns", "score-by-row", "= scores[m], ids[n], ids[n]", old="= scores[n], ids[n], ids[n]"
+        "lib/bulk_columns", "score-by-row", "scores[k / 2 + 1], id", old="scores[n], id"
     ),
     "no hint from the load": Break("lib/bulk_columns", "bulk-hints"),
     "loaded timers never expire": Break("lib/bulk_columns", "expiring-get-records", "if false then"),
     "loads not in the journal": Break(
-        "bulk/guarded_load", "load-noted", "if false then end note(EXTENDED,", old="note(SCHEDULED,"
+        "lib/bulk_columns", "bulk-addition-noted", "note(EXTENDED,", old="note(SCHEDULED,"
     ),
 }
 THE_MARKS = {

@@ -120,7 +120,7 @@ async def test_timers_that_expire(bench: Bench) -> None:
 
 async def test_a_full_redis_takes_nothing_of_a_batch(bench: Bench) -> None:
     """The ledger has no timer that was refused: the batch is inserted when there is room."""
-    bench.bulk.keep(bench.topic)
+    bench.bulk.register(bench.topic)
     with bench.full(), pytest.raises(StoreFull):
         bench.insert("a", "b")
     assert (bench.state(), bench.raw.exists(bench.ledger())) == (EMPTY, 0)
@@ -130,7 +130,7 @@ async def test_a_full_redis_takes_nothing_of_a_batch(bench: Bench) -> None:
 async def test_a_full_redis_beside_a_lease(bench: Bench) -> None:
     """A batch that replaces a timer is refused before its record goes."""
     bench.put("a", own(NOW + LEASE), HELD)
-    bench.bulk.keep(bench.topic)
+    bench.bulk.register(bench.topic)
     with bench.full(), pytest.raises(StoreFull):
         bench.insert("a")
     assert bench.state() == alone("a", own(NOW + LEASE), HELD)
@@ -155,7 +155,7 @@ async def test_a_ledger_that_is_refused(bench: Bench) -> None:
     """Where SADD fails, the timer may come once more and is not lost: it is inserted before the ledger is
     written."""
     user = f"user-{bench.topic}"
-    bench.bulk.keep(bench.topic)
+    bench.bulk.register(bench.topic)
     bench.raw.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-sadd")
     texts = (b"%d" % (DUE // SECOND), b"a", ENVELOPE)
     columns = [b"\x91" + text_head(len(text)) + text for text in texts]
@@ -185,13 +185,14 @@ async def test_a_wrong_type(bench: Bench, broken: str) -> None:
 
 async def test_an_unknown_script_is_sent(bench: Bench) -> None:
     """After SCRIPT FLUSH with calls under way, each batch is inserted once."""
+    bench.insert("t")
     bench.raw.script_flush()
     inserting = Inserting(bench.bulk, "r")
     for n in range(5):
         inserting.insert(bench.topic, PackedRows.of(LoadRows(0, [f"t{n}"], [DUE], [ENVELOPE], [])))
     inserting.flush()
     assert inserting.done == Inserted(5)
-    assert len(bench.state().timeline) == 5
+    assert len(bench.state().timeline) == 6
 
 
 async def test_an_earlier_head_is_hinted(bench: Bench) -> None:

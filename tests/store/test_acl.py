@@ -17,9 +17,10 @@ from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, is_told, note_told
+from relay.store.bulk.lookup import present_now
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
-from relay.store.bulk.store import BulkStore, TimerBatch
+from relay.store.bulk.store import BulkStore
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
@@ -313,26 +314,29 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
     assert await shortcomings(server, url) == ["the connection has no name"]
 
 
-def test_a_load_needs_transactions_besides(server: RunningServer) -> None:
-    """What docs/how-to/pipeline.md says beside a relay's rules: `+multi`, `+exec` and `+hstrlen`."""
-    batch = TimerBatch("t", ["a"], [LATER], [b"x"])
-    with BulkStore(BlockingServer(become(server, RULES))) as store:
-        store.write(batch)
-        with pytest.raises(StoreRefused, match="multi"):
-            store.flush()
-    with BulkStore(
-        BlockingServer(become(server, [*RULES, "+multi", "+exec", "+hstrlen"]), journals=JOURNALS)
-    ) as store:
+@pytest.mark.parametrize("rules", [[], ["+hstrlen"]], ids=["writes", "reads"])
+def test_a_load_needs_no_more(server: RunningServer, rules: list[str]) -> None:
+    """What docs/how-to/pipeline.md says: a relay's rules do for a load that replaces, and whoever reads needs
+    `+hstrlen`."""
+    with BulkStore(BlockingServer(become(server, [*RULES, *rules]), journals=JOURNALS)) as store:
         for topic in ("plain", "t"):
-            store.write(batch._replace(topic=topic, expires=[LATER + 1]))
+            store.replace(topic, PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1])))
         store.flush()
         Pace(store, 1e6).turn(1)
         assert store.topics() == ["plain", "t"]
         assert store.now() > 0
-        for topic in ("plain", "t"):
+        for topic in ("plain", "t") if rules else ():
             parts = cut(store, topic, 2, low=1, high=LATER + 2)
             pages = [page for part in parts for page in read(store, part, envelopes=True)]
             assert [page.timer_ids for page in pages] == [[b"a"]]
+
+
+def test_an_audit_needs_transactions_besides(server: RunningServer) -> None:
+    """What docs/how-to/pipeline.md says: `+multi` and `+exec`, to look for timers."""
+    with BlockingServer(become(server, RULES)) as limited, pytest.raises(StoreRefused, match="exec"):
+        list(present_now(limited, "t", ["a"]))
+    with BlockingServer(become(server, [*RULES, "+multi", "+exec"])) as limited:
+        assert list(present_now(limited, "t", ["a"])) == [(False, False)]
 
 
 @pytest.mark.parametrize("missing", [None, "~timers_ledger:*", "+smismember", "+expire"])

@@ -14,6 +14,9 @@ from redis.exceptions import ResponseError
 from relay.core.errors import GivenUp, OpenOutcome, StoreUnavailable
 from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import Change, NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
+from relay.store.bulk.store import BulkStore
+from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from relay.store.server import blocking, server_clock
 from relay.store.server.blocking import BlockingServer
@@ -109,6 +112,30 @@ async def test_a_late_cancel_does_not_remove_a_newer_timer(valkey: RunningServer
         await store.schedule(topic, [NewTimer("a", b"2", due=SECOND_INTENT)])
         assert b"GIVENUP" in await line.deliver()
         assert await store.get(topic, "a") is not None
+
+
+async def test_a_late_batch_of_a_load_does_not_undo_what_was_answered(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Race: a batch of a load that replaces is held up on its way, and its task fails. The timer is moved.
+    Then the batch arrives."""
+    monkeypatch.setattr(blocking, "WRITE_TTL", TTL)
+    topic, line = keyspace.topic(), Line(valkey.port)
+    rows = PackedRows.of(LoadRows(0, ["a"], [FIRST], [envelope.encode(b"1", {}, "")], []))
+    async with line.open() as url, Server(valkey.url, timeout=60.0) as other:
+        with BulkStore(BlockingServer(url, timeout=TTL)) as load:
+            await run_sync(load.register, topic)
+            await run_sync(load.server.keep, topic)
+            line.holding = True
+            await run_sync(load.replace, topic, rows)
+            with pytest.raises(StoreUnavailable):
+                await run_sync(load.flush)
+        store = RedisStore(other)
+        await store.schedule(topic, [NewTimer("a", b"2", due=SECOND_INTENT)])
+        assert b"GIVENUP" in await line.deliver()
+        timer = await store.get(topic, "a")
+    assert timer is not None
+    assert (timer.due, timer.payload) == (SECOND_INTENT, b"2")
 
 
 @pytest.mark.parametrize("lost", ["reply", "request", "line"])

@@ -10,8 +10,9 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.outcomes import ClaimRequest
 from relay.core.timers import NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.scanning import LEAST, TopicSlice, cut, read
-from relay.store.bulk.store import BulkStore, TimerBatch
+from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.codec import envelope, lease_record
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.server import Server
@@ -37,9 +38,16 @@ def fill(store: BulkStore, topic: str, *, step: int) -> list[str]:
     """Timers a `step` (microseconds) apart; 0: all at one instant."""
     ids = [f"t-{n:05d}" for n in range(COUNT)]
     stored = [envelope.encode(name.encode(), {}, "") for name in ids]
-    store.write(TimerBatch(topic, ids, [LATER + n * step for n in range(COUNT)], stored))
-    store.flush()
+    write(store, topic, LoadRows(0, ids, [LATER + n * step for n in range(COUNT)], stored, []))
     return ids
+
+
+def write(store: BulkStore, topic: str, rows: LoadRows) -> None:
+    for start in range(0, len(rows.timer_ids), BATCH):
+        part = slice(start, start + BATCH)
+        some = LoadRows(0, rows.timer_ids[part], rows.due[part], rows.envelopes[part], [])
+        store.replace(topic, PackedRows.of(some))
+    store.flush()
 
 
 def names(store: BulkStore, part: TopicSlice) -> list[str]:
@@ -74,8 +82,7 @@ def test_envelopes_and_records_come_along(store: BulkStore, keyspace: Keyspace) 
     """In pages that are bounded by bytes; a payload that is missing is None."""
     topic = keyspace.topic()
     stored = [envelope.encode(bytes([n]) * 400_000, {}, "") for n in range(5)]
-    store.write(TimerBatch(topic, list("abcde"), [LATER] * 5, stored))
-    store.flush()
+    write(store, topic, LoadRows(0, list("abcde"), [LATER] * 5, stored, []))
     store.server.ask("HDEL", store.server.keys.of(topic)[1], "c")
     pages = list(read(store, TopicSlice(topic), envelopes=True))
     assert [page.timer_ids for page in pages] == [[b"a", b"b", b"c"], [b"d", b"e"]]

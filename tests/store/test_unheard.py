@@ -17,7 +17,7 @@ from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
-from relay.store.bulk.store import BulkStore, TimerBatch
+from relay.store.bulk.store import BulkStore
 from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
@@ -34,6 +34,7 @@ from tests.worlds.scripts.asking import N1, Leasing, Scheduling
 
 SECOND = 1_000_000
 LATER = 4_000_000_000_000_000
+ONE = PackedRows.of(LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1]))
 STREAM = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("billing"))
 
 
@@ -158,8 +159,7 @@ async def load(limited: Limited) -> None:
     with limited.bulk() as bulk:
         loading = Loading(bulk.server)
         epoch = loading.open(limited.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
-        rows = LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1])
-        loading.load(Marks(limited.topic, str(epoch), "1"), PackedRows.of(rows))
+        loading.load(Marks(limited.topic, str(epoch), "1"), ONE)
         loading.flush()
         assert loading.done.loaded == 1
     assert await limited.states() == {"a": "pending"}
@@ -169,24 +169,22 @@ async def insert(limited: Limited) -> None:
     """A batch of a load that can be repeated."""
     with limited.bulk() as bulk:
         inserting = Inserting(bulk, "run")
-        inserting.insert(
-            limited.topic, PackedRows.of(LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], []))
-        )
+        inserting.insert(limited.topic, ONE)
         inserting.flush()
         assert inserting.done == (1, 0, 0)
     assert await limited.states() == {"a": "pending"}
 
 
-async def write(limited: Limited) -> None:
-    """A load's batch: its hint is no script's, where the topic has no journal."""
+async def replace(limited: Limited) -> None:
+    """A batch of a load that replaces."""
     with limited.bulk() as bulk:
-        bulk.write(TimerBatch(limited.topic, ["a"], [LATER], [envelope.encode(b"x", {}, "")]))
+        bulk.replace(limited.topic, ONE)
         bulk.flush()
     assert await limited.states() == {"a": "pending"}
 
 
 VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
-    *(schedule, run, settle, resume, redrive, finish, revive, load, insert, write),
+    *(schedule, run, settle, resume, redrive, finish, revive, load, insert, replace),
 )
 SCRIPTS = {
     "timeline/schedule",
@@ -198,6 +196,7 @@ SCRIPTS = {
     "stream/redrive",
     "bulk/guarded_load",
     "bulk/insert",
+    "bulk/replace",
 }
 """The scripts that `VERBS` run."""
 
@@ -234,8 +233,8 @@ def test_a_load_says_it_once(user: str, keyspace: Keyspace, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with BulkStore(BlockingServer(user)) as bulk:
-                bulk.write(TimerBatch(keyspace.topic(), ["a"], [LATER], [b"x"]))
-                bulk.write(TimerBatch(keyspace.topic(), ["a"], [LATER], [b"x"]))
+                bulk.replace(keyspace.topic(), ONE)
+                bulk.replace(keyspace.topic(), ONE)
                 bulk.flush()
     (record,) = caplog.records
     assert "PUBLISH" in record.getMessage()

@@ -44,6 +44,7 @@ CALLS: list[Call[Any]] = [
     stream.promote("t", "billing", PROMOTE, begin="$"),
     stream.tidy("t", "billing", 1, 2, 3),
     stream.redrive("t", b"billing", ["1-0"]),
+    bulk.replace("t", ""),
     bulk.insert("t", "run", 1, spare=True, expires=""),
     bulk.guarded_load("t", "epoch", "plan", "0", "", ""),
     bulk.retire("t", "1", "token", ["a"]),
@@ -52,7 +53,7 @@ CALLS: list[Call[Any]] = [
     bulk.close_marks("t", "1", "d"),
     bulk.pace(1),
 ]
-COLUMNS = {"bulk/insert": 3, "bulk/guarded_load": 3}
+COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
 """Arguments that come behind those of the call: a batch by columns."""
 LEAST = {"timeline/list": 3, "bulk/marks": 3}
 """Arguments that these take at least: the others may be left out."""

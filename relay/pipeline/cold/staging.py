@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from relay.pipeline.cold.plans import Plan, Plans, Staged, folder_name
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.rows.redis_commands import pack_rows
+from relay.pipeline.rows.packing import pack_rows
 from relay.pipeline.spark.session import configured
 from relay.store.bulk.columns_call import PackedRows
 

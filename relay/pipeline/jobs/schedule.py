@@ -21,8 +21,8 @@ from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
 from relay.pipeline.rows.columns import REJECTED, ddl
 from relay.pipeline.rows.new_timers import check
+from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
-from relay.pipeline.rows.redis_commands import Group
 from relay.pipeline.rows.writing import Load, WriteTally, why_not_asked, write
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured

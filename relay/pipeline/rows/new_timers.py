@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from relay.pipeline.rows import documents, envelopes, rules
 from relay.pipeline.rows.columns import CONTENT
+from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import (
     COLUMNS,
     FILE,
@@ -28,7 +29,6 @@ from relay.pipeline.rows.reading import (
     Reading,
     read,
 )
-from relay.pipeline.rows.redis_commands import Group
 from relay.pipeline.rows.rules import TopicColumn
 
 _NOTHING = pa.RecordBatch.from_pylist([], REJECTS)

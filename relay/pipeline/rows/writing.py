@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
 from relay.pipeline.rows.new_timers import check
+from relay.pipeline.rows.packing import Group, pack_group
 from relay.pipeline.rows.reading import Reading
-from relay.pipeline.rows.redis_commands import Group, pack, pack_texts
+from relay.store.bulk.columns_call import PackedRows
 from relay.store.bulk.inserting import Inserting, foreseen, is_told
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BATCH, BulkStore
@@ -116,33 +117,31 @@ def why_not_asked(load: Load) -> str:
     return ""
 
 
+class _Paced:
+    """Packs groups in batches, and waits before each for its turn where the load has a rate."""
+
+    def __init__(self, store: BulkStore, load: Load) -> None:
+        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+
+    def parts(self, group: Group) -> Iterator[PackedRows]:
+        for part in pack_group(group, self._pace.batch if self._pace else BATCH):
+            if self._pace:
+                self._pace.turn(part.size)
+            yield part
+
+
 class _Replaced:
     """Writes rows in the place of existing timers."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
-        self._store = store
-        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+        self._store, self._paced = store, _Paced(store, load)
 
     def put(self, group: Group) -> None:
-        most = self._pace.batch if self._pace else BATCH
-        if group.plain and self._store.packs(group.topic):
-            for part in pack(group, most):
-                self._wait(part.size)
-                self._store.write_packed(group.topic, part)
-            return
-        batch = group.batch()
-        for start in range(0, len(group), most):
-            end = min(start + most, len(group))
-            self._wait(end - start)
-            self._store.write(batch.part(start, end))
+        for part in self._paced.parts(group.distinct(last=True)):
+            self._store.replace(group.topic, part)
 
     def finish(self, tally: WriteTally) -> None:
         self._store.flush()
-
-    def _wait(self, count: int) -> None:
-        if self._pace:
-            self._store.flush()
-            self._pace.turn(count)
 
 
 class _Inserted:
@@ -150,13 +149,10 @@ class _Inserted:
 
     def __init__(self, store: BulkStore, load: Load) -> None:
         self._inserting = Inserting(store, load.run, spare=load.spare)
-        self._pace = Pace(store, load.max_rate) if load.max_rate else None
+        self._paced = _Paced(store, load)
 
     def put(self, group: Group) -> None:
-        for part in pack_texts(group, self._pace.batch if self._pace else BATCH):
-            if self._pace:
-                self._inserting.flush()
-                self._pace.turn(part.size)
+        for part in self._paced.parts(group.distinct()):
             self._inserting.insert(group.topic, part)
 
     def finish(self, tally: WriteTally) -> None:

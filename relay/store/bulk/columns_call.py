@@ -8,12 +8,17 @@ from struct import pack
 from typing import Any, NamedTuple, Self
 
 from relay.core.instants import to_score
-from relay.store.bulk.store import AHEAD, Buffer
 from relay.store.server.blocking import BlockingServer, as_arguments, encoded, is_unknown
 from relay.store.server.scripts import Call, Prepared
 
+AHEAD = 3
+"""Batches that are under way while the next one is made: Redis has work while a worker packs, or waits for a
+core. A claim beside it waits for one of them, not for all: Redis turns to its clients one batch at a time."""
+
 VERSION_DIGITS = 19
 """The digits of a version as the scripts compare it: they have no whole numbers of that size."""
+
+Buffer = bytes | memoryview
 
 
 class LoadRows(NamedTuple):
@@ -55,7 +60,7 @@ def text_head(size: int) -> bytes:
 
 class PackedRows(NamedTuple):
     """One batch by columns: scores, ids and envelopes are the texts of an array in MessagePack, one for each
-    timer; its head is left to the call.
+    timer, which has each timer once; its head is left to the call.
 
     `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
     `lua/bulk/guarded_load.lua` takes them: see `versions_text`, `expiries_text`.
@@ -109,37 +114,41 @@ class ColumnsCall(NamedTuple):
 
 
 class UnderWay:
-    """Calls that are on their way to a server, `AHEAD` at most.
+    """Calls that are on their way to a server, `AHEAD` at most."""
 
-    `count` is called with the result of each call.
-    """
-
-    def __init__(self, server: BlockingServer, count: Callable[[Any], None]) -> None:
+    def __init__(self, server: BlockingServer) -> None:
         self._server = server
-        self._count = count
-        self._calls: deque[ColumnsCall] = deque()
+        self._calls: deque[tuple[ColumnsCall, Callable[[Any], None]]] = deque()
+        self._told: set[str] = set()
+        """The digests of the scripts whose text the server was sent."""
 
-    def send(self, call: Call[Any], rows: PackedRows) -> None:
-        """Wait until one more call may be sent, and send it. Raises `StoreError`."""
+    def send(self, call: Call[Any], rows: PackedRows, count: Callable[[Any], None]) -> None:
+        """Wait until one more call may be sent, and send it; `count` is called with its result. Raises
+        `StoreError`."""
         while len(self._calls) >= AHEAD:
             self._settle()
-        self._send(ColumnsCall(self._server.prepare(call), rows))
+        made = self._server.prepare(call)
+        # Race: the server does not know the script yet, and another load tells it while this one has several
+        # calls under way. The first ones would be refused, and come again behind the later ones: a timer with
+        # a row in two batches would get the older row. So the first call has the script's text.
+        self._send(ColumnsCall(made, rows), count, known=made.script.sha in self._told)
+        self._told.add(made.script.sha)
 
     def flush(self) -> None:
         """Wait for all calls that are under way. Raises `StoreError`."""
         while self._calls:
             self._settle()
 
-    def _send(self, call: ColumnsCall, *, known: bool = True) -> None:
+    def _send(self, call: ColumnsCall, count: Callable[[Any], None], *, known: bool) -> None:
         self._server.send_packed(call.encoded(self._server.until(), known=known), 1)
-        self._calls.append(call)
+        self._calls.append((call, count))
 
     def _settle(self) -> None:
-        sent = self._calls.popleft()
+        sent, count = self._calls.popleft()
         (reply,) = self._server.receive(1)
         if is_unknown(reply):
-            # It now comes behind what is under way, and ledgers mind no order. A timer with a row in both
-            # batches gets the row that comes first.
-            self._send(sent, known=False)
+            # Somebody had the server forget its scripts. The call now comes behind what is under way, and
+            # ledgers mind no order. A timer with a row in both batches may get either of them.
+            self._send(sent, count, known=False)
             return
-        self._count(self._server.reply_to(sent.call, reply))
+        count(self._server.reply_to(sent.call, reply))

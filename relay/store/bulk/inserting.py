@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from relay.store.bulk.columns_call import PackedRows, UnderWay
+from relay.store.bulk.columns_call import PackedRows
 from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.verbs import bulk
 
@@ -41,22 +41,17 @@ class Inserting:  # see 0070
         self._store = store
         self._run = run
         self._spare = spare
-        self._topics: set[str] = set()
-        self._under_way = UnderWay(store.server, self._count)
         self.done = Inserted()
         """The counts of all batches whose replies have come."""
 
     def insert(self, topic: str, rows: PackedRows) -> None:
         """Insert a batch that has each timer once. `flush` waits until it is done. Raises `StoreError`."""
-        if topic not in self._topics:
-            self.flush()
-            self._store.keep(topic)  # and have it known as a topic
-            self._topics.add(topic)
-        self._under_way.send(bulk.insert(topic, self._run, KEPT, self._spare, rows.expires), rows)
+        call = bulk.insert(topic, self._run, KEPT, self._spare, rows.expires)
+        self._store.send(call, rows, self._count)
 
     def flush(self) -> None:
         """Wait for all that is under way. Raises `StoreError`."""
-        self._under_way.flush()
+        self._store.flush()
 
     def _count(self, answer: Any) -> None:
         self.done = Inserted(*(mine + theirs for mine, theirs in zip(self.done, answer, strict=True)))

@@ -71,7 +71,7 @@ class Loading:
 
     def __init__(self, server: BlockingServer) -> None:
         self._server = server
-        self._under_way = UnderWay(server, self._count)
+        self._under_way = UnderWay(server)
         self.done = Loaded()
         """What all batches came to whose replies have come."""
 
@@ -126,7 +126,7 @@ class Loading:
         """Insert the batch once; `flush` confirms it. Raises `StalePlan` and `StoreError`."""
         name = marks.name_of(rows.batch)
         call = bulk.guarded_load(marks.topic, marks.epoch, marks.plan, name, rows.versions, rows.expires)
-        self._under_way.send(call, rows)
+        self._under_way.send(call, rows, self._count)
 
     def skip(self, marks: Marks, batch: int | str) -> bool:
         """Whether the batch was loaded before; then it counts. Raises `StalePlan` and `StoreError`."""

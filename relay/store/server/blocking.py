@@ -226,11 +226,6 @@ def is_unknown(reply: Any) -> bool:
     return isinstance(reply, NoScriptError)
 
 
-def is_refusal(reply: Any) -> bool:
-    """Whether the server refused the command."""
-    return isinstance(reply, ResponseError)
-
-
 def as_arguments(*arguments: Argument) -> bytes:
     """Arguments as they go over the wire, without the number of them that stands before a command."""
     return _pack(arguments).partition(b"\r\n")[2]

@@ -1,4 +1,4 @@
-"""The scripts of `lua/bulk`. What two of them take by columns goes behind these arguments: see
+"""The scripts of `lua/bulk`. What three of them take by columns goes behind these arguments: see
 `relay.store.bulk.columns_call`."""
 
 from __future__ import annotations
@@ -7,6 +7,11 @@ from collections.abc import Sequence
 
 from relay.store.server.scripts import Call
 from relay.store.verbs.terms import Words, flag
+
+
+def replace(topic: str, expires: str) -> Call[int]:
+    """The reply: how many timers were stored."""
+    return Call("bulk/replace", topic, (expires,), hints=True)
 
 
 def insert(topic: str, run: str, kept: int, spare: bool, expires: str) -> Call[Sequence[int]]:

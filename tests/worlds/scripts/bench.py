@@ -127,6 +127,16 @@ class Bench(Scheduling):
         inserting.flush()
         return inserting.done
 
+    def replace(self, *timer_ids: str, due: int | None = None) -> None:
+        """Write them as one batch of a load without a run."""
+        due = self.now + SECOND if due is None else due
+        self.replace_rows(LoadRows(0, timer_ids, [due] * len(timer_ids), [ENVELOPE] * len(timer_ids), []))
+
+    def replace_rows(self, rows: LoadRows) -> None:
+        """The same for any rows."""
+        self.bulk.replace(self.topic, PackedRows.of(rows))
+        self.bulk.flush()
+
     def ledger(self, run: str = "r") -> str:
         """The key of a run's ledger."""
         return KeyNames().key("ledger", self.topic, run=run)

@@ -1,26 +1,16 @@
-"""Commands by the column say what hiredis would have said."""
+"""Batches that are packed by the column say what packing row by row would have said."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import hiredis
 import numpy as np
 import pyarrow as pa
-import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relay.core.instants import EXACT, LATEST, to_score
-from relay.pipeline.rows.redis_commands import Group, pack, pack_rows, pack_texts
-from relay.store.bulk.columns_call import LoadRows, PackedRows
-from relay.store.bulk.store import BATCH, BATCH_BYTES, Buffer, BulkStore, TimerBatch, _scores
-from relay.store.keys import KeyNames
-from relay.store.server.blocking import BlockingServer
-
-if TYPE_CHECKING:
-    from tests.keyspace import Keyspace
-    from tests.servers import RunningServer
+from relay.pipeline.rows.packing import Group, pack_group, pack_rows
+from relay.store.bulk.columns_call import Buffer, LoadRows, PackedRows
+from relay.store.bulk.store import BATCH, BATCH_BYTES
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 TIMERS = st.lists(
@@ -36,45 +26,6 @@ def group(rows: list[tuple[str, int, bytes]], expires: int = -1, topic: str = "t
     return Group(
         topic, pa.array(ids), np.array(due, dtype=np.int64), pa.array(stored, pa.large_binary()), ends
     )
-
-
-def said(*arguments: Any) -> bytes:
-    """Arguments as hiredis packs them, without the number of them."""
-    packer: Any = hiredis.pack_command
-    packed: bytes = packer(arguments)
-    return packed.partition(b"\r\n")[2]
-
-
-@given(rows=TIMERS, most=st.integers(1, 7), cut=st.integers(0, 3))
-def test_the_bytes_are_hiredis(rows: list[tuple[str, int, bytes]], most: int, cut: int) -> None:
-    """In batches of any size, also of slices of longer columns."""
-    longer = group([("before", 1, b"x")] * cut + rows)
-    sliced = Group(
-        "t", longer.timer_ids[cut:], longer.due[cut:], longer.envelopes[cut:], longer.expires[cut:]
-    )
-    parts = list(pack(sliced, most))
-    assert [part.size for part in parts[:-1]] == [most] * (len(parts) - 1)
-    done = 0
-    for part in parts:
-        mine = rows[done : done + part.size]
-        done += part.size
-        scores, _ = _scores(TimerBatch("t", *zip(*mine, strict=True)))
-        assert bytes(part.timers) == said(
-            *(x for score, row in zip(scores, mine, strict=True) for x in (score, row[0]))
-        )
-        assert bytes(part.timer_ids) == said(*(row[0] for row in mine))
-        assert bytes(part.stored) == said(*(x for row in mine for x in (row[0], row[2])))
-        assert part.first == min(to_score(due) for _, due, _ in mine)
-    assert done == len(rows)
-
-
-def test_batches_are_bounded_by_bytes() -> None:
-    """And have one timer at least."""
-    big = [(f"t-{n}", n, bytes(BATCH_BYTES // 2 - 100)) for n in range(4)]
-    assert [part.size for part in pack(group(big))] == [2, 2]
-    huge = [(f"t-{n}", n, bytes(2 * BATCH_BYTES)) for n in range(2)]
-    assert [part.size for part in pack(group(huge))] == [1, 1]
-    assert [part.size for part in pack(group([("t", 1, b"")] * (BATCH + 1)))] == [BATCH, 1]
 
 
 STAGED = st.lists(
@@ -120,16 +71,23 @@ def test_staged_batches_are_as_packed_singly(
     assert done == len(rows)
 
 
-@given(rows=TIMERS, most=st.integers(1, 4), expires=st.sampled_from([-1, LATEST - 5]))
-def test_a_runs_batches_say_what_the_store_would(
-    rows: list[tuple[str, int, bytes]], most: int, expires: int
+@given(
+    rows=TIMERS,
+    most=st.integers(1, 4),
+    expires=st.sampled_from([-1, LATEST - 5]),
+    cut=st.integers(0, 3),
+    last=st.booleans(),
+)
+def test_a_loads_batches_are_as_packed_singly(
+    rows: list[tuple[str, int, bytes]], most: int, expires: int, cut: int, last: bool
 ) -> None:
-    """Each timer once, with its first row; nothing else is lost."""
-    first: dict[str, tuple[str, int, bytes]] = {}
-    for row in rows:
-        first.setdefault(row[0], row)
-    kept, done = list(first.values()), 0
-    for part in pack_texts(group(rows, expires), most):
+    """Each timer once, with its first or its last row; nothing else is lost."""
+    kept, done = once(rows, last=last), 0
+    longer = group([("before", 1, b"x")] * cut + rows, expires)
+    sliced = Group(
+        "t", longer.timer_ids[cut:], longer.due[cut:], longer.envelopes[cut:], longer.expires[cut:]
+    )
+    for part in pack_group(sliced.distinct(last=last), most):
         ids, due, envelopes = zip(*kept[done : done + part.size], strict=True)
         done += part.size
         ends = [expires] * part.size if expires >= 0 else [None] * part.size
@@ -139,6 +97,14 @@ def test_a_runs_batches_say_what_the_store_would(
         assert (part.size, *part[6:]) == (singly.size, *singly[6:])
         assert part.size == most or done == len(kept)
     assert done == len(kept)
+
+
+def once(rows: list[tuple[str, int, bytes]], *, last: bool) -> list[tuple[str, int, bytes]]:
+    """Of each id the first row or the last, where it stands."""
+    places = {row[0]: n for n, row in reversed(list(enumerate(rows)))}
+    if last:
+        places = {row[0]: n for n, row in enumerate(rows)}
+    return [rows[n] for n in sorted(places.values())]
 
 
 def _texts(column: Buffer) -> list[bytes]:
@@ -164,42 +130,29 @@ def test_texts_of_any_length() -> None:
     assert _texts(found.envelopes) == envelopes
 
 
+@given(st.integers(0, EXACT - 1))
+@example(EXACT - 1)
+@example(999_999)
+@example(EXACT)
+@example(LATEST)
+def test_scores_as_text(due: int) -> None:
+    """What Redis reads is the score that everybody else computes."""
+    (part,) = pack_group(group([("a", due, b"")]))
+    assert [float(text) for text in _texts(part.scores)] == [to_score(due)]
+
+
+def test_batches_are_bounded() -> None:
+    """By timers and by bytes, and each has one timer at least."""
+    big = [(f"t-{n}", n, bytes(BATCH_BYTES // 2 - 100)) for n in range(4)]
+    assert [part.size for part in pack_group(group(big))] == [2, 2]
+    huge = [(f"t-{n}", n, bytes(2 * BATCH_BYTES)) for n in range(2)]
+    assert [part.size for part in pack_group(group(huge))] == [1, 1]
+    assert [part.size for part in pack_group(group([("t", 1, b"")] * (BATCH + 1)))] == [BATCH, 1]
+
+
 def test_staged_batches_are_bounded_by_bytes() -> None:
     """A call has no more than a MiB or one timer: claims beside it wait so long."""
     sizes = [BATCH_BYTES // 2 - 50, BATCH_BYTES // 2 - 50, 200, BATCH_BYTES + 1, 5]
     rows = cold([(f"{n}", n, bytes(size), 1, None) for n, size in enumerate(sizes)])
     assert [part.size for part in pack_rows(rows)] == [2, 1, 1, 1]
     assert [part.versions for part in pack_rows(rows.slice(0, 2))] == [f"{1:019d}"]
-
-
-def test_what_is_not_plain() -> None:
-    """An expiry needs a record, and scores of far centuries another double."""
-    assert group([("a", EXACT - 1, b"")]).plain
-    assert not group([("a", EXACT, b"")]).plain
-    assert not group([("a", 1, b""), ("b", 1, b"")], expires=2).plain
-    assert group([("a", LATEST, b"x")], expires=5).batch() == TimerBatch("t", ["a"], [LATEST], [b"x"], [5])
-
-
-@pytest.mark.parametrize("other", [False, True], ids=["empty", "with leases"])
-def test_written_packed_or_not(valkey: RunningServer, keyspace: Keyspace, other: bool) -> None:
-    """Redis is the same afterwards, records of before included."""
-    rows = [("a", 7, b"one"), ("é", EXACT - 1, b""), ("b", 10**6, b"three"), ("a", 8, b"again")]
-    states = []
-    for packed in (False, True):
-        topic = keyspace.topic()
-        timeline, payloads, leases, *_ = KeyNames().of(topic)
-        with BulkStore(BlockingServer(valkey.url)) as store, valkey.client() as client:
-            if other:
-                client.hset(leases, mapping={"a": b"old", "z": b"old"})
-            mine = group(rows, topic=topic)
-            assert store.packs(topic)
-            if packed:
-                for part in pack(mine, 3):
-                    store.write_packed(topic, part)
-            else:
-                store.write(mine.batch())
-            store.flush()
-            timers = client.zrange(timeline, 0, -1, withscores=True)
-            states.append((timers, client.hgetall(payloads), client.hgetall(leases)))
-    assert states[0] == states[1]
-    assert states[0][2] == ({b"z": b"old"} if other else {})

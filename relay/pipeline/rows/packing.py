@@ -1,0 +1,147 @@
+"""Packs timers by the column: Arrow builds the bytes of a batch, instead of Python timer by timer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from relay.core.instants import EXACT, SECOND, to_score
+from relay.store.bulk.columns_call import PackedRows, expiries_text, text_head, versions_text
+from relay.store.bulk.store import BATCH, BATCH_BYTES
+
+_NOTHING = pa.scalar(b"", pa.large_binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Timers of one topic, as columns of equal length in Arrow and numpy. `due` and `expires` are in
+    microseconds; an `expires` of -1 means never."""
+
+    topic: str
+    timer_ids: pa.Array
+    due: np.ndarray[Any, Any]
+    envelopes: pa.Array
+    expires: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.due)
+
+    def ids(self) -> list[bytes]:
+        """Return the timer_ids as Redis gets them."""
+        found: list[bytes] = self.timer_ids.cast(pa.binary()).to_pylist()
+        return found
+
+    def distinct(self, *, last: bool = False) -> Group:
+        """Return the group with one row for each id: the first that has it, or the last."""
+        if len(pc.unique(self.timer_ids)) == len(self):
+            return self
+        codes = self.timer_ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        kept = np.zeros(len(self), dtype=bool)
+        if last:
+            kept[len(self) - 1 - np.unique(codes[::-1], return_index=True)[1]] = True
+        else:
+            kept[np.unique(codes, return_index=True)[1]] = True
+        return self.where(kept)
+
+    def where(self, mask: np.ndarray[Any, Any]) -> Group:
+        """Return some of the rows."""
+        if mask.all():
+            return self
+        kept = pa.array(mask)
+        return Group(
+            self.topic,
+            self.timer_ids.filter(kept),
+            self.due[mask],
+            self.envelopes.filter(kept),
+            self.expires[mask],
+        )
+
+
+def pack_group(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
+    """Yield a group that has each timer once, in batches of at most `most` timers, and as many bytes as one
+    call takes, numbered from 0."""
+    ending = group.expires.tolist() if len(group) and int(group.expires.max()) >= 0 else []
+    expires = [None if each < 0 else each for each in ending]
+    yield from _packed(group.due, group.timer_ids, group.envelopes, [], expires, most)
+
+
+def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
+    """Yield rows of the cold store likewise, with their versions."""
+    expires = rows.column("expires_us")
+    yield from _packed(
+        rows.column("due_us").to_numpy(),
+        rows.column("timer_id"),
+        rows.column("envelope"),
+        rows.column("version").to_pylist(),
+        expires.to_pylist() if expires.null_count < len(expires) else [],
+        most,
+    )
+
+
+def _packed(
+    due: np.ndarray[Any, Any],
+    timer_ids: pa.Array,
+    stored: pa.Array,
+    versions: Sequence[int],
+    expires: Sequence[int | None],
+    most: int,
+) -> Iterator[PackedRows]:
+    scores, ids, envelopes = _texts(_scores(due)), _texts(timer_ids), _texts(stored)
+    start = number = 0
+    while start < len(due):
+        end = envelopes.end(start, min(start + most, len(due)), BATCH_BYTES)
+        yield PackedRows(
+            number,
+            end - start,
+            int(due[start]),
+            scores.cut(start, end),
+            ids.cut(start, end),
+            envelopes.cut(start, end),
+            versions_text(versions[start:end]),
+            expiries_text(expires[start:end]),
+        )
+        start, number = end, number + 1
+
+
+def _scores(due: np.ndarray[Any, Any]) -> pa.Array:
+    """Write scores as texts, of which Redis reads what `to_score` says: seconds with six decimals, which is
+    the nearest double, and doubles if far ahead."""
+    if len(due) and int(due.max()) >= EXACT:
+        return pa.array([repr(to_score(each)).encode() for each in due.tolist()], pa.large_binary())
+    seconds, micros = np.divmod(due, SECOND)
+    digits = pc.utf8_lpad(pa.array(micros).cast(pa.string()), 6, "0")
+    return pc.binary_join_element_wise(pa.array(seconds).cast(pa.string()), digits, ".").cast(
+        pa.large_binary()
+    )
+
+
+def _texts(column: pa.Array) -> _Flat:
+    """Write each value as a text in MessagePack. A head is made once for each length, of which there are
+    few."""
+    raw = column.cast(pa.large_binary())
+    sizes = pc.binary_length(raw).dictionary_encode()
+    heads = pa.array(map(text_head, sizes.dictionary.to_pylist()), pa.large_binary()).take(sizes.indices)
+    return _Flat(pc.binary_join_element_wise(heads, raw, _NOTHING))
+
+
+class _Flat:
+    """A column as one block of memory, in which neighbours are adjacent."""
+
+    def __init__(self, column: pa.Array) -> None:
+        _, offsets, data = column.buffers()
+        self._bounds = np.frombuffer(offsets, dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+        self._data = memoryview(data)
+
+    def cut(self, start: int, end: int) -> memoryview:
+        """Return the bytes from one row until before another."""
+        return self._data[int(self._bounds[start]) : int(self._bounds[end])]
+
+    def end(self, start: int, end: int, most: int) -> int:
+        """Return the last row, up to `end`, until which there are at most `most` bytes; at least one row."""
+        fits = int(np.searchsorted(self._bounds, self._bounds[start] + most, side="right")) - 1
+        return min(max(fits, start + 1), end)
