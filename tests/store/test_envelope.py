@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import pack
 
 import anyio
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.timers import Content
-from relay.store.codec.envelope import MAGIC, decode, encode
+from relay.store.codec.envelope import MAGIC, NO_HEADERS, decode, decode_all, encode
 
 # Control characters aside: among them a NUL that stands for a length could be read in two ways.
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
@@ -158,3 +159,68 @@ def sendable(content: Content) -> None:
     """It is UTF-8, as gRPC wants it."""
     for text_ in (content.content_type, *content.headers, *content.headers.values()):
         text_.encode()
+
+
+def by_columns(stored: Sequence[bytes]) -> list[Content]:
+    """What `decode_all` reads, one by one."""
+    return [Content(*each) for each in zip(*decode_all(stored), strict=True)]
+
+
+def traced(number: int, **more: str) -> bytes:
+    """A timer with a trace context."""
+    return encode(b"%d" % number, {"traceparent": f"00-{number:032x}-{number:016x}-01", **more}, "text/x")
+
+
+ALIKE = [traced(number, tenant="Søren") for number in range(10)]
+CUT = pack(">8sHIIHH11s", MAGIC, 1, 18, 33, 1, 11, b"traceparent")
+ODD = {
+    "longer value": traced(10, tenant="Sørensen"),
+    "as long, otherwise": traced(10, tenant="Søre", more=""),
+    "other name": traced(10, tennant="Søre"),
+    "no headers": NO_HEADERS + b"x" * 200,
+    "only a content type": encode(b"x" * 200, {}, "text/x"),
+    "not UTF-8": traced(10, tenant="Søren").replace("ø".encode(), b"\xff\xff"),
+    "cut": CUT,
+    "cut where the payload begins": traced(10, tenant="Søren")[:-2],
+    "short": MAGIC,
+    "bare": b"x" * 300,
+    "empty": b"",
+    "JSON": b'{"data": "x", "headers": {"a": "b"}}',
+    "twice the same name": encode(b"x", {"tenant": "a", "tennat": "b"}, "").replace(b"tennat", b"tenant"),
+}
+
+
+@pytest.mark.parametrize("place", [0, 5, 10])
+@pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
+def test_one_that_is_not_like_its_neighbours(odd: bytes, place: int) -> None:
+    """Many with the same layout are read together. Another one among them is read as it is by itself, and so
+    are they."""
+    stored = [*ALIKE[:place], odd, *ALIKE[place:]]
+    assert by_columns(stored) == [decode(each) for each in stored]
+
+
+@pytest.mark.parametrize("each", [ALIKE[0], *ODD.values()], ids=["traced", *ODD])
+def test_many_that_are_alike(each: bytes) -> None:
+    """Whatever they are."""
+    assert by_columns([each] * 20) == [decode(each)] * 20
+
+
+@given(
+    shape=st.dictionaries(names, st.integers(0, 4), max_size=3), data=st.data(), other=st.binary(max_size=60)
+)
+def test_those_of_one_layout_are_read_as_each_by_itself(
+    shape: dict[str, int], data: st.DataObject, other: bytes
+) -> None:
+    """Their values have as many characters each, though not always as many bytes; one may be broken."""
+    characters = st.sampled_from("abü")
+    stored = []
+    for _ in range(data.draw(st.integers(8, 12))):
+        values = {
+            name: data.draw(st.text(characters, min_size=length, max_size=length))
+            for name, length in shape.items()
+        }
+        stored.append(encode(b"x", values, ""))
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(stored[0])))
+        stored[0] = stored[0][:at] + other + stored[0][at:]
+    assert by_columns(stored) == [decode(each) for each in stored]

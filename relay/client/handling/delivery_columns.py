@@ -13,23 +13,20 @@ from relay.v1 import delivery_service_pb2 as pb
 
 
 class Shared(NamedTuple):
-    """What the deliveries of a frame have in common. `names` are those of the headers that differ."""
+    """What the deliveries of a frame have in common."""
 
     topic: str
-    headers: Mapping[str, str]
     content_type: str
-    names: tuple[str, ...]
 
 
 class Row(NamedTuple):
     """One of them, with the attributes of a `pb.Delivery`, but for times, which are microseconds.
 
-    It keeps nothing of its neighbours alive. `own` are the values of its own headers, by `shared.names`; None
-    is a header that it doesn't have.
+    It keeps nothing of its neighbours alive. Rows may share one dict of headers.
     """
 
     shared: Shared
-    own: tuple[str | None, ...]
+    headers: Mapping[str, str]
     timer_id: str
     payload: bytes
     due_time: int
@@ -46,15 +43,6 @@ class Row(NamedTuple):
         return self.shared.topic
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        shared = self.shared
-        if not self.own:
-            return shared.headers
-        named = zip(shared.names, self.own, strict=True)
-        own = {name: value for name, value in named if value is not None}
-        return {**shared.headers, **own} if shared.headers else own
-
-    @property
     def content_type(self) -> str:
         return self.shared.content_type
 
@@ -65,8 +53,7 @@ class Row(NamedTuple):
 
 def rows(columns: pb.DeliveryColumns) -> list[Row]:
     """The deliveries of a frame, in their order. Raises `CallError` where columns differ in length."""
-    names = tuple(column.name for column in columns.header_columns)
-    shared = Shared(columns.topic, dict(columns.headers), columns.content_type, names)
+    shared = Shared(columns.topic, columns.content_type)
     count = len(columns.tokens)
     try:
         return list(
@@ -74,7 +61,7 @@ def rows(columns: pb.DeliveryColumns) -> list[Row]:
                 Row._make,
                 zip(
                     repeat(shared, count),
-                    _own(columns.header_columns, count),
+                    _headers(columns, count),
                     columns.timer_ids,
                     columns.payloads,
                     columns.due_times_us,
@@ -90,12 +77,16 @@ def rows(columns: pb.DeliveryColumns) -> list[Row]:
         raise errors.make(grpc.StatusCode.INTERNAL, "the relay sent columns of different lengths") from None
 
 
-def _own(columns: Iterable[pb.HeaderColumn], count: int) -> Iterable[tuple[str | None, ...]]:
-    """The values of each of `count` deliveries. Raises `IndexError` for a place behind the last one."""
-    values: list[list[str | None]] = []
-    for column in columns:
-        entries: list[str | None] = list(column.values)
+def _headers(columns: pb.DeliveryColumns, count: int) -> Iterable[Mapping[str, str]]:
+    """The headers of each of `count` deliveries. Raises `ValueError` where columns differ in length, and
+    `IndexError` for a place behind the last one."""
+    shared = dict(columns.headers)
+    if not columns.header_columns:
+        return repeat(shared, count)
+    names = [column.name for column in columns.header_columns]
+    values = zip(*(column.values for column in columns.header_columns), strict=True)
+    headers = [dict(zip(names, each, strict=True)) for each in values]
+    for column in columns.header_columns:
         for place in column.without:
-            entries[place] = None
-        values.append(entries)
-    return zip(*values, strict=True) if values else repeat((), count)
+            headers[place].pop(column.name, None)
+    return [{**shared, **own} for own in headers] if shared else headers

@@ -29,7 +29,6 @@ from relay.core.outcomes import (
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
-    NO_HEADERS,
     Change,
     Changed,
     Claim,
@@ -44,7 +43,6 @@ from relay.core.timers import (
     TimerState,
 )
 from relay.store.codec import envelope, lease_record
-from relay.store.codec.envelope import read
 from relay.store.codec.lease_record import read_claimed, text_of, texts_of
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
@@ -231,30 +229,23 @@ def _detail(ending: Ending) -> str | bytes:
 
 
 def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
-    """Return the timers of a claim, each with timer_id, record and envelope. There are many, most of them
-    bare, and each further call for one of them is expensive."""
+    """Return the timers of a claim, each with timer_id, record and envelope. There are many, and each further
+    call for one of them is expensive."""
     if not flat:
         return ClaimedTimers.of(())
     timer_ids, readable = texts_of(flat[::3])
     suspect, approximate, attempts, claims, dues, occurrences = zip(
         *map(read_claimed, flat[1::3]), strict=True
     )
-    bare, body = envelope.NO_HEADERS, envelope.BODY
-    payloads, headers, content_types = zip(
-        *[
-            (stored[body:], NO_HEADERS, "") if stored.startswith(bare) else read(stored)
-            for stored in flat[2::3]
-        ],
-        strict=True,
-    )
+    payloads, headers, content_types = envelope.decode_all(flat[2::3])
     # Those claimed for the first time share theirs.
     occurred = {each: each.hex() for each in set(occurrences)}
     named = zip(timer_ids, occurrences, strict=True)
     return ClaimedTimers.filled(
         timer_ids,
-        payloads=list(payloads),
-        headers=list(headers),
-        content_types=list(content_types),
+        payloads=payloads,
+        headers=headers,
+        content_types=content_types,
         dues=from_scores(dues),
         # Foreign writers reach this record, too.
         attempts=[attempt + 1 if attempt < 0xFFFFFFFF else attempt for attempt in attempts],
