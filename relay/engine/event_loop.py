@@ -58,9 +58,17 @@ class Stalls:  # see 0079
 
 def recent_stall() -> float:
     """The longest recent stall of the running loop, in seconds; 0 of a loop that `loop_factory` did not
-    make."""
+    make.
+
+    The loop's present turn may be one, and is not noted yet. A request that was read in the turn before has
+    waited for as long.
+    """
     loop = asyncio.get_running_loop()
-    return loop.stalls.longest() if isinstance(loop, PunctualLoop) else 0.0
+    if not isinstance(loop, PunctualLoop):
+        return 0.0
+    turn = loop.turn()
+    longest = loop.stalls.longest()
+    return max(longest, turn) if turn >= LEAST_STALL else longest
 
 
 class PunctualSelector(selectors.DefaultSelector):
@@ -78,6 +86,10 @@ class PunctualSelector(selectors.DefaultSelector):
         self._stalls = stalls or Stalls()
         self._left = monotonic()
         """When the loop went on with its work."""
+
+    def turn(self) -> float:
+        """For how many seconds the loop has been at work since its last wait."""
+        return monotonic() - self._left
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """See `selectors.BaseSelector.select`."""
@@ -108,7 +120,9 @@ class PunctualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.stalls = Stalls()
-        super().__init__(PunctualSelector(self.stalls))
+        selector = PunctualSelector(self.stalls)
+        self.turn = selector.turn
+        super().__init__(selector)
 
 
 def loop_factory() -> asyncio.AbstractEventLoop:

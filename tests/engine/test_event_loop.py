@@ -138,12 +138,15 @@ def test_a_loop_that_works_now_and_then_has_no_stall(frozen: Frozen) -> None:
     assert frozen.stalls.longest() == 0.0
 
 
-def test_a_running_loop_tells_its_stalls() -> None:
-    """One that `loop_factory` did not make knows of none."""
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_running_loop_tells_its_stalls(turns: int) -> None:
+    """That of the present turn, too: what was read before it began has waited for as long. One that
+    `loop_factory` did not make knows of none."""
 
     async def stalled() -> float:
         time.sleep(0.2)  # noqa: ASYNC251 (it stands still)
-        await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
         return event_loop.recent_stall()
 
     with asyncio.Runner(loop_factory=event_loop.loop_factory) as runner:

@@ -257,3 +257,33 @@ def test_a_loader_is_told_no_sooner(
 
     until = anyio.run(lose)
     assert server_time(valkey) >= until
+
+
+def test_a_loader_that_can_send_no_more_is_told_no_sooner(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has sent ahead may still be on its way when the next command finds the connection lost."""
+    monkeypatch.setattr(blocking, "WRITE_TTL", TTL)
+    topic = keyspace.topic()
+
+    async def lose() -> int:
+        line = Line(valkey.port)
+        async with line.open() as url:
+            with BlockingServer(url) as server:
+                prepared = await run_sync(server.prepare, timeline.cancel(topic, ["a", ""]))
+                line.holding = True
+                server.send(prepared.command(await run_sync(server.until)))
+                while b"EVALSHA" not in line.sent:  # noqa: ASYNC110
+                    await anyio.sleep(0.001)
+                line.reset()
+                with pytest.raises(StoreUnavailable):
+                    await run_sync(send_until_refused, server)
+                return until_of(line, "timeline/cancel")
+
+    until = anyio.run(lose)
+    assert server_time(valkey) >= until
+
+
+def send_until_refused(server: BlockingServer) -> None:
+    while True:
+        server.send(("PING",))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from time import monotonic
 from typing import Any, Self, TypeVar
@@ -161,13 +161,13 @@ class BlockingServer:
 
     def send(self, *commands: Sequence[Argument]) -> None:
         """Send commands."""
-        with translated_errors():
+        with self._lost():
             self._connection.send_packed_command([_pack(command) for command in commands], check_health=False)
         self.waiting += len(commands)
 
     def send_packed(self, data: bytes, replies: int) -> None:
         """Send packed commands, which will have `replies` replies."""
-        with translated_errors():
+        with self._lost():
             self._connection.send_packed_command([data], check_health=False)
         self.waiting += replies
 
@@ -176,16 +176,24 @@ class BlockingServer:
         return [self._receive() for _ in range(count)]
 
     def _receive(self) -> Any:
-        with translated_errors():
+        with self._lost():
             try:
                 reply = self._connection.read_response(disable_decoding=True)
             except ResponseError as refusal:
                 reply = refusal
-            except (RedisError, OSError):
-                time.sleep(max(self._given_up_at - monotonic(), 0.0))  # what is under way could still act
-                raise
         self.waiting -= 1
         return reply
+
+    @contextmanager
+    def _lost(self) -> Iterator[None]:
+        """Raise what goes wrong with the connection within the block once nothing that was sent can act any
+        more. Raises `StoreUnavailable`."""
+        with translated_errors():
+            try:
+                yield
+            except (RedisError, OSError):
+                time.sleep(max(self._given_up_at - monotonic(), 0.0))
+                raise
 
     def all(self, *commands: Sequence[Argument]) -> list[Any]:
         """Send commands and read their replies, refusals among them. Nothing else may be under way; otherwise
