@@ -73,6 +73,15 @@ async def test_a_server_that_cannot_answer_now(words: str) -> None:
     assert str(failure) == words or str(failure) in words
 
 
+@pytest.mark.parametrize("words", UNAVAILABLE, ids=lambda words: words.split()[0])
+async def test_whatever_a_server_answers_is_definite(words: str) -> None:
+    """It is told at once: redis-py takes some of these words for a lost connection."""
+    info = b"$11\r\nrole:master\r\n"
+    failure = await outcome_of(lambda name: info if name == b"info" else f"-{words}\r\n".encode())
+    assert type(failure) is StoreUnavailable
+    assert str(failure) == words or str(failure) in words
+
+
 @pytest.mark.parametrize(
     ("words", "kind"),
     [

@@ -16,8 +16,8 @@ from typing import Any
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.errors import GivenUp, OpenOutcome
@@ -33,6 +33,9 @@ GRACE = 0.1
 time."""
 
 NO_ANSWER = "no answer before the call's time was over"
+
+_ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
+"""What the server has said; redis-py takes the last two for a connection that is lost."""
 
 _ROLE = re.compile(rb"^role:(\w+)", re.MULTILINE)
 
@@ -213,7 +216,7 @@ class Client(Redis):  # see 0065
             try:
                 async with asyncio.timeout(left + GRACE):
                     return await connection.read_response(timeout=math.inf)
-            except ResponseError as refusal:
+            except _ANSWERS as refusal:
                 if str(refusal).startswith("GIVENUP"):
                     clock.forget()  # the machine may have slept, and its monotonic clock with it
                 raise
