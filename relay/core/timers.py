@@ -221,7 +221,7 @@ def content_size(payload: bytes, headers: Mapping[str, str]) -> int:
     small."""
     if not headers:
         return len(payload)
-    return len(payload) + sum(len(name) + len(text) for name, text in headers.items())
+    return len(payload) + sum(map(len, headers)) + sum(map(len, headers.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ from relay.client import trace_context
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 sys.modules["opentelemetry"] = None
 assert trace_context.inject() == ()
-assert trace_context.current({"traceparent": "x"}) is None
+assert trace_context.attach({"traceparent": "x"}) is None
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=150)
 
@@ -113,11 +113,11 @@ asyncio.run(main())
     subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
 
 
-def test_the_context_ends_with_the_block() -> None:
-    context = trace_context.current(HEADERS)
-    assert context is not None
-    with context:
-        assert dict(trace_context.inject()) == HEADERS
+def test_the_context_ends_with_the_handler() -> None:
+    token = trace_context.attach(HEADERS)
+    assert token is not None
+    assert dict(trace_context.inject()) == HEADERS
+    trace_context.detach(token)
     assert trace_context.inject() == ()
 
 
@@ -204,7 +204,6 @@ def test_a_propagator_may_ask_for_what_is_current(monkeypatch: pytest.MonkeyPatc
         return extract(headers, **more)
 
     monkeypatch.setattr(propagate, "extract", asks)
-    block = trace_context.current(HEADERS)
-    assert block is not None
-    with block:
-        assert seen() == TRACEPARENT[3:-3]
+    token = trace_context.attach(HEADERS)
+    assert seen() == TRACEPARENT[3:-3]
+    trace_context.detach(token)

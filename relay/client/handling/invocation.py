@@ -49,12 +49,11 @@ class Invocation:
     async def handle(self, lease: DeliveryLease) -> None:
         """Call the handler and settle. This never raises, unless the client cancels it."""
         try:
-            context = trace_context.current(lease.message.headers)
-            if context is None:
+            token = trace_context.attach(lease.message.headers)
+            try:
                 await self._handler(Delivery(lease))
-            else:
-                with context:
-                    await self._handler(Delivery(lease))
+            finally:
+                trace_context.detach(token)
         except (Nack, Reject, Reschedule) as raised:
             if lease.settled:
                 _log.warning("handler raised %s after settling: %s", type(raised).__name__, lease)
