@@ -78,8 +78,8 @@ class Server:  # see 0073
         texts: Mapping[str, str] | None = None,
     ) -> None:
         """`timeout` is for connecting and for what only reads, `write_ttl` for a script that changes
-        something (None: as long as the others), both in seconds. `journals` says which topics have a journal.
-        `texts` replaces scripts by other text, for tests that break them on purpose.
+        something, both in seconds. `journals` says which topics have a journal. `texts` replaces scripts by
+        other text, for tests that break them on purpose.
 
         Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
         used."""
