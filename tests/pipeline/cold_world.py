@@ -113,7 +113,7 @@ class ColdWorld:
 
         keys = (self.timeline, self.payloads, self.leases, self.marks)
         parts = (part for name in names for part in (name, ""))
-        self.raw.eval(source("timeline/cancel"), 4, *keys, 1 << 52, *parts)
+        self.raw.eval(source("timeline/cancel"), 4, *keys, 1 << 52, "", *parts)
 
     def close(self) -> None:
         self.raw.close()
