@@ -72,7 +72,7 @@ def take(
             engine.extend(session, token)
             continue
         try:
-            said = _said(engine, session, settlement)
+            said = _said(engine, session, token, settlement)
         except InvalidField as failure:
             engine.end(session, alike, ending)
             alike = []
@@ -90,14 +90,14 @@ def take(
 
 def end(engine: Engine, session: Session, token: bytes, said: translate.Ended) -> None:
     """Take the outcome of a handler that is done. Raises `InvalidField`; the delivery is then still open."""
-    engine.end(session, [token], translate.ending(said, engine.payload_limit(session, token)))
+    engine.end(session, [token], _said(engine, session, token, said))
 
 
-def _said(engine: Engine, session: Session, settlement: pb.Settlement) -> Ending:
-    """Raises `InvalidField`."""
-    if translate.acknowledges(settlement):
+def _said(engine: Engine, session: Session, token: bytes, said: translate.Ended) -> Ending:
+    """Raises `InvalidField`. Most outcomes are ACKs, for which no limit is looked up."""
+    if translate.acknowledges(said):
         return ACKED
-    return translate.ending(settlement, engine.payload_limit(session, settlement.token))
+    return translate.ending(said, engine.payload_limit(session, token))
 
 
 def invalid(failure: InvalidField) -> Problem:

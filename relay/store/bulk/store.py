@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from relay.core.instants import SECOND
 from relay.store.bulk.columns_call import PackedRows, UnderWay
 from relay.store.server.blocking import BlockingServer
+from relay.store.server.pool import told_by
 from relay.store.server.scripts import Call
 from relay.store.verbs import bulk
 
@@ -50,8 +50,7 @@ class BulkStore:
 
     def now(self) -> int:
         """Return the time by the clock of Redis, in microseconds since 1970. Raises `StoreError`."""
-        seconds, micros = self.server.ask("TIME")
-        return int(seconds) * SECOND + int(micros)
+        return told_by(self.server.ask("TIME"))
 
     def count(self, topic: str) -> int:
         """Return how many timers the topic has. Raises `StoreError`."""

@@ -139,13 +139,12 @@ class Server:  # see 0073
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
         SCRIPT FLUSH that is, at the next call."""
         client = self._route(prepared.keys)
-        last = max(prepared.deadlines, default=math.inf)
-        deadline = min(anyio.current_effective_deadline(), monotonic() + self._write_ttl, last)
+        deadline = self._deadline(prepared) if prepared.script.writes else None
 
         async def run(*, known: bool) -> Any:
-            if prepared.script.writes:
-                return await client.change(partial(prepared.lasting, deadline, known=known), deadline)
-            return await client.execute_command(*prepared.command(known=known))
+            if deadline is None:
+                return await client.execute_command(*prepared.command(known=known))
+            return await client.change(partial(prepared.lasting, deadline, known=known), deadline)
 
         try:
             with translated_errors():
@@ -157,6 +156,11 @@ class Server:  # see 0073
             if says_readonly(failure.__cause__):
                 self._leave(client)
             raise
+
+    def _deadline(self, prepared: Prepared) -> float:
+        """When a call that begins now is given up (monotonic seconds)."""
+        last = max(prepared.deadlines, default=math.inf)
+        return min(anyio.current_effective_deadline(), monotonic() + self._write_ttl, last)
 
     async def each(self, calls: Sequence[Call[R]]) -> list[R | Exception]:
         """Run scripts that only read, in one pipeline. What Redis refuses of one is an exception in its
