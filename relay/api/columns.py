@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from relay.api import translate
+from relay.api import replies, translate
 from relay.core import validate
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.timers import NewTimers, Scheduled
@@ -114,12 +114,12 @@ def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled
     dues, results, under_way = [], [], []
     for place, outcome in enumerate(outcomes, first):
         if isinstance(outcome, ServiceError):
-            response.errors[place].CopyFrom(translate.item_error(outcome))
+            response.errors[place].CopyFrom(replies.item_error(outcome))
             dues.append(0)
             results.append(pb.CHANGE_RESULT_UNSPECIFIED)
         else:
             dues.append(outcome.due or 0)
-            results.append(translate.RESULTS[outcome.change])
+            results.append(replies.RESULTS[outcome.change])
             if outcome.delivery_under_way:
                 under_way.append(place)
     response.due_times_us.extend(dues)

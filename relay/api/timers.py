@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from relay.api import translate
+from relay.api import replies, translate
 from relay.api.columns import RequestColumns, tell
 from relay.api.specs import Specs
 from relay.core import validate
@@ -56,7 +56,7 @@ class TimerCalls:  # see 0046
         result = await self._engine.schedule(topic, timer)
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
-        return service.ScheduleResponse(**translate.scheduled(topic, timer_id, result))
+        return service.ScheduleResponse(**replies.scheduled(topic, timer_id, result))
 
     async def schedule_batch(
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]
@@ -68,7 +68,7 @@ class TimerCalls:  # see 0046
         count = len(request.timers)
         await _by_stretches(self._reading, count, specs.read)
         outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers))
-        results = translate.ScheduleResults()
+        results = replies.ScheduleResults()
 
         def answer(part: slice) -> None:
             for topic, timer_id, result in islice(outcomes, part.stop - part.start):
@@ -104,7 +104,7 @@ class TimerCalls:  # see 0046
         change, under_way = await self._engine.cancel(topic, timer_id, required)
         return service.CancelResponse(
             cancelled=change is Change.CANCELLED,
-            result=translate.RESULTS[change],
+            result=replies.RESULTS[change],
             message=self._engine.dispatch(topic).told if change is Change.GONE else "",
             delivery_under_way=under_way,
         )
@@ -115,7 +115,7 @@ class TimerCalls:  # see 0046
         change, under_way = await self._engine.run_timer(topic, timer_id)
         if change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
-        return service.RunTimerResponse(result=translate.RESULTS[change], delivery_under_way=under_way)
+        return service.RunTimerResponse(result=replies.RESULTS[change], delivery_under_way=under_way)
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
         """Read one timer."""
@@ -123,7 +123,7 @@ class TimerCalls:  # see 0046
         stored = await self._engine.get(topic, timer_id)
         if stored is None:
             raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
-        return service.GetTimerResponse(timer=translate.timer(topic, stored))
+        return service.GetTimerResponse(timer=replies.timer(topic, stored))
 
     async def list(self, request: service.ListTimersRequest) -> service.ListTimersResponse:
         """Read one page of a topic. Raises `InvalidField`."""
@@ -139,7 +139,7 @@ class TimerCalls:  # see 0046
             cursor=request.page_token,
         )
         return service.ListTimersResponse(
-            timers=[translate.timer(topic, stored) for stored in page.timers],
+            timers=[replies.timer(topic, stored) for stored in page.timers],
             next_page_token=page.cursor,
         )
 

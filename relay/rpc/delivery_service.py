@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc.aio import ServicerContext
 
-from relay.api import translate
+from relay.api import frames
 from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
 from relay.core.errors import InvalidField
@@ -122,7 +122,7 @@ async def _write(session: Session, context: Context, asked: pb.Open) -> None:
 
 async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> None:
     if outgoing.parts:
-        frame = translate.frame(outgoing.parts, columns=asked.columns, header_columns=asked.header_columns)
+        frame = frames.frame(outgoing.parts, columns=asked.columns, header_columns=asked.header_columns)
         for part in outgoing.parts:
             part.drop_payloads()
         await context.write(frame)

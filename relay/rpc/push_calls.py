@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from relay.api import translate
+from relay.api import frames
 from relay.engine.delivery.leases import Lease
 from relay.rpc.push_outcomes import Ends
 from relay.rpc.unreadable import UNREADABLE, Unreadable
@@ -100,12 +100,12 @@ class PushBatch:  # see 0057
 
     def _request(self) -> pb.TimerHandlerDeliverBatchRequest:
         try:
-            return translate.pushed_batch(self._open.values())
+            return frames.pushed_batch(self._open.values())
         except ValueError:  # one odd timer must not affect the others
             odd = [lease.token for lease in self._open.values() if _request(self._ends, lease) is None]
             self._ended(len(self._take(odd)))
             self._carried = len(self._open)
-            return translate.pushed_batch(self._open.values())
+            return frames.pushed_batch(self._open.values())
 
     def _hear(self, said: pb.TimerHandlerDeliverBatchResponse) -> None:
         """Take a message."""
@@ -211,7 +211,7 @@ async def _deliver(ends: Ends, lease: Lease, request: pb.TimerHandlerDeliverRequ
 def _request(ends: Ends, lease: Lease) -> pb.TimerHandlerDeliverRequest | None:
     """Make the request. Returns None for a timer that no message can carry, which is then its attempt."""
     try:
-        return translate.pushed(lease)
+        return frames.pushed(lease)
     except ValueError as failure:
         log.error("a delivery can't be put into a message", extra={"topic": ends.topic})
         ends.nack([lease], f"it can't be put into a message: {type(failure).__name__}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relay.api import translate
+from relay.api import frames
 from relay.core.errors import InvalidField
 from relay.v1 import delivery_service_pb2 as pb
 from relay.web import forms
@@ -101,7 +101,7 @@ async def receive(calls: Calls, call: ApiCall) -> Answer:
     if taken is None:
         raise Refused(503, "draining", "The relay stops", "call another relay, or try again", retry_after="1")
     try:
-        batch = translate.deliveries(taken.leases)
+        batch = frames.deliveries(taken.leases)
         deliveries = [
             forms.with_message(value, delivery.payload)
             for value, delivery in zip(forms.write(batch)["deliveries"], batch.deliveries, strict=True)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from relay.api import translate
+from relay.api import frames
 from relay.core.dispatch import Reclaim
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
@@ -627,7 +627,7 @@ async def test_other_peoples_entries_can_be_told(fan: Desk) -> None:
         fan.raw.xadd(fan.stream, fields)
     timers = await one.take()
     assert [timer.readable for timer in timers] == [True, True, True, True, False]
-    assert len(translate.deliveries(leased(*timers[:4])).deliveries) == 4
+    assert len(frames.deliveries(leased(*timers[:4])).deliveries) == 4
     assert (
         await one.settle(timers[4], Verb.REJECT, reason=Reason.UNREADABLE, limits=KEEP) is Reason.UNREADABLE
     )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from relay.api import translate
-from relay.api.translate import MOST_HEADER_COLUMNS as MOST
+from relay.api import frames
+from relay.api.frames import MOST_HEADER_COLUMNS as MOST
 from relay.core.timers import NO_HEADERS, ClaimedTimer, ClaimedTimers
 from relay.engine.delivery.leases import Leases
 from relay.v1 import delivery_service_pb2 as pb
@@ -129,21 +129,21 @@ def one(topic: str, name: str, *, claimed: int, headers: Mapping[str, str] = NO_
 def test_many_different_headers_come_one_by_one(names: int, said: str) -> None:
     """A header takes an entry for each delivery, even where only one has it."""
     parts = [one("t", str(n), claimed=n, headers={f"h{n}": "v"}) for n in range(names)]
-    frame = translate.frame(parts, columns=True, header_columns=True)
+    frame = frames.frame(parts, columns=True, header_columns=True)
     assert frame.WhichOneof("message") == said
 
 
 def test_the_same_headers_are_said_once() -> None:
     """Whether or not the application reads columns of headers."""
     parts = [one("t", name, claimed=7, headers={"k": "v"}) for name in "ab"]
-    asked, unasked = (translate.frame(parts, columns=True, header_columns=header) for header in (True, False))
+    asked, unasked = (frames.frame(parts, columns=True, header_columns=header) for header in (True, False))
     assert asked == unasked
     assert dict(asked.columns.headers) == {"k": "v"}
 
 
 def test_two_topics_are_not_alike() -> None:
     """A message of columns has one topic."""
-    frame = translate.frame([one("one", "a", claimed=7), one("two", "b", claimed=7)], columns=True)
+    frame = frames.frame([one("one", "a", claimed=7), one("two", "b", claimed=7)], columns=True)
     assert [(each.topic, each.timer_id) for each in frame.deliveries.deliveries] == [
         ("one", "a"),
         ("two", "b"),
@@ -153,7 +153,7 @@ def test_two_topics_are_not_alike() -> None:
 
 def test_two_claims_of_a_topic_are_alike() -> None:
     """Each with its own lease."""
-    said = translate.frame([one("t", "a", claimed=7), one("t", "b", claimed=8)], columns=True)
+    said = frames.frame([one("t", "a", claimed=7), one("t", "b", claimed=8)], columns=True)
     assert [each.lease_deadline.nanos for each in one_by_one(said.columns)] == [7_000, 8_000]
 
 

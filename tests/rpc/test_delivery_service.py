@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from relay.api import translate
+from relay.api import replies
 from relay.core.errors import StoreUnavailable
 from relay.core.timers import NewTimer
 from relay.engine.delivery.session import FRAME_PROBLEMS, MAX_PROBLEMS
@@ -665,7 +665,7 @@ async def test_a_listing_shows_ids_that_are_no_text(
         redis.hset(f"timers_payloads:{topic}", b"\xff", b"x")
         redis.zadd(f"timers_timeline:{topic}", {b"\xff": 4e9})
     page = await relay_on_valkey.engine.page(topic, state=None, limit=9, cursor="")
-    assert [translate.timer(topic, timer).timer_id for timer in page.timers] == ["\\xff"]
+    assert [replies.timer(topic, timer).timer_id for timer in page.timers] == ["\\xff"]
 
 
 async def test_a_unix_socket_carries_streams_too(tmp_path: Any) -> None:

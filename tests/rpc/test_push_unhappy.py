@@ -10,7 +10,7 @@ import anyio
 import grpc
 import pytest
 
-from relay.api import translate
+from relay.api import frames
 from relay.core.pacing import FailureBackoff
 from relay.engine.delivery.leases import Lease
 from relay.v1 import delivery_service_pb2 as delivery
@@ -111,7 +111,7 @@ async def test_a_timer_that_no_message_can_carry_fails_alone(
     relay: Served, handler: Handler, application: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one whose occurrence somebody else has named in no UTF-8."""
-    fill = translate._fill
+    fill = frames._fill
 
     def picky(messages: Any, leases: Iterable[Lease]) -> None:
         leases = list(leases)
@@ -120,7 +120,7 @@ async def test_a_timer_that_no_message_can_carry_fails_alone(
                 lease.leases.timers.occurrence_ids[lease.place] = "\udcff"
         fill(messages, leases)
 
-    monkeypatch.setattr(translate, "_fill", picky)
+    monkeypatch.setattr(frames, "_fill", picky)
     relay.tune(retry=LATER)
     async with pushing(relay, application.address):
         await schedule(relay, "odd", "a", "b")

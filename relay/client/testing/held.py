@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from relay.api import translate
+from relay.api import frames, translate
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handling import outcomes
@@ -44,7 +44,7 @@ class HeldDelivery:
         self.nonce = claimed.nonce
         self.book = book
         self.deadline = claimed.deadline_time
-        self.lease = DeliveryLease(translate.deliveries([claimed]).deliveries[0], self)
+        self.lease = DeliveryLease(frames.deliveries([claimed]).deliveries[0], self)
         self._state = state
         self.silent_until = self._silence_ends()
         self._timer = claimed.timer

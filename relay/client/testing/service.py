@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from relay.api import translate
+from relay.api import replies, translate
 from relay.api.columns import RequestColumns, tell
 from relay.client import errors, trace_context
 from relay.client.calls.channel import (
@@ -99,7 +99,7 @@ class MemoryService:
         condition = translate.condition(request.condition)
         limit = self._policy.max_payload_bytes
         new = translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
-        return pb.ScheduleResponse(**translate.scheduled(topic, timer_id, self._put(topic, new)))
+        return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, self._put(topic, new)))
 
     def _put(self, topic: str, new: NewTimer) -> Scheduled:
         (result,) = at_once(self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting))
@@ -120,7 +120,7 @@ class MemoryService:
         try:
             return pb.ScheduleResult(scheduled=self._schedule(request))
         except ServiceError as failure:
-            return pb.ScheduleResult(error=translate.item_error(failure))
+            return pb.ScheduleResult(error=replies.item_error(failure))
 
     def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
         topic, create = validate.name("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
@@ -144,7 +144,7 @@ class MemoryService:
         change, under_way = changed
         return pb.CancelResponse(
             cancelled=change is Change.CANCELLED,
-            result=translate.RESULTS[change],
+            result=replies.RESULTS[change],
             delivery_under_way=under_way,
         )
 
@@ -154,14 +154,14 @@ class MemoryService:
         change, under_way = changed
         if change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
-        return pb.RunTimerResponse(result=translate.RESULTS[change], delivery_under_way=under_way)
+        return pb.RunTimerResponse(result=replies.RESULTS[change], delivery_under_way=under_way)
 
     def _get(self, request: pb.GetTimerRequest) -> pb.GetTimerResponse:
         topic, timer_id = _names(request)
         stored = at_once(self._store.get(topic, timer_id))
         if stored is None:
             raise TimerNotFound.of(topic, timer_id)
-        return pb.GetTimerResponse(timer=translate.timer(topic, stored))
+        return pb.GetTimerResponse(timer=replies.timer(topic, stored))
 
     def _list(self, request: pb.ListTimersRequest) -> pb.ListTimersResponse:
         topic = validate.name("topic", request.topic)
@@ -170,7 +170,7 @@ class MemoryService:
                 topic, state=_STATES[request.state], limit=request.page_size, cursor=request.page_token
             )
         )
-        timers = [translate.timer(topic, stored) for stored in found.timers]
+        timers = [replies.timer(topic, stored) for stored in found.timers]
         return pb.ListTimersResponse(timers=timers, next_page_token=found.cursor)
 
 
@@ -180,5 +180,5 @@ def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) 
 
 def _error(failure: ServiceError) -> errors.CallError:
     """Return the error with which a call would end."""
-    told = translate.item_error(failure)
+    told = replies.item_error(failure)
     return errors.make(told.code, told.message, field=told.field)
