@@ -1,0 +1,1 @@
+"""A Redis or Valkey Cluster of several real nodes."""
