@@ -63,7 +63,7 @@ async def idle_relay(url: str, tasks: anyio.abc.TaskGroup) -> None:
     server = Server(url, timeout=5.0)
     hints, store, topics = RedisHints(server), RedisStore(server), RedisTopics(server)
     count = Instruments(NoOpMeterProvider())
-    engine = Engine(Stores(store, topics, hints, store.ping), Policies(TopicPolicy(), {}, False), count)
+    engine = Engine(Stores(store, topics, hints, server.places), Policies(TopicPolicy(), {}, False), count)
     tasks.start_soon(hints.run)
     await tasks.start(engine.run)
     engine.attach(engine.open(TOPICS, 100))

@@ -74,7 +74,7 @@ async def drain(
     store = MemoryStore(lambda: time.time_ns() // 1000)
     policy = TopicPolicy()
     engine = Engine(
-        Stores(store, cast("TopicStore", NoTopics()), NoHints(), store.ping),
+        Stores(store, cast("TopicStore", NoTopics()), NoHints(), store.places),
         Policies(policy),
         instruments or Instruments(MeterProvider()),
         tracing=tracing,

@@ -192,7 +192,7 @@ def put_together(
         RedisStore(server, largest=policies.largest),
         RedisTopics(server, largest=policies.largest),
         hints,
-        server.ping,
+        server.places,
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
     )

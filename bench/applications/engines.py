@@ -40,7 +40,7 @@ async def main(url: str, topic: str, engines: int) -> None:
             hints = RedisHints(server)
             store, topics = RedisStore(server), RedisTopics(server)
             policies, instruments = Policies(TopicPolicy()), Instruments(MeterProvider())
-            engine = Engine(Stores(store, topics, hints, store.ping), policies, instruments)
+            engine = Engine(Stores(store, topics, hints, server.places), policies, instruments)
             tasks.start_soon(hints.run)
             await start(engine, topic, tasks)
         await anyio.sleep(SETTLED)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -256,8 +256,23 @@ class WakeHints(Protocol):
         ...
 
 
-Probe = Callable[[], Awaitable[None]]
-"""Asks the store for a sign of life. Raises `StoreError`."""
+class Places(Protocol):
+    """Where topics are: a place keeps some topics whole, and may be away while others answer.
+
+    On one server there is one place, whose name is empty.
+    """
+
+    changed: list[Callable[[], None]]
+    """Each is called when topics may have another place, or their place another server, than before."""
+
+    def of(self, topic: str) -> str:
+        """The place that has the topic; for an empty name the one of what belongs to no topic. It reads what
+        is known already, and asks nobody."""
+        ...
+
+    async def ping(self, place: str) -> None:
+        """Ask a place for a sign of life. Raises `StoreError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +286,7 @@ class Stores:
     timers: TimerStore
     topics: TopicStore
     hints: WakeHints
-    ping: Probe
+    places: Places
     promotions: Promotions | None = None
     groups: LeaseSource | None = None
 

@@ -97,7 +97,7 @@ class Engine:
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
         self._nonce = nonces()
-        self._redis_health = RedisHealth(stores.ping, self._clock, instruments)
+        self._redis_health = RedisHealth(stores.places, self._clock, instruments)
         self._settler = Settler(
             self._source_of, policies, self._redis_health, self._clock, instruments, self._tracing
         )
@@ -248,9 +248,9 @@ class Engine:
         except GivenUp:
             raise  # it came too late for its caller, which says nothing of Redis
         except StoreUnavailable as failure:
-            self._redis_health.failed(failure)
+            self._redis_health.failed(topic, failure)
             raise
-        self._redis_health.worked()
+        self._redis_health.worked(topic)
         return results
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
@@ -420,8 +420,9 @@ class Engine:
     def ready(self, *, needs_redis: bool = True) -> list[str]:
         """Say why the relay is not ready to serve; empty if it is."""
         reasons = ["draining"] if self._draining else []
-        if needs_redis and self._redis_health.trouble is not None:
-            reasons.append(f"Redis is away: {self._redis_health.trouble}")
+        trouble = self._redis_health.trouble
+        if needs_redis and trouble is not None:
+            reasons.append(f"Redis is away: {trouble}")
         return reasons
 
     @property

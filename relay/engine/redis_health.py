@@ -1,4 +1,4 @@
-"""Tracks whether Redis answers: one view for all loops, one log line per change."""
+"""Tracks whether Redis answers: one view of each place for all loops, one log line per change."""
 
 from __future__ import annotations
 
@@ -9,44 +9,52 @@ import anyio
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.pacing import FailureBackoff, Jitter
-from relay.core.ports import Probe
+from relay.core.ports import Places
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
+from relay.engine.lanes import Lanes
 from relay.telemetry.metrics.catalogue import STORE_ERRORS
 from relay.telemetry.metrics.instruments import Instruments
 
 PING_AFTER = 5.0
-"""Seconds without an answer from Redis after which it is pinged."""
+"""Seconds without an answer from a place after which it is pinged."""
 
 log = logging.getLogger(__name__)
 
 
-class RedisHealth:
-    """Learns from every loop how its calls went, and pings Redis while nobody else talks to it.
+class PlaceHealth:
+    """Whether one place answers, as calls and pings tell. It is a lane; see `Lanes`.
 
-    While Redis is away only pings are sent, less and less often. A ping that is answered lets the
-    loops try again. Redis is back once a loop's call works, or once a second ping works with no failed call
-    in between: a replica answers pings and refuses everything else.
+    While the place is away only pings are sent to it, less and less often. A ping that is answered lets the
+    loops try again. The place is back once a loop's call works, or once a second ping works with no failed
+    call in between: a replica answers pings and refuses everything else.
     """
 
-    def __init__(self, ping: Probe, clock: Clock, instruments: Instruments, jitter: Jitter = random) -> None:
-        self._ping = ping
+    def __init__(
+        self, place: str, places: Places, clock: Clock, instruments: Instruments, jitter: Jitter
+    ) -> None:
+        self.place = place
+        self._places = places
         self._clock = clock
         self._instruments = instruments
         self._backoff = FailureBackoff(jitter)
         self.last_word = clock.now()
-        """When Redis last answered, by the engine's clock."""
+        """When the place last answered, by the engine's clock."""
         self._wait = 0.0
         self._refuted = False
         self._alarm = Wakeup()
-        self._retry = anyio.Event()
         self.trouble: str | None = None
+        self.tries = 0
+        """How often the loops were let try again."""
+        self.news = anyio.Event()
+        """Set, and replaced, when `tries` has grown, and when a topic has left."""
+        self._about = {"node": place} if place else {}
 
     def worked(self) -> None:
         """Note that a call was answered."""
         self.last_word = self._clock.now()
         if self.trouble is not None:
-            log.warning("Redis is back")
+            log.warning("Redis is back", extra=self._about)
             self.trouble = None
             self._backoff.worked()
             self._let_retry()
@@ -57,31 +65,27 @@ class RedisHealth:
         self._away(failure)
         self._alarm.set()
 
-    def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
-        """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""
-        self._instruments.count(STORE_ERRORS, type(failure).__name__)
-        if not said:
-            log.error(
-                sentence,
-                extra={**about, "reason": str(failure)},
-                exc_info=None if isinstance(failure, StoreError) else failure,
-            )
-
     def _away(self, failure: StoreError) -> None:
         self._instruments.count(STORE_ERRORS, type(failure).__name__)
         if self.trouble is None:
-            log.error("Redis is away; trying again until it is back", extra={"reason": str(failure)})
+            log.error(
+                "Redis is away; trying again until it is back", extra={**self._about, "reason": str(failure)}
+            )
             self._wait = self._backoff.failed()
         self.trouble = str(failure)
 
-    async def pause(self) -> None:
-        """Wait until a further try makes sense; to be called after `failed`."""
-        if self.trouble is not None:
-            await self._retry.wait()
+    def leave(self, topic: str, lane: PlaceHealth) -> bool:
+        """Let those who wait on behalf of the topic look where it is now."""
+        self._tell()
+        return True
 
     def _let_retry(self) -> None:
-        self._retry.set()
-        self._retry = anyio.Event()
+        self.tries += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        self.news.set()
+        self.news = anyio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -98,7 +102,7 @@ class RedisHealth:
         else:
             await self._clock.sleep(self._wait)
         try:
-            await self._ping()
+            await self._places.ping(self.place)
         except StoreUnavailable as failure:
             self._away(failure)
             self._wait = self._backoff.failed()
@@ -114,3 +118,62 @@ class RedisHealth:
             self._let_retry()
         else:
             self.worked()
+
+
+class RedisHealth:
+    """Learns from every loop how its calls went, and pings each place while nobody else talks to it.
+
+    It knows the places of the topics that were named to it, and the one of what belongs to no topic.
+    """
+
+    def __init__(
+        self, places: Places, clock: Clock, instruments: Instruments, jitter: Jitter = random
+    ) -> None:
+        self._instruments = instruments
+        self._views: Lanes[PlaceHealth] = Lanes(
+            places, lambda place: PlaceHealth(place, places, clock, instruments, jitter)
+        )
+        self.run = self._views.run
+        self._views[""]  # of what belongs to no topic: there is always something to ping
+
+    def worked(self, topic: str) -> None:
+        """Note that a call about the topic was answered."""
+        self._views[topic].worked()
+
+    def failed(self, topic: str, failure: StoreError) -> None:
+        """Note that a call about the topic was not answered."""
+        self._views[topic].failed(failure)
+
+    def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
+        """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""
+        self._instruments.count(STORE_ERRORS, type(failure).__name__)
+        if not said:
+            log.error(
+                sentence,
+                extra={**about, "reason": str(failure)},
+                exc_info=None if isinstance(failure, StoreError) else failure,
+            )
+
+    async def pause(self, topic: str) -> None:
+        """Wait until a further try makes sense: where the topic was, or because it has another place; to be
+        called after `failed`."""
+        view = self._views[topic]
+        tries = view.tries
+        while view.trouble is not None and view.tries == tries and self._views[topic] is view:
+            await view.news.wait()
+
+    def answers(self, topic: str) -> bool:
+        """Whether the place of the topic is not known to be away."""
+        return self._views[topic].trouble is None
+
+    @property
+    def views(self) -> list[PlaceHealth]:
+        """The places that this relay knows of."""
+        return self._views.all
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no place answers; None while one does."""
+        troubles = [view.trouble for view in self.views]
+        told = [trouble for trouble in troubles if trouble is not None]
+        return "; ".join(dict.fromkeys(told)) if len(told) == len(troubles) else None

@@ -40,6 +40,6 @@ def relay_state(
         free=sum(max(session.free, 0) for session in sessions),
         unwritten=settler.unwritten,
         heartbeats={"lease_keeper": 0.0 if keeper.calling else max(now - keeper.last_tick, 0.0)},
-        connected=redis_health.trouble is None,
-        last_answer=max(now - redis_health.last_word, 0.0),
+        connected={view.place: view.trouble is None for view in redis_health.views},
+        last_answers={view.place: max(now - view.last_word, 0.0) for view in redis_health.views},
     )

@@ -43,6 +43,7 @@ from relay.core.timers import (
     TimerState,
 )
 from relay.store.memory_journal import MemoryJournal
+from relay.store.one_place import OnePlace
 
 ENDS = {verb: LifeEvent[verb.name] for verb in Verb}
 
@@ -73,6 +74,7 @@ class MemoryStore:
         self._died = died
         self._topics: dict[str, dict[str, _Entry]] = {}
         self._watchers: dict[str, Callable[[int], None]] = {}
+        self.places = OnePlace(self.ping)
 
     async def ping(self) -> None:
         """Always alive."""

@@ -70,7 +70,7 @@ async def engine_on(redis: Measured, tracing: Tracing, policies: Policies) -> As
         hints = RedisHints(own)  # not run: nobody else schedules here
         instruments = Instruments(MeterProvider())
         topics = RedisTopics(own)
-        engine = Engine(Stores(store, topics, hints, store.ping), policies, instruments, tracing=tracing)
+        engine = Engine(Stores(store, topics, hints, own.places), policies, instruments, tracing=tracing)
         async with anyio.create_task_group() as tasks:
             await tasks.start(engine.run)
             yield engine

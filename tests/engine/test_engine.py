@@ -220,7 +220,7 @@ async def test_an_engine_that_does_not_run_takes_no_application(world: World) ->
     """And has nothing to clean up afterwards."""
     engine = world.engine
     stopped = type(engine)(
-        Stores(world.store, cast("TopicStore", world.topics), world.hints, world.store.ping),
+        Stores(world.store, cast("TopicStore", world.topics), world.hints, world.store.places),
         Policies(world.policy),
         world.counts,
         world.clock,

@@ -25,6 +25,7 @@ from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.redis_health import RedisHealth
 from relay.engine.upkeep.tidier import INTERVAL, Tidier
+from relay.store.one_place import OnePlace
 from tests.worlds.engine.doubles import Counts
 from tests.worlds.engine.fake_clock import EPOCH, FakeClock, settle
 
@@ -97,7 +98,7 @@ async def stage() -> Any:
         if isinstance(timeline.failure, StoreUnavailable):
             raise timeline.failure
 
-    link = RedisHealth(ping, clock, counts, lambda: 0.5)
+    link = RedisHealth(OnePlace(ping), clock, counts, lambda: 0.5)
     timetable = Timetable(LIST, clock, lambda: 0.5)
     promoter = Promoter(TOPIC, timetable, timeline, link, counts, lambda: next(numbers).to_bytes(16, "big"))
     async with anyio.create_task_group() as tasks:
@@ -268,7 +269,7 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
     held = cast("Dispatcher", Held([(session, lease) for lease in leases]))
     policy = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g"))
     keeper = LeaseKeeper(
-        lambda _: source, held, lambda _: policy, RedisHealth(ping, clock, counts), clock, counts
+        lambda _: source, held, lambda _: policy, RedisHealth(OnePlace(ping), clock, counts), clock, counts
     )
     await keeper.step()
     assert source.proofs == [lease.nonce for lease in leases] == [timer.proof for timer in timers]

@@ -109,7 +109,7 @@ async def test_a_live_master_that_is_replaced(group: Group, store: RedisStore) -
     moved = anyio.Event()
     await store.schedule("topic", [NewTimer("a", b"x", due=LATER)])
     async with anyio.create_task_group() as tasks:
-        store._server.moved.append(moved.set)
+        store._server.places.changed.append(moved.set)
         tasks.start_soon(store._server.follow_master)
         await in_thread(group.fail_over)
         with anyio.fail_after(60):

@@ -205,7 +205,7 @@ def test_what_is_not_there_is_not_told() -> None:
     metrics.gauges.show(RelayState(), [TopicStats("t", 5, 0, 0, None, 0, None, None)])
     assert b'relay_topic_waiting{topic="t"} 0.0' in metrics.render()[0]
     assert b"relay_topic_next_due" not in metrics.render()[0]
-    metrics.gauges.show(RelayState(connected=False), ())
+    metrics.gauges.show(RelayState(connected={"": False}), ())
     assert b"relay_topic_waiting" not in metrics.render()[0]
     assert b"relay_store_connected 0.0" in metrics.render()[0]
     metrics.close()

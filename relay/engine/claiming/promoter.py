@@ -61,8 +61,8 @@ class Promoter:
             promotion = await self._promotions.promote(self._topic, limit=MAX_PER_CALL, nonce=self._nonce())
         except StoreUnavailable as failure:
             self._timetable.again()
-            self._redis_health.failed(failure)
-            await self._redis_health.pause()
+            self._redis_health.failed(self._topic, failure)
+            await self._redis_health.pause(self._topic)
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()
             self._redis_health.refused(
@@ -71,7 +71,7 @@ class Promoter:
             self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
         else:
-            self._redis_health.worked()
+            self._redis_health.worked(self._topic)
             self._refused = False
             # If a batch was full, more is due: go on at once.
             self._timetable.plan(

@@ -97,11 +97,12 @@ class LeaseKeeper:
             self._give_up(session, leases)
         for session in self._dispatcher.sessions():
             session.tidy()
+        topic = ""
         try:
             for topic, renewals in due.items():
                 await self._renew(topic, list(renewals.values()))
         except StoreUnavailable as failure:
-            self._redis_health.failed(failure)  # the next step tries again
+            self._redis_health.failed(topic, failure)  # the next step tries again
 
     def _give_up(self, session: Session, leases: list[Lease]) -> None:
         silent: Counter[str] = Counter()
@@ -144,7 +145,7 @@ class LeaseKeeper:
                 return
             finally:
                 self.calling = False
-            self._redis_health.worked()
+            self._redis_health.worked(topic)
             for (session, lease), verdict in zip(part, verdicts, strict=True):
                 if verdict is not Verdict.OK:
                     session.lose(lease.token, PROBLEMS[verdict])

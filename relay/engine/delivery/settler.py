@@ -135,6 +135,7 @@ class Settler:  # see 0014
 
     async def step(self) -> None:
         """Make one call of each kind for each topic that has something to write now."""
+        topic = ""
         try:
             for topic in list(self._ends):
                 await self._write_ends(topic)
@@ -144,8 +145,8 @@ class Settler:  # see 0014
                 if topic in self._receipts:  # otherwise their ends overtook them
                     await self._write_receipts(topic)
         except StoreUnavailable as failure:
-            self._redis_health.failed(failure)
-            await self._redis_health.pause()
+            self._redis_health.failed(topic, failure)
+            await self._redis_health.pause(topic)
 
     async def _write_ends(self, topic: str) -> None:
         batch = self._take(topic)
@@ -161,7 +162,7 @@ class Settler:  # see 0014
             self._redis_health.refused(REFUSED, failure, topic=topic, count=_count(batch))
             self._trace(topic, batch, [OK] * _count(batch), began, error=type(failure).__name__)
         else:
-            self._redis_health.worked()
+            self._redis_health.worked(topic)
             self._report(topic, batch, results)
             self._trace(topic, batch, results, began)
         finally:
@@ -259,7 +260,7 @@ class Settler:  # see 0014
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._redis_health.refused(REFUSED, failure, topic=topic, count=len(batch))
         else:
-            self._redis_health.worked()
+            self._redis_health.worked(topic)
             for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):
                 if verdict is not Verdict.OK:
                     session.lose(lease.token, PROBLEMS[verdict])

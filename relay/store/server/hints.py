@@ -58,7 +58,7 @@ class RedisHints:  # see 0009
         self._server = server
         self._heartbeat = heartbeat
         self._on_refused_hint = on_refused_hint
-        server.moved.append(self.renew)
+        server.places.changed.append(self.renew)
         self._watchers: dict[str, Callable[[int], None]] = {}
         self._changed = Wakeup()
         self._reading: anyio.CancelScope | None = None

@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from relay.core.errors import StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
+from relay.store.one_place import OnePlace
 from relay.store.server.connect import open_client
 from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.pool import Client, MasterPool
@@ -84,8 +85,7 @@ class Server:  # see 0073
         Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
         used."""
         self.keys = keys or KeyNames()
-        self.moved: list[Callable[[], None]] = []
-        """Each is called when the master is another server than before."""
+        self.places = OnePlace(self.ping)
         self._journals = journals
         self._write_ttl = write_ttl
         self._reports = reports
@@ -231,7 +231,8 @@ class Server:  # see 0073
     # ------------------------------------------------------------------- master
 
     async def follow_master(self) -> None:
-        """Ask the Sentinels every `FOLLOW` seconds for the master, and call `moved` when it is another one.
+        """Ask the Sentinels every `FOLLOW` seconds for the master, and tell `places.changed` when it is
+        another one.
 
         A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
         made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
@@ -246,7 +247,7 @@ class Server:  # see 0073
                 await sentinels.master()
             if sentinels.told != known:
                 known = sentinels.told
-                self._tell_moved()
+                self._tell_changed()
 
     def _route(self, keys: Sequence[Argument]) -> Client:
         """Return the client of the server with these keys, which all belong to one topic, and so are in one
@@ -255,14 +256,14 @@ class Server:  # see 0073
 
     def _leave(self, client: Client) -> None:
         """A master that became a replica may keep its connections: let new ones look for the new master."""
-        self._tell_moved()
+        self._tell_changed()
         pool = client.connection_pool
         if isinstance(pool, MasterPool):
             pool.renew()
 
-    def _tell_moved(self) -> None:
-        for moved in self.moved:
-            moved()
+    def _tell_changed(self) -> None:
+        for changed in self.places.changed:
+            changed()
 
 
 def _keys(command: Sequence[Argument]) -> Sequence[Argument]:

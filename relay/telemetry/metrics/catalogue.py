@@ -322,15 +322,15 @@ HEARTBEAT = InstrumentSpec(
 CONNECTED = InstrumentSpec(
     "relay.store.connected",
     "{server}",
-    "1 while Redis answers, 0 while it is away.",
-    (),
+    "1 while Redis answers, 0 while it is away; in a Cluster for each node.",
+    ("node",),
     InstrumentKind.GAUGE,
 )
 LAST_ANSWER = InstrumentSpec(
     "relay.store.last_answer.age",
     "s",
-    "Time since Redis last answered; it is asked every 5 seconds at least.",
-    (),
+    "Time since Redis last answered; it is asked every 5 seconds at least. In a Cluster for each node.",
+    ("node",),
     InstrumentKind.GAUGE,
 )
 CPU = InstrumentSpec(

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """The state of a relay, by topic and by loop. Ages are in seconds."""
+    """The state of a relay, by topic, by loop, and by the place of topics. Ages are in seconds."""
 
     leased: Mapping[str, int] = field(default_factory=dict)
     in_flight: Mapping[str, int] = field(default_factory=dict)
@@ -33,8 +33,8 @@ class RelayState:
     free: int = 0
     unwritten: int = 0
     heartbeats: Mapping[str, float] = field(default_factory=dict)
-    connected: bool = True
-    last_answer: float = 0.0
+    connected: Mapping[str, bool] = field(default_factory=lambda: {"": True})
+    last_answers: Mapping[str, float] = field(default_factory=lambda: {"": 0.0})
 
 
 Row = tuple[float, dict[str, str]]
@@ -128,12 +128,12 @@ class Gauges:
             c.CAPACITY: relay.capacity,
             c.FREE: relay.free,
             c.UNWRITTEN: relay.unwritten,
-            c.CONNECTED: int(relay.connected),
-            c.LAST_ANSWER: relay.last_answer,
             c.LOG_SUPPRESSED: self.suppressed(),
         }
         for each, value in plain.items():
             rows[each.name] = [(value, {})]
+        rows[c.CONNECTED.name] = [(int(there), _node(place)) for place, there in relay.connected.items()]
+        rows[c.LAST_ANSWER.name] = [(age, _node(place)) for place, age in relay.last_answers.items()]
 
     def _show_process(self, rows: dict[str, list[Row]]) -> None:
         times = os.times()
@@ -147,6 +147,11 @@ class Gauges:
             return [Observation(value, attributes) for value, attributes in self._rows.get(spec.name, ())]
 
         return observe
+
+
+def _node(place: str) -> dict[str, str]:
+    """The attributes of a row about a place; one server has no name."""
+    return {"node": place} if place else {}
 
 
 def resident_bytes() -> int | None:

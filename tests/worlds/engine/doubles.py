@@ -151,21 +151,44 @@ class Doors:
         return await work()
 
 
+class GatedPlaces:
+    """`Places` in the test's hand; pings go through the store's doors, with the place in the topic's
+    stead."""
+
+    def __init__(self, doors: Doors) -> None:
+        self.changed: list[Callable[[], None]] = []
+        self._doors = doors
+        self._of: dict[str, str] = {}
+
+    def put(self, **places: str) -> None:
+        """Let topics have these places from now on."""
+        self._of |= places
+        for changed in self.changed:
+            changed()
+
+    def of(self, topic: str) -> str:
+        return self._of.get(topic, "")
+
+    async def ping(self, place: str) -> None:
+        async def alive() -> None:
+            """As a store in memory is."""
+
+        await self._doors.through("ping", place, alive)
+
+
 class GatedStore(Doors):
     """A `TimerStore` in memory, behind doors."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__()
         self.inner = MemoryStore(clock)
+        self.places = GatedPlaces(self)
         self.alike: list[list[str]] = []
         """The timers of each settlement: those that end alike."""
 
     def settlements(self) -> list[End]:
         """What all calls of `settle` carried."""
         return [each for each in self.items("settle") if isinstance(each, End)]
-
-    async def ping(self) -> None:
-        await self.through("ping", "", self.inner.ping)
 
     async def schedule(
         self,

@@ -106,7 +106,7 @@ class Engines:
         """An engine; on another store, if one is given."""
         known = topics or cast("TopicStore", self.topics)
         return Engine(
-            Stores(store or self.store, known, hints, self.store.ping),
+            Stores(store or self.store, known, hints, self.store.places),
             Policies(self.policy, self.policies, closed=closed),
             self.counts,
             self.clock,

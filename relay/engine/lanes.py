@@ -1,0 +1,103 @@
+"""Lanes: where one place does not answer, topics of other places go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, Self, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from relay.core.ports import Places
+
+
+class Lane(Protocol):
+    """What a loop does for the topics of one place."""
+
+    @property
+    def place(self) -> str:
+        """The place that all topics of the lane have."""
+        ...
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        ...
+
+    def leave(self, topic: str, lane: Self) -> bool:
+        """Hand what waits of a topic over to its new lane. False, and nothing has changed, if that must wait
+        for a call about the topic: then `Lanes.again` is called when the call has ended."""
+        ...
+
+
+AnyLane = TypeVar("AnyLane", bound=Lane)
+
+
+class Lanes(dict[str, AnyLane]):  # see 0082
+    """The lane of each topic. All topics of a place share one, which is a task of its own.
+
+    `lanes[topic]` makes the lane if the topic's place has none yet; `make` is given the place. On one server
+    there is one lane. A topic that has another place than before changes its lane, and a lane without topics
+    ends.
+    """
+
+    def __init__(self, places: Places, make: Callable[[str], AnyLane]) -> None:
+        super().__init__()
+        self._places = places
+        self._make = make
+        self._by_place: dict[str, AnyLane] = {}
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._tasks: TaskGroup | None = None
+        self.late = False
+        """Whether a topic keeps its old lane until a call about it has ended."""
+        places.changed.append(self.again)
+
+    def __missing__(self, topic: str) -> AnyLane:
+        lane = self[topic] = self._at(self._places.of(topic))
+        return lane
+
+    @property
+    def all(self) -> list[AnyLane]:
+        """All lanes."""
+        return list(self._by_place.values())
+
+    def again(self) -> None:
+        """Let each topic have the lane of its place."""
+        self.late = False
+        for topic, lane in list(self.items()):
+            place = self._places.of(topic)
+            if place != lane.place:
+                other = self._at(place)
+                if lane.leave(topic, other):
+                    self[topic] = other
+                else:
+                    self.late = True
+        for place in self._by_place.keys() - {lane.place for lane in self.values()}:
+            del self._by_place[place]
+            if place in self._scopes:
+                self._scopes.pop(place).cancel()
+
+    async def run(self) -> None:
+        """Let all lanes work until cancelled."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                for lane in self._by_place.values():
+                    self._start(lane, self._tasks)
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+
+    def _at(self, place: str) -> AnyLane:
+        if place not in self._by_place:
+            lane = self._by_place[place] = self._make(place)
+            if self._tasks is not None:
+                self._start(lane, self._tasks)
+        return self._by_place[place]
+
+    def _start(self, lane: AnyLane, tasks: TaskGroup) -> None:
+        scope = self._scopes[lane.place] = anyio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await lane.run()
+
+        tasks.start_soon(run)
