@@ -1,18 +1,7 @@
--- lib/stream_group.lua: what the scripts share that serve one group of a stream's consumers.
+-- lib/stream_group.lua: how timers come to a stream, and how they end in one group of its consumers.
 --
--- KEYS    dead stream, stream stream, retries zset, group hash
---           stream   an entry a timer; docs/how-to/dispatch.md has the fields
---           retries  of this group: entry -> when it is tried again, unix seconds
---           group    of this group: entry -> what is known of it: 'attempts;received;suspect;unsent;deliveries', where
---                    there is something to say of an entry that the group has not acknowledged, the last one of its
---                    latest try, if it waits for another; or 'D' and a MessagePack array { timer_id, due,
---                    occurrence_id, envelope } of a timer that was acknowledged and comes again, for this group
---                    alone: it was rescheduled, or redriven. Its score is in the retries
+-- KEYS    dead stream, stream stream, retries zset
 -- ARGV    group_name text
---
--- The truth about a delivery is the group's own list of pending entries: a token { entry, how often it was
--- delivered } is valid if and only if the entry is pending with our consumer, was delivered so often, and does not
--- wait for another try. Every delivery counts one more, and nothing else does.
 
 -- Write due timers to the stream.
 local function to_stream(batch) -- see 0043
@@ -28,46 +17,6 @@ local function to_stream(batch) -- see 0043
 end
 
 local function anybody() return true end -- each group says by itself whom it can't be given
-
--- An entry's fields by name. An entry that others have put into the stream gives its own name and time.
-local function read_entry(entry)
-  local it = by_name(entry[2])
-  it.timer_id = it.timer_id or entry[1]
-  it.occurrence_id = it.occurrence_id or entry[1]
-  it.approximate = not tonumber(it.due_time)
-  it.due = tonumber(it.due_time) or tonumber((string.match(entry[1], '^%d+'))) / 1000
-  it.expires = tonumber(it.expires) or 0
-  it.envelope = it.__data__ or ''
-  return it
-end
-
--- What is known of an entry: attempts, received, suspect, unsent, deliveries.
-local function known(raw)
-  local k = { attempts = 0, received = 0, suspect = 0, unsent = 0, deliveries = 0 }
-  if raw and string.sub(raw, 1, 1) ~= 'D' then
-    local a, r, s, u, d = string.match(raw, '^(%d+);(%d);(%d);(%d+);?(%d*)$')
-    if a then
-      k = {
-        attempts = tonumber(a),
-        received = tonumber(r),
-        suspect = tonumber(s),
-        unsent = tonumber(u),
-        deliveries = tonumber(d) or 0,
-      }
-    end
-  end
-  return k
-end
-
-local function known_as(k)
-  return string.format('%d;%d;%d;%d;%d', k.attempts, k.received, k.suspect, k.unsent, k.deliveries)
-end
-
--- A pending entry's consumer, its idle milliseconds, and how often it was delivered; nil if it is not pending.
-local function pending(entry)
-  local found = redis.call('XPENDING', stream, group_name, entry, entry, 1)[1]
-  if found then return found[2], found[3], found[4] end
-end
 
 -- Keep dead letters of this group: each { what read_entry gives, known, reason, text, keep }. To be
 -- called before anything of them is removed. A delete comes first, so that a Redis at its maxmemory takes the rest.

@@ -1,8 +1,8 @@
 -- stream/claim.lua: lease entries of a stream for one consumer of a group; timeline/claim.lua's counterpart.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
---         stream stream, retries zset, group hash, marks hash
--- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
+--         stream stream, retries zset, group hash, latest string, marks hash
+-- Uses    text, life, letters, timeline, due_timers, promotion, stream_entry, stream_group
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         limit count               1 to 500
 --         lease us                  an entry idle for this long is a dead consumer's
@@ -18,8 +18,7 @@
 --         begins text               where the group begins if it isn't there: '$', behind all entries, or '0'
 -- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
 --           { ids removed as orphans },
---           { entry, deliveries, timer_id, envelope, due, occurrence_id, attempts, claims, suspect '1' | '',
---             approximate '1' | '', and so on },
+--           { what `told` of lib/stream_entry.lua tells of each timer },
 --           { timer_id, reason, and so on, of those that died },
 --           end of the pause in microseconds if there is one, else '',
 --           number promoted, where to go on looking ('0-0' at the end of a round), number pending in the group,
@@ -27,7 +26,10 @@
 --         error WRONGKEYTYPE
 -- Race    two relays of a group claim at once: a script is atomic, and what one has read is pending with it.
 -- Race    a relay that comes back after its entry was taken from it: the entry is another consumer's, or was
---         delivered once more; see lib/stream_group.lua.
+--         delivered once more; see lib/stream_entry.lua.
+-- Race    the reply is lost: nobody knows what was taken. The consumer's latest claim is kept for as long as its leases
+--         last, and stream/claimed.lua reads it. The consumer's next claim replaces it, which does not begin before the
+--         question is answered.
 -- Race    a relay that dies while a handler runs: nobody settles, so whoever takes the entry counts the attempt.
 -- Full    the first write is a delete, or one that Redis permits at its maxmemory.
 
@@ -51,6 +53,7 @@ end
 -- @rule group-keeps-its-place
 local promoted = promote(now_us, anybody, to_stream)
 local timers, died, acked, forgotten, kept, missing = {}, {}, {}, {}, {}, 0
+local again, first_new, last_new = {}, '', '' -- what we took: entries and their deliveries; and all between two new ones
 local count, looked, bytes = 0, 0, 0 -- of those that are handed out, of all, and of the payloads of all
 
 -- Take one entry that is pending with us by now, for the `deliveries`-th time.
@@ -75,20 +78,7 @@ local function claim_entry(entry, deliveries, raw)
     return
   end
   count = count + 1
-  for _, part in ipairs({
-    entry[1],
-    deliveries,
-    it.timer_id,
-    it.envelope,
-    number(it.due),
-    it.occurrence_id,
-    k.attempts,
-    k.claims + 1,
-    k.suspect == 1 and '1' or '',
-    it.approximate and '1' or '',
-  }) do
-    timers[#timers + 1] = part
-  end
+  told(timers, entry[1], deliveries, it, k)
 end
 
 -- Make pending entries ours, one delivery more each, and claim them.
@@ -104,6 +94,7 @@ local function take_again(ids)
   for n, id in ipairs(ids) do
     local entry = there[id]
     if entry then
+      again[#again + 1], again[#again + 2] = id, before[n] + 1
       claim_entry(entry, before[n] + 1, known_of[n])
     -- @rule acknowledged-elsewhere-told-apart
     elseif before[n] > 0 then -- trimmed by somebody; what Redis 6 still calls pending is so no longer
@@ -141,7 +132,7 @@ while tried < #due do
   local most = may_read(8)
   if most <= 0 then break end
   local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
-  local again, detached, later = {}, {}, {}
+  local ready, detached, later = {}, {}, {}
   redis.call('ZREM', retries, NO_NONCE)
   for n, raw in ipairs(redis.call('HMGET', group, unpack(part))) do
     if raw and string.sub(raw, 1, 1) == 'D' then
@@ -157,14 +148,14 @@ while tried < #due do
       if at then -- @rule plain-consumer-left-at-work
         later[#later + 1], later[#later + 2] = number(at / 1e6), part[n]
       else
-        again[#again + 1] = part[n]
+        ready[#ready + 1] = part[n]
       end
     end
   end
   redis.call('ZREM', retries, unpack(part))
   if #later > 0 then redis.call('ZADD', retries, unpack(later)) end
   if #detached > 0 then redis.call('HDEL', group, unpack(detached)) end
-  take_again(again)
+  take_again(ready)
   tried = tried + #part
 end
 
@@ -202,6 +193,10 @@ while wants_new do -- @rule dedicated-takes-nothing-new
   for _, entry in ipairs(entries) do
     claim_entry(entry, 1, nil)
   end
+  if #entries > 0 then
+    if first_new == '' then first_new = entries[1][1] end
+    last_new = entries[#entries][1]
+  end
   last = #entries == most and entries[most][1] or nil
   if not last then break end
 end
@@ -217,6 +212,10 @@ if #kept > 0 then
   redis.call('HDEL', group, NO_NONCE)
   redis.call('HSET', group, unpack(kept))
   if #acked > 0 then redis.call('HDEL', group, unpack(acked)) end
+end
+if count > 0 then
+  local taken = cmsgpack.pack({ nonce, deadline, first_new, last_new, again })
+  redis.call('SET', latest, taken, 'PX', math.ceil(lease / 1000)) -- @rule latest-claim-kept
 end
 return answer({
   string.format('%.0f', now_us),

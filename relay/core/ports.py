@@ -69,8 +69,8 @@ class LeaseSource(Protocol):  # see 0042
 
         `request` is that of the claim, which ran between `since` and `until` (microseconds, by the store's
         clock), if it did. The answer has those of its timers on which its lease still holds, and the end of
-        that. It does not say what comes next, and a claim under way is not found in it. A source that can't
-        tell finds none.
+        that. It does not say what comes next, and a claim under way is not found in it. A group has a word of
+        each relay's latest claim only.
         """
         ...
 

@@ -147,7 +147,10 @@ class RedisSettings(Section):
         "Prefix of the sorted sets of entries that a stream's group tries again: `…:{group}:{topic}`.",
     )
     group_key: Prefix = field(
-        "timers_group", "", "Prefix of the hashes of records of a group's entries: `…:{group}:{topic}`."
+        "timers_group",
+        "",
+        "Prefix of the hashes of records of a group's entries: `…:{group}:{topic}`, and of the latest "
+        "claims of its consumers: `…:{group}:{consumer}:{topic}`.",
     )
     topics_key: Prefix = field("timers_topics", "", "The set of all topics, and the prefix of its locks.")
     wake_channel: Prefix = field("timers_wake", "", "Prefix of the pub/sub channels of wake hints.")

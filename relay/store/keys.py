@@ -44,19 +44,26 @@ class KeyNames:
             f"{self.journal}:{tag}",
         )
 
-    def key(self, name: str, topic: str, *, group: str = "", run: str = "") -> str:
+    def key(self, name: str, topic: str, *, group: str = "", consumer: str = "", run: str = "") -> str:
         """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
-        read the topic's stream, `run` a load's; neither has a colon, so that no two of two topics meet in one
-        key."""
+        read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
+        two of two topics meet in one key."""
         if name == "pace":
             return self.pace
-        of_group = f"{group}:" if name in ("retries", "group") else ""
+        of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""
-        return f"{getattr(self, name)}:{of_group}{of_run}{self._tag(topic)}"
+        of_consumer = f"{consumer}:" if name == "latest" else ""
+        return f"{getattr(self, name)}:{of_group}{of_consumer}{of_run}{self._tag(topic)}"
 
     def channel(self, topic: str) -> str:
         """The pub/sub channel of the topic's wake hints."""
         return f"{self.wake}:{self._tag(topic)}"
+
+    @property
+    def latest(self) -> str:
+        """The prefix of what a consumer's latest claim has taken: that of its group, so that whoever may use
+        the one may use the other."""
+        return self.group
 
     @property
     def pace(self) -> str:

@@ -12,6 +12,7 @@ from relay.core.dispatch import Reclaim
 from relay.core.outcomes import Verb
 from relay.core.policy import TopicPolicy
 from tests.dispatch import test_list as ready
+from tests.dispatch import test_lost_claims as lost
 from tests.dispatch import test_stream as stream
 from tests.worlds.scripts.desk import BILLING, LIST, Desk
 from tests.worlds.scripts.rules import Break
@@ -398,6 +399,55 @@ BREAKS = {
         "claim-bounded",
         "limit",
         old="math.ceil((max_bytes - bytes) / (bytes / looked + 1))",
+    ),
+    # What a claim took whose reply was lost
+    "a claim is not kept": of_stream(lost.test_it_is_as_the_claim_said, "stream/claim", "latest-claim-kept"),
+    "found under any nonce": of_stream(
+        lost.test_an_earlier_claim_is_not_found,
+        "stream/claimed",
+        "latest-claim-by-nonce",
+        "claim[1]",
+        old="claim[1] == nonce",
+    ),
+    "found when its lease is over": of_stream(
+        lost.test_a_lease_that_has_run_out,
+        "stream/claimed",
+        "latest-claim-by-nonce",
+        "",
+        old=" and tonumber(claim[2]) * 1e6 > now_us",
+    ),
+    "a group that is gone is asked": of_stream(
+        lost.test_a_group_that_is_gone,
+        "stream/claimed",
+        "latest-claim-by-nonce",
+        "",
+        old=" and not redis.pcall('XPENDING', stream, group_name).err",
+    ),
+    "found with another consumer": of_stream(
+        partial(lost.test_what_is_not_held_any_more, change=lost.taken_over, again=True),
+        "stream/claimed",
+        "found-by-the-fence",
+        "",
+        old="owner ~= consumer or ",
+    ),
+    "found though it was delivered once more": of_stream(
+        partial(lost.test_what_is_not_held_any_more, change=lost.delivered_once_more, again=False),
+        "stream/claimed",
+        "found-by-the-fence",
+        "",
+        old=" or deliveries ~= by_claim",
+    ),
+    "found though it waits": of_stream(
+        partial(lost.test_what_is_not_held_any_more, change=lost.settled, again=False),
+        "stream/claimed",
+        "found-unless-it-waits",
+    ),
+    "found though it was trimmed": of_stream(
+        partial(lost.test_what_is_not_held_any_more, change=lost.trimmed, again=False),
+        "stream/claimed",
+        "found-in-the-stream",
+        "entry = entry or { id, {} } do",
+        old="if entry then",
     ),
     # Ends
     "an ack leaves it pending": of_stream(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -12,7 +12,7 @@ from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
-COUNT = 20
+NAMES = [f"timer-{n:02}" for n in range(20)]
 LEASE = 3_600.0
 """Seconds; longer than anything is waited for."""
 SETTINGS = {
@@ -22,48 +22,58 @@ SETTINGS = {
 }
 
 
+STREAM = {
+    "RELAY_TOPICS__orders__DISPATCH": "stream",
+    "RELAY_TOPICS__orders__STREAM__GROUP": "billing",
+    "RELAY_TOPICS__orders__STREAM__MIN_IDLE_TIME": str(LEASE),
+}
+
+
 class Cut(Line):
-    """A line that is cut once: when a reply comes and all timers are leased."""
+    """A line that is cut once: when a reply comes that has all timers in it."""
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage.server.port)
-        self._stage = stage
-        self.cut = False
+    cut = False
 
-    def loses(self) -> bool:
-        if self.cut or self._stage.left(TOPIC)[2] < COUNT:
-            return False
-        self.cut = True
-        return True
+    def loses(self, reply: bytes) -> bool:
+        found = not self.cut and all(name.encode() in reply for name in NAMES)
+        self.cut |= found
+        return found
 
 
 @pytest.fixture
 def cut(stage: Stage) -> Iterator[tuple[Cut, str]]:
     """A line to the stage's server, and its URL."""
-    line = Cut(stage)
+    line = Cut(stage.server.port)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(line.open()) as url:
         yield line, url
 
 
-def test_a_claim_that_is_cut(stage: Stage, cut: tuple[Cut, str]) -> None:
+@pytest.mark.parametrize("more", [{}, STREAM], ids=["timeline", "stream"])
+def test_a_claim_that_is_cut(stage: Stage, cut: tuple[Cut, str], more: Mapping[str, str]) -> None:
     """Redis has leased the timers, and no relay knows. The relay asks for them, and delivers each once, with
     its first attempt."""
     line, url = cut
-    relay = stage.relay("delivering", SETTINGS, url=url)
+    settings = {**SETTINGS, **more}
+    relay = stage.relay("delivering", settings, url=url)
     stage.application(relay, TOPIC)
-    producer = stage.producer(stage.relay("scheduling", SETTINGS))
+    producer = stage.producer(stage.relay("scheduling", settings))
     producer.schedule(TOPIC, "first")
     eventually(lambda: stage.journal.ended()["first"], "the application takes deliveries")
-    eventually(lambda: stage.left(TOPIC) == (0, 0, 0), "it is committed")
-    names = {f"t{n}" for n in range(COUNT)}
-    producer.schedule_many(TOPIC, sorted(names), {}, delay=1.0)
+    eventually(lambda: unfinished(stage, more) == 0, "it is committed")
+    producer.schedule_many(TOPIC, NAMES, {}, delay=1.0)
     eventually(lambda: line.cut, "the claim is cut")
-    eventually(lambda: stage.journal.ended().keys() == names | {"first"}, "all are handled")
+    eventually(lambda: stage.journal.ended().keys() == {*NAMES, "first"}, "all are handled")
     assert relay.said("the reply of a claim was lost; its timers are found again") == 1
-    stage.wait_empty(TOPIC)
-    starts = [stage.journal.starts(name) for name in names]
+    eventually(lambda: unfinished(stage, more) == 0, "all are committed")
+    starts = [stage.journal.starts(name) for name in NAMES]
     assert {len(each) for each in starts} == {1}
     assert {each[0].attempt for each in starts} == {1}
     lateness = max(each[0].late for each in starts)
     print(f"at most {lateness:.2f} s late")
     assert lateness < LEASE / 2
+
+
+def unfinished(stage: Stage, more: Mapping[str, str]) -> int:
+    """How many timers are in the timeline, or pending in the group."""
+    pending = stage.client.xpending(f"timers_stream:{TOPIC}", "billing")["pending"] if more else 0
+    return sum(stage.left(TOPIC)) + int(pending)

@@ -76,8 +76,8 @@ class Line:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.sleep(0)  # let the transports close
 
-    def loses(self) -> bool:
-        """Whether to cut the line instead of passing on what comes now."""
+    def loses(self, reply: bytes) -> bool:
+        """Whether to cut the line instead of passing on this piece of a reply."""
         return self.losing
 
     async def deliver(self) -> bytes:
@@ -124,7 +124,7 @@ class Line:
     ) -> None:
         try:
             with suppress(OSError):
-                while (data := await reader.read(1 << 16)) and not self.loses():
+                while (data := await reader.read(1 << 16)) and not self.loses(data):
                     writer.write(data)
                     await writer.drain()
         finally:

@@ -31,6 +31,7 @@ from tests.servers import RunningServer
 from tests.settlements import end_of
 from tests.store.test_acl import JOURNALS, dispatched, people, verbs
 from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.desk import BILLING, Desk
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "redis.md"
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,15 @@ SECOND = 1_000_000
 LATER = 4_000_000_000_000_000
 N1 = b"relay-1-nonce-01"
 
-TIMED = {"timers_pause", "timers_topics:janitor", "timers_topics:pace", "timers_retiring", "timers_ledger"}
+LATEST = "timers_group:{group}:{consumer}"
+TIMED = {
+    "timers_pause",
+    "timers_topics:janitor",
+    "timers_topics:pace",
+    "timers_retiring",
+    "timers_ledger",
+    LATEST,
+}
 """The kinds of keys that may be given a time to live. None of them holds a timer. What keeps one from coming
 back has none either, but for the ledger of a load, whose owner may repeat it or not."""
 
@@ -72,8 +81,11 @@ class Watch:
 
 
 def kind_of(key: str) -> str:
-    """The key without its topic; of locks, which have none, the whole."""
+    """The key without its topic; of locks, which have none, the whole. A group's consumer has a kind of its
+    own."""
     prefix, _, rest = key.partition(":")
+    if prefix == KeyNames().latest and rest.count(":") == 2:
+        return LATEST
     return key if prefix == KeyNames().topics and rest else prefix
 
 
@@ -146,6 +158,7 @@ def test_nothing_else_sets_one() -> None:
     files = [*(ROOT / "lua").rglob("*.lua"), *(ROOT / "relay").rglob("*.py")]
     setting = {file.name for file in files if SETTING.search(file.read_text(encoding="utf-8"))}
     assert setting == {
+        "claim.lua",
         "insert.lua",
         "inserting.py",
         "pause.lua",
@@ -185,6 +198,18 @@ async def test_an_eviction_spares_every_timer(redis_server: RunningServer, keysp
         await bench.close()
 
 
+async def lose_latest(desk: Desk) -> None:
+    one = desk.reader()
+    await one.claim()
+    desk.raw.xadd(desk.stream, {"timer_id": "e"})
+    assert await one.names() == list((await one.find()).timers.timer_ids) == ["e"]
+    desk.raw.delete(one.latest())
+    assert list((await one.find()).timers) == []
+    one.idle(30.0)
+    assert await one.names() == ["e"]
+    await desk.close()
+
+
 async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keyspace) -> None:
     """Each is deleted at the moment at which somebody relies on it."""
     bench = Bench(valkey, keyspace.topic())
@@ -215,6 +240,8 @@ async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keys
         assert [bench.turn(SECOND), bench.turn(SECOND)] == [0, SECOND]
         bench.raw.delete(bench.pace)
         assert bench.turn(SECOND) == 0
+        # What a group's consumer has claimed, before the relay asks for it: it waits for its lease's end.
+        await lose_latest(Desk(valkey, bench.topic, BILLING))
         # A permit, between two batches of who has it: nothing is removed until it has asked anew.
         bench.loading.may_retire(bench.topic, 20, "w")
         bench.raw.delete(names.key("retiring", bench.topic))

@@ -12,11 +12,12 @@ from anyio.to_thread import run_sync
 from redis.exceptions import ResponseError
 
 from relay.core.errors import GivenUp, OpenOutcome, StoreUnavailable
-from relay.core.outcomes import ClaimRequest, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.outcomes import ClaimRequest, Extension, Verb, Verdict
+from relay.core.timers import Change, ClaimedTimer, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.store import BulkStore
 from relay.store.codec import envelope
+from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
 from relay.store.server import blocking, server_clock
 from relay.store.server.blocking import BlockingServer
@@ -29,6 +30,7 @@ from tests.servers import RunningServer
 from tests.settlements import end_of
 from tests.store.fake import Line
 from tests.store.test_verbs import CALLS
+from tests.worlds.scripts.desk import BILLING
 
 TTL = 0.5
 FIRST, SECOND_INTENT = 4_000_000_000_000_000, 4_100_000_000_000_000
@@ -179,6 +181,32 @@ async def test_a_claim_whose_reply_is_lost_is_found(valkey: RunningServer, keysp
         assert before <= claim.deadline - request.lease <= lost.until
         ends = [end_of(timer_id, request.nonce, Verb.ACK) for timer_id in ("a", "b")]
         assert await store.settle(topic, ends) == [Verdict.OK, Verdict.OK]
+
+
+async def test_a_lost_claim_of_a_group_is_found(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Beside what another relay of the group has taken, and what this one has held and renewed."""
+    topic, line = keyspace.topic(), Line(valkey.port)
+    request = ClaimRequest(limit=9, lease=30_000_000, nonce=b"n" * 16, max_bytes=1 << 20)
+    async with line.open() as url, Server(url, timeout=60.0, write_ttl=TTL) as server:
+        store, groups, other = RedisStore(server), *(RedisGroups(server, lambda _: BILLING) for _ in range(2))
+        held: list[ClaimedTimer] = []
+        for n, source in enumerate((groups, other)):
+            await source.claim(topic, replace(request, nonce=bytes([n, 0]) * 8))
+            await store.schedule(topic, [NewTimer("a", b"1", due=0)])
+            held += (await source.claim(topic, replace(request, nonce=bytes([n, 1]) * 8))).timers
+        await store.schedule(topic, [NewTimer("a", b"1", due=0), NewTimer("b", b"2", due=0)])
+        line.losing = True
+        before = server_time(valkey)
+        with pytest.raises(OpenOutcome) as told:
+            await groups.claim(topic, request)
+        line.losing = False
+        lost = told.value
+        assert await groups.extend(topic, [Extension("a", held[0].proof)], lease=30_000_000) == [Verdict.OK]
+        claim = await groups.claimed(topic, request, since=lost.since, until=lost.until)
+        assert [(timer.timer_id, timer.payload) for timer in claim.timers] == [("a", b"1"), ("b", b"2")]
+        assert before <= claim.deadline - request.lease <= lost.until
+        ends = [end_of(timer.timer_id, timer.proof, Verb.ACK) for timer in claim.timers]
+        assert await groups.settle(topic, ends) == [Verdict.OK, Verdict.OK]
 
 
 async def reset_once_sent(line: Line, verb: str) -> None:

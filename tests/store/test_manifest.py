@@ -24,10 +24,10 @@ ARGUED = (
 def test_what_a_header_declares() -> None:
     declared = manifest("stream/claim")
     assert list(declared.keys) == [
-        *("timeline", "payloads", "leases", "dead", "pause", "stream", "retries", "group", "marks")
+        *("timeline", "payloads", "leases", "dead", "pause", "stream", "retries", "group", "latest", "marks")
     ]
     assert (declared.marks, declared.writes) == (True, True)
-    assert declared.uses[-2:] == ("promotion", "stream_group")
+    assert declared.uses[-2:] == ("stream_entry", "stream_group")
     assert not manifest("timeline/get").writes
 
 

@@ -39,6 +39,7 @@ CALLS: list[Call[Any]] = [
     ready_list.promote("t", PROMOTE),
     ready_list.reclaim("t", left_after=1, limit=2, limits=NO_LIMITS, at_once=3, skip=0, scan="0"),
     stream.claim("t", ONE, REQUEST, park_grace=4, cursor="0-0", reads_new=True, at_once=5, begin="$"),
+    stream.claimed("t", ONE, b"n" * 16),
     stream.settle("t", ONE, 1, NO_LIMITS, ("1-0", 1, "ack", "")),
     stream.extend("t", ONE, 1, ("1-0", 1, "")),
     stream.promote("t", "billing", PROMOTE, begin="$"),

@@ -46,7 +46,7 @@ STEP = 0.01
 
 _PROOF = Struct(">QQI")
 FIELDS = 10
-"""What stream/claim.lua answers of each timer."""
+"""How many values the scripts answer for each timer; see `told` in `lua/lib/stream_entry.lua`."""
 
 
 class RedisGroups:  # see 0043
@@ -96,7 +96,7 @@ class RedisGroups:  # see 0043
             )
         )
         self._known_groups.add((topic, stream.group))
-        now, flat = int(reply.now), reply.timers
+        now = int(reply.now)
         look_in = None
         if looks and not reply.paused:
             cursor = reply.cursor.decode()
@@ -105,7 +105,7 @@ class RedisGroups:  # see 0043
         if stream.reclaim is not Reclaim.OFF and reply.pending:
             look_in = max(at - here, 0.0)
         return Claim(
-            timers=ClaimedTimers.of(_claimed(flat[i : i + FIELDS]) for i in range(0, len(flat), FIELDS)),
+            timers=_timers(reply.timers),
             now=now,
             next=from_score(float(reply.following)) if reply.following else None,
             deadline=from_score(float(reply.deadline)),
@@ -119,8 +119,12 @@ class RedisGroups:  # see 0043
         )
 
     async def claimed(self, topic: str, request: ClaimRequest, *, since: int, until: int) -> Claim:
-        """See `LeaseSource.claimed`. It finds none: an entry does not say which claim it is pending by."""
-        return Claim(ClaimedTimers.of(()), now=until, next=None, deadline=until)
+        """See `LeaseSource.claimed`. One script call. It finds what this relay's latest claim has taken."""
+        consumer = self._consumer(self._policy(topic))
+        reply = await self._server.call(verbs.claimed(topic, consumer, request.nonce))
+        now = int(reply.now)
+        deadline = from_score(float(reply.deadline)) if reply.deadline else now
+        return Claim(_timers(reply.timers), now=now, next=None, deadline=deadline)
 
     async def settle(
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
@@ -156,6 +160,10 @@ def _reads(reclaim: Reclaim) -> bool:
 def _entry(proof: bytes) -> tuple[str, int]:
     milliseconds, sequence, deliveries = _PROOF.unpack(proof)
     return f"{milliseconds}-{sequence}", deliveries
+
+
+def _timers(flat: Sequence[bytes | int]) -> ClaimedTimers:
+    return ClaimedTimers.of(_claimed(flat[i : i + FIELDS]) for i in range(0, len(flat), FIELDS))
 
 
 def _claimed(parts: Sequence[bytes | int]) -> ClaimedTimer:

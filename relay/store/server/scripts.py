@@ -28,8 +28,8 @@ class Call(NamedTuple, Generic[R]):
 
     `read` makes a value of the script's reply; without it the reply stays as it is. `deadlines`: until when
     the caller of each timer waits (monotonic seconds), if several share the call. `hints`: the script may
-    publish a wake hint, and takes the channel as its first argument, which is not among `args`. `group` and
-    `run` are those of `KeyNames.key`.
+    publish a wake hint, and takes the channel as its first argument, which is not among `args`. `group`,
+    `consumer` and `run` are those of `KeyNames.key`.
     """
 
     verb: str
@@ -38,6 +38,7 @@ class Call(NamedTuple, Generic[R]):
     read: Callable[[Any], R] | None = None
     hints: bool = False
     group: str = ""
+    consumer: str = ""
     run: str = ""
     deadlines: Sequence[float] = ()
 
@@ -140,19 +141,19 @@ class Scripts:
     def prepare(self, call: Call[Any], keep_of: Callable[[str], int]) -> Prepared:
         """`keep_of` tells how many changes a topic's journal keeps, 0 if it has none. It is asked where the
         call changes timers."""
-        verb, topic, args, _, hints, group, run, deadlines = call
+        verb, topic, args, _, hints, group, consumer, run, deadlines = call
         script = self._scripts.get(verb) or self.named(verb)
         keep = keep_of(topic) if script.journaled else 0
         if keep:
             script = self.named(f"{verb}+journal")
-        keys, head, channel = self._heads(script.keys, topic, hints, group, run)
+        keys, head, channel = self._heads(script.keys, topic, hints, group, consumer, run)
         return Prepared(script, keys, head, channel, args, (keep,) if keep else (), deadlines)
 
     def _head(
-        self, names: tuple[str, ...], topic: str, hints: bool, group: str, run: str
+        self, names: tuple[str, ...], topic: str, hints: bool, group: str, consumer: str, run: str
     ) -> tuple[tuple[str, ...], tuple[Argument, ...], tuple[str, ...]]:
         """The keys of these names, the same behind their number, and the channel of wake hints."""
-        keys = tuple(self._names.key(name, topic, group=group, run=run) for name in names)
+        keys = tuple(self._names.key(name, topic, group=group, consumer=consumer, run=run) for name in names)
         channel = (self._names.channel(topic),) if hints else ()
         return keys, (len(keys), *keys), channel
 

@@ -28,6 +28,14 @@ class StreamClaimReply(NamedTuple):
     missing: int
 
 
+class StreamClaimedReply(NamedTuple):
+    """What `stream/claimed` answers."""
+
+    now: bytes
+    deadline: bytes
+    timers: Sequence[Any]
+
+
 class Consumer(NamedTuple):
     """A reader of a topic's stream: its group, and its name there."""
 
@@ -50,7 +58,14 @@ def claim(
     head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
     where = (*consumer, cursor, flag(reads_new))
     args = (*head, *where, *limit_words(request.limits), at_once, begin)
-    return Call("stream/claim", topic, args, StreamClaimReply._make, group=consumer.group)
+    made = StreamClaimReply._make
+    return Call("stream/claim", topic, args, made, group=consumer.group, consumer=consumer.name)
+
+
+def claimed(topic: str, consumer: Consumer, nonce: bytes) -> Call[StreamClaimedReply]:
+    """Find what the consumer's claim of this nonce has leased, if it was its latest one."""
+    args, made = (nonce, *consumer), StreamClaimedReply._make
+    return Call("stream/claimed", topic, args, made, group=consumer.group, consumer=consumer.name)
 
 
 def settle(

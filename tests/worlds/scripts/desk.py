@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.instants import SECOND
 from relay.core.journal import JournalRecord
-from relay.core.outcomes import Settled, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Settled, Verb, Verdict
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Claim, ClaimedTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -17,7 +17,7 @@ from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import verbs
 from tests.keyspace import left
-from tests.worlds.scripts.asking import N1, NOW, Leasing
+from tests.worlds.scripts.asking import LEASE, N1, NOW, Leasing
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.rules import Break
 
@@ -121,6 +121,12 @@ class Reader:
         self._nonces += 1
         return await self._leasing.claim(self._nonces.to_bytes(16, "big"), **options)
 
+    async def find(self, *, back: int = 0) -> Claim:
+        """What its latest claim holds, or the one so many before that, as if its reply had been lost."""
+        nonce = (self._nonces - back).to_bytes(16, "big")
+        request = ClaimRequest(limit=100, lease=LEASE, nonce=nonce, max_bytes=1 << 20)
+        return await self.source.claimed(self.desk.topic, request, since=NOW, until=NOW)
+
     async def take(self, **options: Any) -> list[ClaimedTimer]:
         return list((await self.claim(**options)).timers)
 
@@ -151,6 +157,10 @@ class Reader:
                 idle=round(seconds * 1000),
                 justid=True,
             )
+
+    def latest(self) -> str:
+        """The key of its latest claim."""
+        return KeyNames().key("latest", self.desk.topic, group=self.group, consumer=self.consumer)
 
     def traces(self) -> tuple[int, int]:
         """What the group keeps of its own: retries, and what is known of entries."""
