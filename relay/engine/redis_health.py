@@ -7,7 +7,7 @@ from random import random
 
 import anyio
 
-from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.errors import GivenUp, StoreError, StoreUnavailable
 from relay.core.pacing import FailureBackoff, Jitter
 from relay.core.ports import Places
 from relay.core.wakeup import Wakeup
@@ -44,6 +44,8 @@ class PlaceHealth:
         self._refuted = False
         self._alarm = Wakeup()
         self.trouble: str | None = None
+        self._late = False
+        """Whether the last word was of a call that came too late."""
         self.tries = 0
         """How often the loops were let try again."""
         self.news = anyio.Event()
@@ -53,6 +55,7 @@ class PlaceHealth:
     def worked(self) -> None:
         """Note that a call was answered."""
         self.last_word = self._clock.now()
+        self._late = False
         if self.trouble is not None:
             log.warning("Redis is back", extra=self._about)
             self.trouble = None
@@ -60,10 +63,23 @@ class PlaceHealth:
             self._let_retry()
 
     def failed(self, failure: StoreError) -> None:
-        """Note that a call was not answered."""
+        """Note that a call was not answered. One that was given up has had its time elsewhere: with a relay
+        that stood still, or on its way. It does not say that the place is away."""
+        if isinstance(failure, GivenUp):
+            self._came_late(failure)
+            return
         self._refuted = True
         self._away(failure)
         self._alarm.set()
+
+    def _came_late(self, failure: GivenUp) -> None:
+        self._instruments.count(STORE_ERRORS, type(failure).__name__)
+        if not self._late:
+            log.warning(
+                "a call was too late for Redis, and had no effect; trying again",
+                extra={**self._about, "reason": str(failure)},
+            )
+            self._late = True
 
     def _away(self, failure: StoreError) -> None:
         self._instruments.count(STORE_ERRORS, type(failure).__name__)

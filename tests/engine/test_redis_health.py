@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.core.errors import StoreRefused, StoreUnavailable
+from relay.core.errors import GivenUp, StoreRefused, StoreUnavailable
 from tests.worlds.engine.fake_clock import settle
 from tests.worlds.engine.world import World
 
@@ -65,6 +65,28 @@ async def test_a_replica_that_answers_pings_is_not_redis_back(
     await world.advance(6.0)
     assert world.engine.ready() == []
     assert said(caplog) == [AWAY, BACK]
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle", "extend"])
+async def test_a_call_that_came_too_late_says_nothing_of_redis(
+    world: World, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """The relay stood still, or the network was slow: the loop tries again at once, and nobody is told that
+    Redis is away. It is said once until a call works, and counted."""
+    await world.put("a")
+    door = world.store.fail(verb, GivenUp("too late"), times=2)
+    app = await world.app()
+    await world.advance(11.0)
+    (lease,) = app.take()
+    if verb == "extend":
+        await world.advance(11.0)
+    app.end(lease)
+    await settle()
+    assert door.reached == 2
+    assert world.engine.ready() == []
+    assert await world.stored() == {}
+    assert said(caplog) == ["a call was too late for Redis, and had no effect; trying again"]
+    assert world.counts.total["store.errors GivenUp"] == 2
 
 
 async def test_loops_that_wait_try_again_once_redis_answers(world: World) -> None:

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from relay.core.errors import StoreRefused, StoreUnavailable
+from relay.core.errors import GivenUp, StoreRefused, StoreUnavailable
 from relay.core.outcomes import ACKED, Again, Extension, Verb
 from relay.core.timers import ClaimedTimer, Content
 from relay.engine.delivery.ended_leases import EndedLeases
@@ -221,6 +221,39 @@ async def test_a_repeated_call_whose_reply_was_lost_reports_no_false_problem(
     assert app.complaints() == []
     assert world.counts.total[f"timers.settled {verb.value}"] == 1
     assert world.counts.total["timers.stale"] == 0
+
+
+async def test_a_call_that_had_no_effect_is_no_excuse(world: World) -> None:
+    """The first try came too late for Redis; the second is answered "gone", and that is nobody's doing but
+    another's."""
+    await world.put("a")
+    app = await world.app()
+    lease = app.one()
+    await world.engine.cancel(TOPIC, "a")
+    world.store.fail("settle", GivenUp(), times=1)
+    app.end(lease)
+    await settle()
+    assert world.store.count("settle") == 2
+    assert app.complaints() == [Problem.GONE]
+    assert world.counts.total["timers.stale"] == 1
+
+
+@pytest.mark.parametrize(("wait", "stale"), [(1.0, 1), (100.0, 0)], ids=["in its lease", "behind it"])
+async def test_an_outcome_behind_a_stale_receipt(world: World, wait: float, stale: int) -> None:
+    """It is told once more, and counted where Redis has refused it. What comes when the lease is over goes no
+    further than to the relay."""
+    await world.put("a")
+    app = await world.app()
+    lease = app.one()
+    await world.put("a", delay=1_000.0)
+    app.receive(lease)
+    await world.advance(1.0)
+    assert app.complaints() == [Problem.STALE]
+    await world.advance(wait)
+    app.end(lease)
+    await settle()
+    assert app.complaints() == [Problem.STALE]
+    assert world.counts.total["timers.stale"] == stale
 
 
 async def test_a_refused_topic_does_not_hold_up_others(

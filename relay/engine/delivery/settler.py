@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 
-from relay.core.errors import StoreUnavailable
+from relay.core.errors import GivenUp, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Ending, Extension, Reason, Settled, Verb, Verdict
 from relay.core.policy import TopicPolicy
@@ -153,9 +153,9 @@ class Settler:  # see 0014
         began = time.time_ns()
         try:
             results = await self._source_of(topic).settle(topic, batch, limits=self._policy(topic).limits)
-        except StoreUnavailable:
+        except StoreUnavailable as failure:
             for ends in batch:
-                ends.tried = True
+                ends.tried |= not isinstance(failure, GivenUp)
             self._ends[topic] = batch + self._ends.get(topic, [])
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)

@@ -55,7 +55,9 @@ SETTLED = counter(
     "relay.timers.settled", "{timer}", "Outcomes written, by what the application said.", ("topic", "outcome")
 )
 STALE = counter(
-    "relay.timers.stale", "{timer}", "Outcomes that changed nothing: the lease was lost, or the timer gone."
+    "relay.timers.stale",
+    "{timer}",
+    "Outcomes that Redis refused, and that changed nothing: the lease was lost, or the timer gone.",
 )
 SILENT = counter("relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout.")
 PROMOTED = counter(
