@@ -118,7 +118,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 return
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
-                tasks.start_soon(server.follow_master)
+                tasks.start_soon(server.follow)
                 await tasks.start(engine.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
@@ -329,11 +329,7 @@ async def fit_server(settings: Settings, server: Server) -> str:
     with anyio.move_on_after(settings.redis.start_timeout):
         while True:
             try:
-                return await check_server(
-                    server,
-                    allow_eviction=settings.redis.allow_eviction,
-                    hash_tags=settings.redis.hash_tags,
-                )
+                return await check_server(server, allow_eviction=settings.redis.allow_eviction)
             except StoreUnavailable as failure:
                 trouble = str(failure)
                 await anyio.sleep(START_RETRY)

@@ -77,8 +77,9 @@ class RedisSettings(Section):
     url: Annotated[RedisUrl, BeforeValidator(rules.location)] = field(
         "redis://127.0.0.1:6379/0",
         "",
-        "The server: `redis://`, `rediss://` (TLS), `unix://`, or its Sentinels: "
-        "`redis+sentinel://h1,h2,h3/name/0`. Passwords are never shown. See [redis.md](../how-to/redis.md).",
+        "The server: `redis://`, `rediss://` (TLS), `unix://`; its Sentinels: "
+        "`redis+sentinel://h1,h2,h3/name/0`; or nodes of a Cluster: `redis+cluster://h1,h2,h3`. Passwords "
+        "are never shown. See [redis.md](../how-to/redis.md).",
     )
     username: str = field("", "", "The user, if the URL names none.")
     password: Annotated[Password, BeforeValidator(rules.password)] = field(
@@ -158,8 +159,8 @@ class RedisSettings(Section):
         False,
         "",
         "Put topics into braces, `timers_timeline:{orders}`, so that a Redis Cluster keeps all keys of a "
-        "topic "
-        "in one slot. Timers that were stored under the other naming are not found.",
+        "topic in one slot. Timers that were stored under the other naming are not found. With a "
+        "`redis+cluster://` URL they are always on.",
     )
 
     @model_validator(mode="after")

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from relay.core.dispatch import Dispatch, ListPolicy
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable
@@ -20,6 +21,7 @@ from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
+from relay.store.server.fitness import has_all_slots
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
@@ -39,7 +41,8 @@ class ServerFacts:
 
     name: str
     version: tuple[int, ...]
-    is_cluster: bool
+    one_of_several: bool
+    """Whether it is a node of a Cluster, and the URL takes it for a server that has everything."""
     policy: str
     memory_used: int
     memory_limit: int
@@ -49,20 +52,25 @@ class ServerFacts:
     """Whether the last write of the AOF or of a snapshot went wrong."""
 
 
-async def facts(server: Server) -> ServerFacts:
-    """Ask the server. Raises `StoreError`."""
-    info = await server.info()
+async def facts(server: Server) -> list[ServerFacts]:
+    """Ask the server, in a Cluster each node that answers. Raises `StoreError`."""
+    told = await server.info()
+    of_several = any(info.get("cluster_enabled") for info in told) and not await has_all_slots(server)
     snapshots = None
     with suppress(StoreError):  # a right that a relay does not need
         reply = await server.ask("CONFIG GET", "save")
         values = list(reply.values()) if isinstance(reply, dict) else reply[1:]
         snapshots = bool(values and values[0])
+    return [_facts(info, snapshots, one_of_several=of_several) for info in told]
+
+
+def _facts(info: Mapping[str, Any], snapshots: bool | None, *, one_of_several: bool) -> ServerFacts:
     version = str(info.get("redis_version", "0"))
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
     return ServerFacts(
         name=name,
         version=tuple(int(part) for part in re.findall(r"\d+", version)[:2]),
-        is_cluster=bool(info.get("cluster_enabled")),
+        one_of_several=one_of_several,
         policy=str(info.get("maxmemory_policy", "noeviction")),
         memory_used=int(info.get("used_memory", 0)),
         memory_limit=int(info.get("maxmemory", 0)),

@@ -231,7 +231,7 @@ def test_full(doctor: Any) -> None:
 
 @pytest.mark.parametrize("hash_tags", [False, True])
 def test_a_cluster(doctor: Any, hash_tags: bool) -> None:
-    """One node with all slots: fine with hash tags, and wrong without."""
+    """One node with all slots: fine as a Cluster, or with hash tags, and wrong without."""
     with server(config={"cluster-enabled": "yes"}) as node:
         with node.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
@@ -239,9 +239,12 @@ def test_a_cluster(doctor: Any, hash_tags: bool) -> None:
                 lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster is up"
             )
         seen = doctor(node, redis={"hash_tags": hash_tags})
+        cluster = doctor(node, redis={"url": f"redis+cluster://127.0.0.1:{node.port}"})
     assert seen.code == (0 if hash_tags else 1)
     if not hash_tags:
-        assert "set redis.hash_tags to true" in seen.of("cluster")[1]
+        assert "with redis+cluster://" in seen.of("cluster")[1]
+    assert cluster.code == 0
+    assert "a Cluster, of which 1 masters answer" in cluster.of("redis")[1]
 
 
 def user(healthy: RunningServer, *rules: str) -> str:
@@ -437,7 +440,7 @@ def test_a_pushed_application_that_is_away(doctor: Any, healthy: RunningServer) 
 WELL = ServerFacts(
     name="Redis 7.0.15",
     version=(7, 0),
-    is_cluster=False,
+    one_of_several=False,
     policy="noeviction",
     memory_used=1,
     memory_limit=0,

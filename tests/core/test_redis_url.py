@@ -43,6 +43,21 @@ NONE = Credentials()
             RedisLocation((("h1", 26379),), master="m", sentinel_login=Credentials("s", "q&@"), tls=Tls()),
         ),
         ("REDIS://h", RedisLocation((("h", 6379),))),
+        (
+            "redis+cluster://u:p@h1:7000,h2,[::1]:7001/",
+            RedisLocation(
+                (("h1", 7000), ("h2", 6379), ("::1", 7001)), login=Credentials("u", "p"), cluster=True
+            ),
+        ),
+        (
+            "rediss+cluster://h?ssl_cert_reqs=none&addresses=10.0.0.2:7000=h:17000,[::1]:1=h:2",
+            RedisLocation(
+                (("h", 6379),),
+                tls=Tls(cert_reqs="none", check_hostname=False),
+                cluster=True,
+                addresses={("10.0.0.2", 7000): ("h", 17000), ("::1", 1): ("h", 2)},
+            ),
+        ),
     ],
 )
 def test_what_a_url_says(text: str, expected: RedisLocation) -> None:
@@ -76,6 +91,13 @@ WRONG = [
     ("redis+sentinel://:SECRET@h1,h2/m/x", "must end with the master's name"),
     ("redis+sentinel://:SECRET@h1,,h2/m", "must name a host"),
     ("redis+sentinel://:SECRET@h1:x,h2/m", "no port number"),
+    ("redis+cluster://:SECRET@h1,h2/1", "must end with the hosts: a Cluster has no database but 0"),
+    ("redis+cluster://:SECRET@h1,h2?db=1", "takes db only after the forms for one server"),
+    ("redis+cluster://:SECRET@h1,,h2", "must name a host"),
+    ("redis+cluster://:SECRET@h?addresses=h:1", "must have pairs host:port=host:port"),
+    ("redis+cluster://:SECRET@h?addresses=h:1=SECRET", "must have pairs host:port=host:port"),
+    ("redis+cluster://:SECRET@h?ssl_ca_certs=/x", "takes ssl_ca_certs only after rediss://"),
+    ("redis://:SECRET@h?addresses=h:1=h:2", "takes addresses only after redis\\+cluster://"),
     ("rediss://:SECRET@h?ssl_cert_reqs=maybe", "ssl_cert_reqs="),
     ("rediss://:SECRET@h?ssl_check_hostname=maybe", "ssl_check_hostname="),
     ("rediss://:SECRET@h?ssl_keyfile=/SECRET", "no ssl_certfile"),
@@ -108,6 +130,7 @@ def test_passwords_are_not_shown() -> None:
         "rediss://h?ssl_ca_certs=/a@b",
         "unix:///run/redis.sock?db=1",
         "redis+sentinel://h1,h2:1/m/0?sentinel_username=s",
+        "redis+cluster://h1,h2:1?addresses=h:1=h:2",
     ],
 )
 def test_credentials_are_put_into_a_url(url: str) -> None:

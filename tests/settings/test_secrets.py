@@ -70,8 +70,8 @@ def test_a_wrong_url_in_the_environment_names_its_variable() -> None:
         load(environ={"RELAY_REDIS__URL": f"http://:{SECRET}@h"})
     assert caught.value.problems == (
         (
-            "redis.url: must begin with redis://, rediss://, unix://, redis+sentinel:// or "
-            "rediss+sentinel:// (from RELAY_REDIS__URL)"
+            "redis.url: must begin with redis://, rediss://, unix://, redis+sentinel://, "
+            "rediss+sentinel://, redis+cluster:// or rediss+cluster:// (from RELAY_REDIS__URL)"
         ),
     )
 

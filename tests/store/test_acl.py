@@ -33,6 +33,7 @@ from relay.store.timeline.topics import RedisTopics
 from tests.docs import pages
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 from tests.settlements import end_of
+from tests.worlds.cluster.cluster import Cluster
 
 PAGE = "".join(block.text for block in pages.run_by(__file__))
 SECOND = 1_000_000
@@ -51,15 +52,16 @@ def documented() -> list[str]:
 
 
 def besides(part: str) -> list[str]:
-    """The rules of the line that has this key, for topics with a list or a stream."""
+    """The rules of the line that begins with this one: for a list, for a stream, for a Cluster."""
     lines = PAGE.replace("\\\n", " ").splitlines()
-    (line,) = (each for each in lines if each.startswith(f"ACL SETUSER relay ~{part}"))
+    (line,) = (each for each in lines if each.startswith(f"ACL SETUSER relay {part}"))
     return line.split()[3:]
 
 
 RULES = documented() if PAGE else []
-LIST_RULES = besides("timers_ready") if PAGE else []
-STREAM_RULES = besides("timers_stream") if PAGE else []
+LIST_RULES = besides("~timers_ready") if PAGE else []
+STREAM_RULES = besides("~timers_stream") if PAGE else []
+CLUSTER_RULES = besides("+cluster") if PAGE else []
 
 
 @pytest.fixture(params=KINDS, ids=server_id)
@@ -148,27 +150,27 @@ def names_on(server: RunningServer) -> list[str]:
 
 
 async def deafness(store: RedisStore, hints: RedisHints, patience: float) -> list[str]:
-    """Listen to two topics, leave one, hear of the other."""
+    """Listen to two topics, of one node in a Cluster of two; leave one, hear of the other."""
     heard: list[int] = []
     async with anyio.create_task_group() as group:
         group.start_soon(hints.run)
         await hints.watch("one", lambda _: heard.append(-1))
-        await hints.watch("two", heard.append)
+        await hints.watch("three", heard.append)
 
         async def happens(what: int) -> bool:
             with anyio.move_on_after(patience):
-                while what not in heard and not hints._deaf:  # noqa: ASYNC110  (the condition is another task's doing)
+                while what not in heard and not hints.is_deaf:  # noqa: ASYNC110  (the condition is another task's doing)
                     await anyio.sleep(0.001)
-            return what in heard and not hints._deaf
+            return what in heard and not hints.is_deaf
 
         problems = [] if await happens(0) and await happens(-1) else ["subscriptions fail"]
         await hints.unwatch("one")
         heard.clear()
-        await store.schedule("two", [NewTimer("a", b"", due=LATER)])
+        await store.schedule("three", [NewTimer("a", b"", due=LATER)])
         if not problems and not await happens(LATER):
             problems.append("hints are not heard")
         group.cancel_scope.cancel()
-    await store.cancel("two", ["a"])
+    await store.cancel("three", ["a"])
     return problems
 
 
@@ -247,6 +249,44 @@ async def test_lists_and_streams(server: RunningServer, dispatch: Dispatch, rule
         rest = [each for each in rules if each != rule]
         if not await dispatched(become(server, [*RULES, *rest, *workers]), dispatch):
             idle.append(rule)
+    assert not idle, "these do nothing"
+
+
+async def clustered(cluster: Cluster, rules: list[str]) -> list[str]:
+    """All that a relay does in a Cluster, on a slot that moves too; what did not work."""
+    for node in cluster.nodes:
+        become(node, rules)
+    url = cluster.url.replace("://", "://relay:a-long-password@")
+    there = cluster.owner_of("t")
+    assert there
+    problems = await shortcomings(there, url)
+    if problems:
+        return problems
+    source, target = cluster.nodes
+    topic = cluster.topic_at(source)
+    async with Server(url, connections=1, timeout=60.0) as server:
+        await RedisStore(server).schedule(topic, [NewTimer("a", b"x", due=LATER)])
+        cluster.begin_move(topic, source, target)
+        cluster.carry(topic, source, target)
+        try:
+            await server.ask("ZCARD", server.keys.key("timeline", topic))
+        except ServiceError as failure:
+            problems = [str(failure)]
+        cluster.end_move(topic, target)
+    return problems
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=server_id)
+async def test_a_cluster(kind: Kind) -> None:
+    """Works with what the page wants besides, and each of it is needed."""
+    rules = ["+cluster", "+asking"] if kind == "redis-6" else CLUSTER_RULES
+    with Cluster(kind, masters=2) as cluster:
+        assert await clustered(cluster, [*RULES, *rules]) == []
+        idle = []
+        for rule in rules:
+            rest = [each for each in rules if each != rule]
+            if not await clustered(cluster, [*RULES, *rest]):
+                idle.append(rule)
     assert not idle, "these do nothing"
 
 

@@ -55,10 +55,13 @@ def test_tagged_names() -> None:
     assert names.channel("orders") == "timers_wake:{orders}"
 
 
-async def test_every_script_runs_in_a_cluster(cluster: RunningServer) -> None:
-    """With tags every verb and the hints work there as elsewhere."""
-    server = Server(cluster.url, KeyNames(hash_tags=True), connections=2, timeout=60.0)
-    assert await check_server(server, allow_eviction=False, hash_tags=True)
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+async def test_every_script_runs_in_a_cluster(cluster: RunningServer, scheme: str) -> None:
+    """With tags every verb and the hints work there as elsewhere. A Cluster's URL brings the tags; one node
+    that has all slots may be taken for a single server, too."""
+    url = f"{scheme}://127.0.0.1:{cluster.port}"
+    server = Server(url, KeyNames(hash_tags=scheme == "redis"), connections=2, timeout=60.0)
+    assert await check_server(server, allow_eviction=False)
     store, hints = RedisStore(server), RedisHints(server)
     heard: list[int] = []
     async with anyio.create_task_group() as group:
@@ -144,9 +147,9 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
 
 
 async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:
-    """The start names the setting, and so does each call."""
+    """The start names the URL's other form, and each call the setting."""
     redis = Server(cluster.url, connections=1, timeout=60.0)
-    with pytest.raises(UnfitServer, match=r"cluster mode.*set redis\.hash_tags to true"):
+    with pytest.raises(UnfitServer, match=r"a node of a Cluster.*with redis\+cluster://"):
         await check_server(redis, allow_eviction=False)
     with pytest.raises(StoreRefused, match=r"same slot.*set redis\.hash_tags to true"):
         await RedisStore(redis).schedule("orders", [NewTimer("a", b"", delay=0)])

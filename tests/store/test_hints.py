@@ -222,7 +222,7 @@ async def test_a_server_that_falls_silent() -> None:
                     before = pings(client)
                     await until(lambda: pings(client) >= before + 2)  # noqa: B023
             server.freeze()
-            await until(lambda: hints._deaf)
+            await until(lambda: hints.is_deaf)
             server.thaw()
             await until(lambda: bool(heard))
             group.cancel_scope.cancel()

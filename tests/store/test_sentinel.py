@@ -110,7 +110,7 @@ async def test_a_live_master_that_is_replaced(group: Group, store: RedisStore) -
     await store.schedule("topic", [NewTimer("a", b"x", due=LATER)])
     async with anyio.create_task_group() as tasks:
         store._server.places.changed.append(moved.set)
-        tasks.start_soon(store._server.follow_master)
+        tasks.start_soon(store._server.follow)
         await in_thread(group.fail_over)
         with anyio.fail_after(60):
             await moved.wait()

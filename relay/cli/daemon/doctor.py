@@ -102,15 +102,21 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
     async with server:
         try:
             async with explained():
-                facts = await examine.facts(server)
+                nodes = await examine.facts(server)
+        except UnfitServer as failure:
+            yield Finding("redis", "wrong", str(failure))
+            return
         except StoreError as failure:
             hint = guess(url, str(failure))
             is_away = isinstance(failure, StoreUnavailable)
             words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
             yield Finding("redis", "wrong", words, is_away=is_away)
             return
-        yield Finding("redis", "ok", f"{facts.name} at {settings.redis.url}, a master")
-        for finding in doctor_findings.fitness(settings, facts):
+        names = ", ".join(dict.fromkeys(facts.name for facts in nodes))
+        what = f"a Cluster, of which {len(nodes)} masters answer" if server.is_cluster else "a master"
+        yield Finding("redis", "ok", f"{names} at {settings.redis.url}, {what}")
+        every = [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
+        for finding in dict.fromkeys(every):
             yield finding
         try:
             async for finding in _use(settings, server, refused_hints):

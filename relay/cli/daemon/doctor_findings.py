@@ -12,7 +12,7 @@ from relay.core.instants import SECOND
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.examine import ROUND_TRIPS, ServerFacts, SweepMarks
-from relay.store.server.fitness import OLDEST, spares_timers
+from relay.store.server.fitness import NEEDS_CLUSTER, OLDEST, spares_timers
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
 
@@ -59,13 +59,8 @@ def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
         share = facts.memory_used / facts.memory_limit
         yield Finding("memory", "note", f"{share:.0%} of maxmemory is used; a full Redis refuses new timers")
     yield _persistence(facts)
-    if facts.is_cluster and not settings.redis.hash_tags:
-        yield Finding(
-            "cluster",
-            "wrong",
-            "the server is in cluster mode, where all keys of a topic must share a slot: set "
-            "redis.hash_tags to true",
-        )
+    if facts.one_of_several:
+        yield Finding("cluster", "wrong", f"the server is {NEEDS_CLUSTER}")
 
 
 def _persistence(facts: ServerFacts) -> Finding:

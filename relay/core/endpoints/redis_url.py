@@ -5,6 +5,8 @@
     unix://[user:password@]/path/of/the.sock[?db=1]
     redis+sentinel://[user:password@]host[:26379],host,…/master[/db][?…]
     rediss+sentinel://…                                   TLS, to the Sentinels too
+    redis+cluster://[user:password@]host[:6379],host,…[?…]  some nodes of a Cluster
+    rediss+cluster://…                                    TLS
 
 The credentials before the @ are for Redis. Those for Sentinels are the options `sentinel_username` and
 `sentinel_password`.
@@ -18,13 +20,27 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import quote, unquote, urlsplit
 
+from relay.core.endpoints.addresses import split
+
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
+
+Address = tuple[str, int]
+"""A host, without brackets, and a port."""
 
 TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
-URL_OPTIONS = ("db", *TLS_OPTIONS, *SENTINEL_OPTIONS)
+CLUSTER_OPTIONS = ("addresses",)
+URL_OPTIONS = ("db", *TLS_OPTIONS, *SENTINEL_OPTIONS, *CLUSTER_OPTIONS)
 
-SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+SCHEMES = (
+    "redis",
+    "rediss",
+    "unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]]+)?\]|[^\[\]:]*)(?::(?P<port>[0-9]*))?")
 
@@ -50,15 +66,21 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class RedisLocation:  # see 0020
-    """One server: `hosts` has it, or `path` names its socket. With `master` they are Sentinels."""
+    """One server: `hosts` has it, or `path` names its socket. With `master` they are Sentinels, with
+    `cluster` some of a Cluster's nodes.
 
-    hosts: tuple[tuple[str, int], ...] = ()
+    `addresses`: where to reach a node, in the place of the address by which the Cluster calls it.
+    """
+
+    hosts: tuple[Address, ...] = ()
     path: str = ""
     master: str = ""
     db: int = 0
     login: Credentials = Credentials()
     sentinel_login: Credentials = Credentials()
     tls: Tls | None = None
+    cluster: bool = False
+    addresses: Mapping[Address, Address] = field(default_factory=dict)
 
 
 def parse(text: str) -> RedisLocation:
@@ -86,8 +108,16 @@ def parse(text: str) -> RedisLocation:
         sentinel_login = Credentials(options.get("sentinel_username"), options.get("sentinel_password"))
         found = tuple(_host(host, SENTINEL_PORT) for host in hosts.split(","))
         return RedisLocation(found, "", master, db, login, sentinel_login, tls)
+    if scheme.endswith("cluster"):
+        if url.path.strip("/"):
+            raise ValueError("must end with the hosts: a Cluster has no database but 0")
+        found = tuple(_host(host, REDIS_PORT) for host in hosts.split(","))
+        return RedisLocation(found, login=login, tls=tls, cluster=True, addresses=_addresses(options))
     if "," in hosts:
-        raise ValueError("must name one host; Sentinels belong into redis+sentinel://")
+        raise ValueError(
+            "must name one host; Sentinels belong into redis+sentinel://, and a Cluster's nodes into "
+            "redis+cluster://"
+        )
     return RedisLocation((_host(hosts, REDIS_PORT),), db=_db(url.path, options), login=login, tls=tls)
 
 
@@ -110,7 +140,7 @@ def _credentials(userinfo: str) -> Credentials:
     return Credentials(unquote(user) or None, unquote(password) or None)
 
 
-def _host(text: str, port: int) -> tuple[str, int]:
+def _host(text: str, port: int) -> Address:
     match = _HOST.fullmatch(text)
     if match is None or (match["port"] is not None and not 0 < int(match["port"] or 0) < 65536):
         raise ValueError(
@@ -119,6 +149,20 @@ def _host(text: str, port: int) -> tuple[str, int]:
     if not match["host"]:
         raise ValueError("must name a host, as in redis://127.0.0.1:6379/0")
     return unquote(match["host"]).strip("[]"), int(match["port"] or port)
+
+
+def _addresses(options: Mapping[str, str]) -> Mapping[Address, Address]:
+    found: dict[Address, Address] = {}
+    for pair in filter(None, options.get("addresses", "").split(",")):
+        try:
+            announced, reachable = map(split, pair.split("="))
+        except ValueError:
+            raise ValueError(
+                "must have pairs host:port=host:port, joined by commas, after addresses=: how the Cluster "
+                "calls a node, and where it is reached"
+            ) from None
+        found[announced] = reachable
+    return MappingProxyType(found)
 
 
 def _socket(host: str, path: str) -> str:
@@ -153,21 +197,29 @@ def _number(text: str) -> int:
 
 def _options(query: str, scheme: str) -> Mapping[str, str]:
     """Return the options by name. Names are taken unchanged, so that masking finds them, too."""
-    allowed = ["db"]
+    allowed = [] if scheme.endswith("cluster") else ["db"]
     allowed += TLS_OPTIONS if scheme.startswith("rediss") else ()
     allowed += SENTINEL_OPTIONS if scheme.endswith("sentinel") else ()
+    allowed += CLUSTER_OPTIONS if scheme.endswith("cluster") else ()
     found: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
         if name not in URL_OPTIONS:
             raise ValueError(f"takes only these options after ?: {', '.join(URL_OPTIONS)}")
         if name not in allowed:
-            needed = "rediss:// or rediss+sentinel://" if name in TLS_OPTIONS else "redis+sentinel://"
-            raise ValueError(f"takes {name} only after {needed}")
+            raise ValueError(f"takes {name} only after {_needed(name)}")
         if name in found:
             raise ValueError(f"has {name} twice")
         found[name] = unquote(value)
     return MappingProxyType(found)
+
+
+def _needed(option: str) -> str:
+    if option in TLS_OPTIONS:
+        return "rediss://, rediss+sentinel:// or rediss+cluster://"
+    return {"db": "the forms for one server", "addresses": "redis+cluster://"}.get(
+        option, "redis+sentinel://"
+    )
 
 
 def _tls(options: Mapping[str, str]) -> Tls:

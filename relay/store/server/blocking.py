@@ -17,14 +17,15 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
-from relay.core.endpoints.redis_url import parse
+from relay.core.endpoints.redis_url import Address, parse
+from relay.core.errors import UnfitServer
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
 from relay.store.server.connect import Kinds, options_of
 from relay.store.server.errors import NotMaster, translated_errors, words
 from relay.store.server.pool import role_of, told_by
 from relay.store.server.scripts import Argument, Call, OnRefusedHint, Prepared, Scripts, reply_of
-from relay.store.server.sentinel import SENTINEL_TIMEOUT, Address
+from relay.store.server.sentinel import SENTINEL_TIMEOUT
 from relay.store.server.server_clock import ServerClock
 
 NAME = "relay-pipeline"
@@ -39,6 +40,8 @@ KEEP_ALL = 1 << 52
 WRITE_TTL = 10.0
 """Seconds after which Redis refuses what was sent to change something: a script call of a loader may stand
 behind `AHEAD` others."""
+
+NO_CLUSTER = "the pipeline can't work on a Cluster of several nodes yet; relays can"
 
 R = TypeVar("R")
 
@@ -78,9 +81,12 @@ class BlockingServer:
         on_refused_hint: OnRefusedHint = log_refused_hint,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
-        used."""
-        options = options_of(parse(url), BLOCKING, timeout=timeout)
+        """Raises `ValueError` for a text that is not a URL, `UnfitServer` if it names a Cluster, or a file
+        that can't be used."""
+        where = parse(url)
+        if where.cluster:
+            raise UnfitServer(NO_CLUSTER)
+        options = options_of(where, BLOCKING, timeout=timeout)
         made = options.pop("connection_class")
         self.keys = keys or KeyNames()
         self.on_refused_hint = on_refused_hint

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from relay.core.endpoints.redis_url import Credentials, RedisLocation, Tls, parse
+from relay.core.endpoints.redis_url import Address, Credentials, RedisLocation, Tls, parse
 from relay.core.errors import UnfitServer
 from relay.store.server.pool import Client, MasterPool
-from relay.store.server.sentinel import MasterConnection, MasterTlsConnection, Sentinels
+from relay.store.server.sentinel import SENTINEL_TIMEOUT, MasterConnection, MasterTlsConnection, Sentinels
 
 
 class Kinds(NamedTuple):
@@ -61,21 +62,36 @@ def options_of(where: RedisLocation, kinds: Kinds, *, timeout: float) -> dict[st
 
 
 def open_client(
-    url: str, *, connections: int, timeout: float, stepped_back: Callable[[], None] = lambda: None
+    url: str,
+    *,
+    connections: int,
+    timeout: float,
+    stepped_back: Callable[[], None] = lambda: None,
+    at: Address | None = None,
 ) -> Client:
     """A client with at most `connections` connections, which never retries by itself. Only `Server` holds
-    one.
+    one. `at`: which node, if the URL names a Cluster.
 
     Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be used.
     """
     options = options_of(parse(url), ASYNC, timeout=timeout)
-    options |= {"max_connections": connections, "timeout": timeout}
+    options |= {"max_connections": connections, "timeout": timeout} | _node(at)
     pool = MasterPool(stepped_back=stepped_back, **options)
     if "sentinels" in options:
         options["sentinels"].moved = pool.renew
     client = Client.from_pool(pool)  # so that its aclose closes the pool
     assert isinstance(client, Client)
     return client
+
+
+def open_to_ask(url: str, at: Address) -> Redis:
+    """A client for one question to a node of a Cluster, which may be a replica."""
+    options = options_of(parse(url), ASYNC, timeout=SENTINEL_TIMEOUT)
+    return Redis.from_pool(ConnectionPool(**options, **_node(at)))
+
+
+def _node(at: Address | None) -> dict[str, Any]:
+    return {"host": at[0], "port": at[1]} if at else {}
 
 
 def _login(login: Credentials) -> dict[str, Any]:
@@ -88,6 +104,8 @@ def _place(where: RedisLocation, kinds: Kinds, timeout: float) -> dict[str, Any]
         return {"connection_class": kinds.unix, "path": where.path}
     direct = kinds.tls if where.tls else kinds.tcp
     tcp = {"socket_connect_timeout": timeout, "socket_keepalive": True} | _tls(where.tls)
+    if where.cluster:
+        return {"connection_class": direct, **tcp}
     if not where.master:
         ((host, port),) = where.hosts
         return {"connection_class": direct, **tcp} | {"host": host, "port": port}

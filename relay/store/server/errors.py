@@ -49,7 +49,7 @@ def translated_errors() -> Iterator[None]:
         raise StoreUnavailable(words(failure)) from failure
     except MovedError as failure:
         raise StoreRefused(
-            "another node of this Redis Cluster has the topic's keys, and Relay works with one node only"
+            "another node of this Cluster has the topic's keys: redis.url has to begin with redis+cluster://"
         ) from failure
     except ResponseError as failure:
         raise _refusal(str(failure)) from failure

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from relay.core.errors import UnfitServer
+from relay.core.errors import StoreRefused, UnfitServer
 from relay.store.server.server import Server
 
 log = logging.getLogger(__name__)
 
 OLDEST = (6, 2)
+
+NEEDS_CLUSTER = (
+    "a node of a Cluster, whose nodes share the topics: name it in redis.url with redis+cluster:// "
+    "in the place of redis://"
+)
 
 
 def spares_timers(policy: str) -> bool:
@@ -18,10 +25,32 @@ def spares_timers(policy: str) -> bool:
     return policy.startswith("volatile-")
 
 
-async def check_server(server: Server, *, allow_eviction: bool, hash_tags: bool = False) -> str:
-    """Check the server; return its name and version, and log if it may evict keys that hold no timers. Raises
-    `UnfitServer` if it is too old, may evict timers, or is a cluster's node and keys have no hash tags."""
-    info = await server.info()
+async def check_server(server: Server, *, allow_eviction: bool) -> str:
+    """Check the server, in a Cluster each node that answers; return its name and version, and log if it may
+    evict keys that hold no timers. Raises `UnfitServer` if it is too old, may evict timers, or is a Cluster,
+    or none, against what the URL says."""
+    told = await server.info()
+    names = dict.fromkeys([_checked(info, allow_eviction=allow_eviction) for info in told])
+    if any(info.get("cluster_enabled") for info in told) and not await has_all_slots(server):
+        raise UnfitServer(f"the server is {NEEDS_CLUSTER}")
+    return ", ".join(names)
+
+
+async def has_all_slots(server: Server) -> bool:
+    """Whether what runs in cluster mode can be used as the URL says: as a Cluster; or as one server that has
+    all slots, by names with hash tags."""
+    if server.is_cluster:
+        return True
+    if not server.keys.hash_tags:
+        return False
+    try:
+        told = await server.ask("CLUSTER INFO")
+    except StoreRefused:  # a right that only this question needs
+        return False
+    return int(told["cluster_size"]) == 1
+
+
+def _checked(info: Mapping[str, Any], *, allow_eviction: bool) -> str:
     version = str(info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < OLDEST:
@@ -37,11 +66,6 @@ async def check_server(server: Server, *, allow_eviction: bool, hash_tags: bool 
         raise UnfitServer(
             f"Redis has maxmemory-policy {policy}, which may drop timers: set it to noeviction, "
             "or allow it with redis.allow_eviction"
-        )
-    if info.get("cluster_enabled") and not hash_tags:
-        raise UnfitServer(
-            "Redis runs in cluster mode, where all keys of a topic must share a slot: "
-            "set redis.hash_tags to true"
         )
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"

@@ -11,11 +11,12 @@ from typing import Any
 import anyio
 from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import MovedError, ResponseError
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import from_score
 from relay.core.wakeup import Wakeup
+from relay.store.server.cluster import REFUSALS, slot_of
 from relay.store.server.errors import translated_errors, words
 from relay.store.server.scripts import OnRefusedHint, ignore
 from relay.store.server.server import Server
@@ -32,14 +33,17 @@ HEARTBEAT = 5.0
 HEARING = 2.0
 """Seconds within which a message of our own must come back when hints are tried."""
 
+SHARDED = ("ssubscribe", "sunsubscribe", "smessage")
+"""What a Cluster calls the messages of pub/sub."""
+
 log = logging.getLogger(__name__)
 
 
 class RedisHints:  # see 0009
-    """`WakeHints` over one connection of its own, which only `run` touches.
+    """`WakeHints` over a connection of its own to each place with watched topics.
 
-    Whatever is published while the connection is down is lost. So each time that it is made,
-    every watcher is woken once and looks for itself; polling covers the rest.
+    Whatever is published while a connection is down is lost. So each time that it is made, the watchers of
+    its topics are woken once and look for themselves; polling covers the rest.
 
     A connection may look well and bring nothing: the server is frozen or cut off (`heartbeat` finds that
     out), or it was the master and is a replica now (`renew` says so; a connection to a replica is refused
@@ -55,117 +59,188 @@ class RedisHints:  # see 0009
         heartbeat: float = HEARTBEAT,
         on_refused_hint: OnRefusedHint = ignore,
     ) -> None:
-        self._server = server
-        self._heartbeat = heartbeat
-        self._on_refused_hint = on_refused_hint
-        server.places.changed.append(self.renew)
-        self._watchers: dict[str, Callable[[int], None]] = {}
+        self.server = server
+        self.heartbeat = heartbeat
+        self.on_refused_hint = on_refused_hint
+        # The nodes of a Cluster say by themselves which topics they have no more; no connection is outdated.
+        server.places.changed.append(self._interrupt if server.is_cluster else self.renew)
+        self._watchers: dict[str, tuple[str, Callable[[int], None]]] = {}
         self._changed = Wakeup()
-        self._reading: anyio.CancelScope | None = None
-        self._outdated = False
-        self._deaf = False
+        self._ears: dict[str, _Ear] = {}
 
     async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
         """See `WakeHints.watch`."""
-        self._watchers[self._server.keys.channel(topic)] = woken
+        self._watchers[self.server.keys.channel(topic)] = topic, woken
         self._interrupt()
 
     async def unwatch(self, topic: str) -> None:
         """See `WakeHints.unwatch`."""
-        self._watchers.pop(self._server.keys.channel(topic), None)
+        self._watchers.pop(self.server.keys.channel(topic), None)
         self._interrupt()
 
     def renew(self) -> None:
         """Leave a server that is not the master any more, and look for the new one."""
-        self._outdated = True
+        for ear in self._ears.values():
+            ear.outdated = True
         self._interrupt()
 
     def _interrupt(self) -> None:
         self._changed.set()
-        if self._reading is not None:
-            self._reading.cancel()
+        for ear in self._ears.values():
+            ear.interrupt()
 
     async def run(self) -> None:
         """Listen until cancelled."""
-        while True:
-            if not self._watchers:
+        async with anyio.create_task_group() as tasks:
+            while True:
+                for place in self._places() - self._ears.keys():
+                    self._ears[place] = _Ear(self, place)
+                    tasks.start_soon(self._listen, self._ears[place])
                 await self._changed.wait()
-                continue
-            try:
-                await self._listen()
-            except Exception as failure:  # noqa: BLE001  (hints are a help: whatever breaks them, polling goes on)
-                refused = isinstance(failure, ResponseError)
-                if refused:
-                    self._on_refused_hint(words(failure))
-                elif not self._deaf:
-                    log.info("wake hints are not heard; polling meanwhile", extra={"reason": words(failure)})
-                self._deaf = True
-                await anyio.sleep(RETRY_REFUSED if refused else RETRY)
+
+    async def _listen(self, ear: _Ear) -> None:
+        while ear.place in self._places():
+            await ear.try_to_listen()
+        del self._ears[ear.place]
+
+    def _places(self) -> set[str]:
+        return {self.server.places.of(topic) for topic, _ in self._watchers.values()}
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether hints from some place are not heard."""
+        return any(ear.is_deaf for ear in self._ears.values())
+
+    def wanted(self, place: str) -> set[str]:
+        """The channels of the watched topics that a place has."""
+        watched = self._watchers.items()
+        return {channel for channel, (topic, _) in watched if self.server.places.of(topic) == place}
+
+    def wake(self, channel: str, due: int) -> None:
+        """Tell the channel's watcher, if there still is one."""
+        if channel in self._watchers:
+            self._watchers[channel][1](due)
+
+
+class _Ear:
+    """The connection of wake hints to one place, which only `try_to_listen` touches."""
+
+    def __init__(self, hints: RedisHints, place: str) -> None:
+        self.place = place
+        self.outdated = False
+        self.is_deaf = False
+        self._hints = hints
+        self._reading: anyio.CancelScope | None = None
+        self._asked: set[str] = set()
+        self._lost: set[str] = set()
+        """Channels that have left the place, as the server says; the Cluster has yet to be looked at."""
+
+    def interrupt(self) -> None:
+        """Have it look at what is wanted of it."""
+        self._lost.clear()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def try_to_listen(self) -> None:
+        """Listen as long as it goes well, and wait a while if it does not."""
+        try:
+            await self._listen()
+        except Exception as failure:  # noqa: BLE001  (hints are a help: whatever breaks them, polling goes on)
+            refused = isinstance(failure, ResponseError) and not isinstance(failure, REFUSALS)
+            self._hints.server.doubt()
+            if refused:
+                self._hints.on_refused_hint(words(failure))
+            elif not self.is_deaf:
+                log.info("wake hints are not heard; polling meanwhile", extra={"reason": words(failure)})
+            self.is_deaf = True
+            await anyio.sleep(RETRY_REFUSED if refused else RETRY)
 
     async def _listen(self) -> None:
-        """One connection's life; ends when nothing is watched any more, or by `renew`.
+        """One connection's life; ends when nothing is watched there any more, or by `renew`.
 
         One task alone writes to it and reads from it: redis-py would connect twice when both
         found it broken.
         """
-        self._outdated = False
-        asked: set[str] = set()
+        self.outdated = False
+        self._asked.clear()
         pinged = False
-        async with self._server.subscription() as pubsub:
-            while self._watchers and not self._outdated:
-                wanted = set(self._watchers)
-                if wanted != asked:
-                    await _follow(pubsub, asked, wanted)
-                    asked = wanted
+        async with await self._hints.server.subscription(self.place) as pubsub:
+            while (wanted := self._hints.wanted(self.place)) and not self.outdated:
+                wanted -= self._lost
+                if wanted != self._asked:
+                    await self._follow(pubsub, wanted)
                     continue  # there may be more by now
                 message, interrupted = await self._read(pubsub)
                 if message is not None:
-                    self._dispatch(message)
+                    self._take(message)
                 elif pinged and not interrupted:
                     raise RedisConnectionError("the connection is silent")
                 elif not interrupted:
+                    self._lost.clear()
                     await pubsub.ping()
                 pinged = message is None and (pinged or not interrupted)
+
+    async def _follow(self, pubsub: PubSub, wanted: set[str]) -> None:
+        more, fewer = wanted - self._asked, self._asked - wanted
+        self._asked = wanted
+        if self._hints.server.hints_are_sharded:
+            for channel in more:  # one command may name channels of one slot only
+                await pubsub.ssubscribe(channel)
+            for channel in fewer:
+                await pubsub.sunsubscribe(channel)
+            return
+        if more:
+            await pubsub.subscribe(*more)
+        if fewer:
+            await pubsub.unsubscribe(*fewer)
 
     async def _read(self, pubsub: PubSub) -> tuple[dict[str, Any] | None, bool]:
         """The next message, None after a heartbeat's silence; and whether something else comes first."""
         # Not `get_message`: where the connection breaks, that makes a new one, subscribes, and raises all the
         # same. What is published to that one in the meantime is lost.
         connection = pubsub.connection
-        assert connection is not None  # it has subscribed
+        if connection is None:  # nothing is asked of it as long as all that is wanted has left it
+            with anyio.move_on_after(self._hints.heartbeat) as self._reading:
+                await anyio.sleep_forever()
+            self._lost.clear()
+            return None, True
         # There is no await between the caller's look at the watchers and this line, so no change is missed.
-        with anyio.CancelScope() as self._reading:
-            answer = await connection.read_response(
-                timeout=self._heartbeat, disconnect_on_error=False, push_request=True
-            )
+        try:
+            with anyio.CancelScope() as self._reading:
+                answer = await connection.read_response(
+                    timeout=self._hints.heartbeat, disconnect_on_error=False, push_request=True
+                )
+        except MovedError as moved:
+            self._lose(*(channel for channel in self._asked if slot_of(channel) == moved.slot_id))
+            return None, True
         if self._reading.cancelled_caught:
             return None, True
         return await pubsub.handle_message(answer), False
 
-    def _dispatch(self, message: dict[str, Any]) -> None:
+    def _lose(self, *channels: str) -> None:
+        self._asked.difference_update(channels)
+        self._lost.update(channels)
+        self._hints.server.doubt()
+
+    def _take(self, message: dict[str, Any]) -> None:
         channel = message["channel"]
-        woken = self._watchers.get(channel.decode() if isinstance(channel, bytes) else str(channel))
-        if woken is None:
-            return
-        if message["type"] == "subscribe":
-            self._deaf = False
-            woken(0)
-        elif message["type"] == "message" and isinstance(message["data"], bytes):
+        name = channel.decode() if isinstance(channel, bytes) else str(channel)
+        kind = message["type"].removeprefix("s") if message["type"] in SHARDED else message["type"]
+        if kind == "subscribe":
+            self.is_deaf = False
+            self._hints.wake(name, 0)
+        elif kind == "unsubscribe" and name in self._asked:
+            self._lose(name)
+        elif kind == "message" and isinstance(message["data"], bytes):
             with suppress(ValueError):
-                woken(from_score(float(message["data"])))
-
-
-async def _follow(pubsub: PubSub, asked: set[str], wanted: set[str]) -> None:
-    if wanted - asked:
-        await pubsub.subscribe(*(wanted - asked))
-    if asked - wanted:
-        await pubsub.unsubscribe(*(asked - wanted))
+                self._hints.wake(name, from_score(float(message["data"])))
 
 
 async def deafness(server: Server) -> list[str]:
     """What is wrong with wake hints outside of scripts: Redis does not let us subscribe, or publish; empty if
     they are heard. Raises `StoreUnavailable`."""
-    channel = server.keys.channel(f"relay-doctor-{secrets.token_hex(8)}")
+    topic = f"relay-doctor-{secrets.token_hex(8)}"
+    channel, sharded = server.keys.channel(topic), server.hints_are_sharded
     problems: list[str] = []
 
     async def attempt(what: str, call: Callable[[], Awaitable[object]]) -> None:
@@ -178,19 +253,19 @@ async def deafness(server: Server) -> list[str]:
             problems.append(f"Redis does not let us {what}: {failure}")
 
     async def subscribe() -> None:
-        await pubsub.subscribe(channel)
+        await (pubsub.ssubscribe(channel) if sharded else pubsub.subscribe(channel))
         await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
 
     async def publish() -> None:
-        await server.ask("PUBLISH", channel, "0")
+        await server.ask("SPUBLISH" if sharded else "PUBLISH", channel, "0")
 
     async def hear() -> None:
         if not await pubsub.get_message(timeout=HEARING):
             problems.append(f"a message did not come back within {HEARING:g} s")
-        await pubsub.unsubscribe(channel)
+        await (pubsub.sunsubscribe(channel) if sharded else pubsub.unsubscribe(channel))
         await pubsub.get_message(timeout=HEARING)
 
-    async with server.subscription() as pubsub:
+    async with await server.subscription(server.places.of(topic)) as pubsub:
         await attempt("subscribe to them", subscribe)
         await attempt("publish them, as bulk loads do", publish)
         if not problems:

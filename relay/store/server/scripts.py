@@ -19,6 +19,9 @@ effect."""
 
 R = TypeVar("R")
 
+PUBLISH = "PUBLISH"
+"""What the scripts publish wake hints by, unless a Cluster has another command for it."""
+
 MOST_HEADS = 10_000
 """The number of calls whose keys are kept: one for each set of keys and topic."""
 
@@ -44,14 +47,14 @@ class Call(NamedTuple, Generic[R]):
 
 
 class Script:
-    """One verb's script, `+journal` for topics that have one.
+    """One verb's script, `+journal` for topics that have one. `publish` is the command for wake hints.
 
     `keys` are the names of those that it takes. `writes`: it changes something, and is told until when it
     may. `shared`: several callers may share a call, and each of its timers has an end of its own.
     `journaled`: it changes timers, which a journal has to say.
     """
 
-    def __init__(self, name: str, text: str | None = None) -> None:
+    def __init__(self, name: str, text: str | None = None, *, publish: str = PUBLISH) -> None:
         verb, _, journal = name.partition("+")
         declared = manifest(verb)
         self.name = name
@@ -60,6 +63,8 @@ class Script:
         self.shared = "each_until" in declared.arguments
         self.journaled = declared.writes and "timeline" in declared.keys
         self.text = source(name) if text is None else text
+        if publish != PUBLISH:
+            self.text = self.text.replace(f"'{PUBLISH}'", f"'{publish}'", 1)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -122,6 +127,7 @@ class Scripts:
     def __init__(self, names: KeyNames, texts: Mapping[str, str] | None = None) -> None:
         self._names = names
         self._texts = texts or {}
+        self._publish = PUBLISH
         self._scripts: dict[str, Script] = {}
         self._heads = lru_cache(MOST_HEADS)(self._head)
 
@@ -131,11 +137,20 @@ class Scripts:
             if self.named(verb).journaled:
                 self.named(f"{verb}+journal")
 
+    def publish_by(self, command: str) -> None:
+        """Have the scripts publish wake hints by this command."""
+        if command != self._publish:
+            self._publish = command
+            self._scripts = {name: self._made(name) for name in self._scripts}
+
+    def _made(self, name: str) -> Script:
+        return Script(name, self._texts.get(name), publish=self._publish)
+
     def named(self, name: str) -> Script:
         """The script of this name."""
         script = self._scripts.get(name)
         if script is None:
-            script = self._scripts[name] = Script(name, self._texts.get(name))
+            script = self._scripts[name] = self._made(name)
         return script
 
     def prepare(self, call: Call[Any], keep_of: Callable[[str], int]) -> Prepared:

@@ -10,12 +10,11 @@ from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+from relay.core.endpoints.redis_url import Address
 from relay.store.server.errors import words
 
 SENTINEL_TIMEOUT = 1.0
 """Seconds for one Sentinel to connect, and again to answer; then the next one is asked."""
-
-Address = tuple[str, int]
 
 
 class Sentinels:  # see 0019

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, Self, TypeVar
@@ -13,11 +14,14 @@ import anyio
 from redis.asyncio.client import PubSub
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from relay.core.endpoints.redis_url import Address, parse
 from relay.core.errors import StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
+from relay.core.ports import Places
 from relay.store.keys import KeyNames
 from relay.store.one_place import OnePlace
-from relay.store.server.connect import open_client
+from relay.store.server.cluster import Cluster, Node
+from relay.store.server.connect import open_client, open_to_ask
 from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.pool import Client, MasterPool
 from relay.store.server.scripts import (
@@ -57,13 +61,14 @@ NO_REPORTS = ServerReports()
 
 
 class Server:  # see 0073
-    """A Redis or Valkey server, or the master behind Sentinels.
+    """A Redis or Valkey server, the master behind Sentinels, or a Cluster.
 
-    At most `connections` carry commands; further calls wait for a free one. None is sent twice: a claim that
-    is sent again needs a fresh nonce, and what may have happened already is for the caller to judge. Names
-    that are not UTF-8 come and go unharmed.
+    At most `connections` carry commands, to each node of a Cluster; further calls wait for a free one. None
+    is sent twice: a claim that is sent again needs a fresh nonce, and what may have happened already is for
+    the caller to judge. Names that are not UTF-8 come and go unharmed.
 
-    `_route` alone decides which connection a call takes, by its keys. Today there is one server.
+    Whether there is one server or a Cluster is known here and to nobody who calls. In a Cluster the keys of a
+    call say which node it goes to, and hash tags are always on.
     """
 
     def __init__(
@@ -84,16 +89,28 @@ class Server:  # see 0073
 
         Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
         used."""
-        self.keys = keys or KeyNames()
-        self.places = OnePlace(self.ping)
+        where = parse(url)
+        self.keys = replace(keys or KeyNames(), hash_tags=True) if where.cluster else keys or KeyNames()
+        self._timeout = timeout
         self._journals = journals
         self._write_ttl = write_ttl
         self._reports = reports
         self._scripts = Scripts(self.keys, texts)
-        self._client = open_client(
-            url, connections=connections, timeout=timeout, stepped_back=reports.stepped_back
-        )
-        self._hints = open_client(url, connections=1, timeout=timeout)
+
+        def commands(at: Address | None = None) -> Client:
+            told = reports.stepped_back
+            return open_client(url, connections=connections, timeout=timeout, stepped_back=told, at=at)
+
+        def hints(at: Address | None = None) -> Client:
+            return open_client(url, connections=1, timeout=timeout, at=at)
+
+        self._client, self._hints = commands(), hints()
+        self._cluster: Cluster | None = None
+        if where.cluster:  # those two lead nowhere then, and are never used
+            nodes = partial(open_to_ask, url), lambda at: Node(commands(at), hints(at))
+            self._cluster = Cluster(where, self.keys, *nodes)
+        self.places: Places = self._cluster or OnePlace(self.ping)
+        self.places.changed.append(self._choose_hints)
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,9 +118,16 @@ class Server:  # see 0073
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the URL names a Cluster."""
+        return self._cluster is not None
+
     async def aclose(self) -> None:
         """Close all connections."""
         try:
+            if self._cluster is not None:
+                await self._cluster.aclose()
             await self._client.aclose()
         finally:
             await self._hints.aclose()
@@ -138,23 +162,18 @@ class Server:  # see 0073
     async def _run(self, prepared: Prepared) -> Any:
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
         SCRIPT FLUSH that is, at the next call."""
-        client = self._route(prepared.keys)
         deadline = self._deadline(prepared) if prepared.script.writes else None
-
-        async def run(*, known: bool) -> Any:
-            if deadline is None:
-                return await client.execute_command(*prepared.command(known=known))
-            return await client.change(partial(prepared.lasting, deadline, known=known), deadline)
-
         try:
             with translated_errors():
-                try:
-                    return await run(known=True)
-                except NoScriptError:
-                    return await run(known=False)
+                if self._cluster is None:
+                    return await _run_at(self._client, prepared, deadline)
+                until = self._patience() if deadline is None else deadline
+                return await self._cluster.lead(
+                    prepared.keys, lambda client: _run_at(client, prepared, deadline), until
+                )
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
-                self._leave(client)
+                self._leave()
             raise
 
     def _deadline(self, prepared: Prepared) -> float:
@@ -162,34 +181,30 @@ class Server:  # see 0073
         last = max(prepared.deadlines, default=math.inf)
         return min(anyio.current_effective_deadline(), monotonic() + self._write_ttl, last)
 
+    def _patience(self) -> float:
+        """Until when a Cluster may send on what only reads (monotonic seconds)."""
+        return monotonic() + self._timeout
+
     async def each(self, calls: Sequence[Call[R]]) -> list[R | Exception]:
-        """Run scripts that only read, in one pipeline. What Redis refuses of one is an exception in its
-        place; raises `StoreError` where nothing came of it."""
+        """Run scripts that only read, in one pipeline for each node. What Redis refuses of one is an
+        exception in its place, as is in a Cluster a node that can't be reached; raises `StoreError` where
+        nothing came of it."""
         if not calls:
             return []
         prepared = [self._scripts.prepare(call, self._journals.keep) for call in calls]
-        replies = await self._pipelined(prepared)
-        unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
-        if unknown is not None:
-            first = prepared[unknown]
-            with (
-                translated_errors(),
-                suppress(ResponseError),
-            ):  # of that one; the server knows the script then
-                await self._route(first.keys).execute_command(*first.command(known=False))
-            replies = await self._pipelined(prepared)
+        with translated_errors():
+            if self._cluster is None:
+                replies = await _run_all_at(self._client, prepared)
+            else:
+                replies = await self._cluster.spread(
+                    [each.keys for each in prepared],
+                    lambda client, numbers: _run_all_at(client, [prepared[n] for n in numbers]),
+                    self._patience(),
+                )
         return [
             reply if isinstance(reply, Exception) or call.read is None else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
-
-    async def _pipelined(self, prepared: Sequence[Prepared]) -> list[Any]:
-        with translated_errors():
-            async with self._route(prepared[0].keys).pipeline(transaction=False) as pipe:
-                for each in prepared:
-                    pipe.execute_command(*each.command())
-                replies: list[Any] = await pipe.execute(raise_on_error=False)
-        return replies
 
     # ----------------------------------------------------------------- commands
 
@@ -197,46 +212,87 @@ class Server:  # see 0073
         """One command. Its first argument is the key that it is about, if it is about one: a name of two
         words is written as one, such as `XINFO GROUPS`. Raises `StoreError`."""
         with translated_errors():
-            return await self._route(_keys(command)).execute_command(*command)
+            if self._cluster is None:
+                return await self._client.execute_command(*command)
+            return await self._cluster.lead(
+                command[1:2], lambda client: client.execute_command(*command), self._patience()
+            )
 
     async def pipeline(self, *commands: Sequence[Argument], atomic: bool = False) -> list[Any]:
-        """Commands about one topic's keys, sent at once; `atomic`: nothing comes between them. Raises
-        `StoreError`."""
+        """Commands that only read one topic's keys, sent at once; `atomic`: nothing comes between them.
+        Raises `StoreError`."""
         if not commands:
             return []
         with translated_errors():
-            async with self._route(_keys(commands[0])).pipeline(transaction=atomic) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                replies: list[Any] = await pipe.execute()
-        return replies
+            if self._cluster is None:
+                return await _all_at(self._client, commands, atomic=atomic)
+            keys = next((command[1:2] for command in commands if len(command) > 1), ())
+            if atomic:
+                return await self._cluster.lead(
+                    keys, lambda client: _all_at(client, commands, atomic=True), self._patience()
+                )
+            replies = await self._cluster.spread(
+                [keys] * len(commands),
+                lambda client, numbers: _all_at(client, [commands[n] for n in numbers], told=True),
+                self._patience(),
+            )
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+            return replies
 
     async def ping(self) -> None:
-        """Ask for a sign of life. Raises `StoreError`."""
+        """Ask for a sign of life; in a Cluster, one of its nodes. Raises `StoreError`."""
+        if self._cluster is not None:
+            await self._cluster.ping("")
+            return
         with translated_errors():
             await self._client.ping()
 
-    async def info(self) -> Mapping[str, Any]:
-        """Return what the server says about itself. Raises `StoreError`."""
+    async def info(self) -> list[Mapping[str, Any]]:
+        """Return what the server says about itself, in a Cluster what each node says that answers. Raises
+        `StoreError` if none does, `UnfitServer` if the URL names a Cluster and there is none."""
         with translated_errors():
-            told: Mapping[str, Any] = await self._client.info()
-        return told
+            if self._cluster is None:
+                return [await self._client.info()]
+            return await self._cluster.each_node(Client.info)
 
     # -------------------------------------------------------------------- hints
 
-    def subscription(self) -> PubSub:
-        """A connection of its own, for as long as it is entered."""
-        return self._hints.pubsub()
+    async def subscription(self, place: str) -> PubSub:
+        """A connection of its own to a place, for as long as it is entered. Raises redis-py's
+        `ConnectionError` where a Cluster does not tell its places."""
+        if self._cluster is None:
+            return self._hints.pubsub()
+        await self._cluster.topology.known()
+        return self._cluster.node(place or self._cluster.topology.places[0]).hints.pubsub()
 
-    # ------------------------------------------------------------------- master
+    @property
+    def hints_are_sharded(self) -> bool:
+        """Whether a hint is heard at the node with the topic, and nowhere else: in a Cluster from Redis 7 on.
+        In an older one the nodes pass all messages on to each other."""
+        return self._cluster is not None and self._cluster.topology.is_sharded
 
-    async def follow_master(self) -> None:
-        """Ask the Sentinels every `FOLLOW` seconds for the master, and tell `places.changed` when it is
-        another one.
+    def _choose_hints(self) -> None:
+        self._scripts.publish_by("SPUBLISH" if self.hints_are_sharded else "PUBLISH")
 
-        A live master that Sentinel replaces goes on taking writes, for ten seconds or so, until it is
-        made a replica; whatever is written to it then is lost. Without Sentinels this ends at once.
+    def doubt(self) -> None:
+        """Have a Cluster looked at, without a wait: topics may have moved."""
+        if self._cluster is not None:
+            self._cluster.topology.doubt()
+
+    # ------------------------------------------------------------------- moves
+
+    async def follow(self) -> None:
+        """Learn where the master is now, or what has moved in a Cluster, and tell `places.changed`. On one
+        server this ends at once.
+
+        The Sentinels are asked every `FOLLOW` seconds. A live master that they replace goes on taking writes,
+        for ten seconds or so, until it is made a replica; whatever is written to it then is lost. A Cluster
+        says by itself that something has moved, and is looked at once a minute besides.
         """
+        if self._cluster is not None:
+            await self._cluster.topology.watch()
         sentinels = self._client.connection_pool.connection_kwargs.get("sentinels")
         if sentinels is None:
             return
@@ -249,15 +305,11 @@ class Server:  # see 0073
                 known = sentinels.told
                 self._tell_changed()
 
-    def _route(self, keys: Sequence[Argument]) -> Client:
-        """Return the client of the server with these keys, which all belong to one topic, and so are in one
-        place."""
-        return self._client
-
-    def _leave(self, client: Client) -> None:
-        """A master that became a replica may keep its connections: let new ones look for the new master."""
+    def _leave(self) -> None:
+        """A master that became a replica may keep its connections: let new ones look for the new master. In a
+        Cluster such a node says MOVED."""
         self._tell_changed()
-        pool = client.connection_pool
+        pool = self._client.connection_pool
         if isinstance(pool, MasterPool):
             pool.renew()
 
@@ -266,5 +318,38 @@ class Server:  # see 0073
             changed()
 
 
-def _keys(command: Sequence[Argument]) -> Sequence[Argument]:
-    return command[1:2]
+async def _run_at(client: Client, prepared: Prepared, deadline: float | None) -> Any:
+    """`deadline` is that of a script that changes something."""
+
+    def sent(*, known: bool) -> Awaitable[Any]:
+        if deadline is None:
+            return client.execute_command(*prepared.command(known=known))
+        return client.change(partial(prepared.lasting, deadline, known=known), deadline)
+
+    try:
+        return await sent(known=True)
+    except NoScriptError:
+        return await sent(known=False)
+
+
+async def _run_all_at(client: Client, prepared: Sequence[Prepared]) -> list[Any]:
+    """Scripts that only read; refusals are among the replies."""
+    commands = [each.command() for each in prepared]
+    replies = await _all_at(client, commands, told=True)
+    unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+    if unknown is None:
+        return replies
+    with suppress(ResponseError):  # of that one; the server knows the script then
+        await client.execute_command(*prepared[unknown].command(known=False))
+    return await _all_at(client, commands, told=True)
+
+
+async def _all_at(
+    client: Client, commands: Sequence[Sequence[Argument]], *, atomic: bool = False, told: bool = False
+) -> list[Any]:
+    """One pipeline. The first refusal is raised, or, with `told`, all are among the replies."""
+    async with client.pipeline(transaction=atomic) as pipe:
+        for command in commands:
+            pipe.execute_command(*command)
+        replies: list[Any] = await pipe.execute(raise_on_error=not told)
+    return replies

@@ -120,6 +120,10 @@ class Cluster:
                 return next((node for node in self._all if node.port == port), None)
         return None
 
+    def hosts(self, node: RunningServer) -> set[str]:
+        """How a node calls the masters."""
+        return {owner[0].decode() for _, _, owner, *_ in cast("list[Any]", self._slots(node))}
+
     @property
     def _all(self) -> list[RunningServer]:
         return [*self.nodes, *(replica for of in self.replicas for replica in of)]

@@ -1,0 +1,298 @@
+"""The nodes of a Cluster: which of them a call goes to, and what is done when it is sent elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache, partial
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+import anyio
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    MovedError,
+    RedisError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from relay.core.endpoints.addresses import join, split
+from relay.core.endpoints.redis_url import Address, RedisLocation
+from relay.core.errors import GivenUp, OpenOutcome, StoreError, StoreUnavailable
+from relay.store.keys import KeyNames
+from relay.store.server.errors import NotMaster, translated_errors
+from relay.store.server.pool import Client, MasterPool
+from relay.store.server.scripts import Argument
+from relay.store.server.topology import Topology
+
+R = TypeVar("R")
+
+FIRST_WAIT, LONGEST_WAIT = 0.01, 0.2
+"""Seconds between two tries of a call that the Cluster can't take at present: doubled each time."""
+
+AT_ONCE = 5
+"""Redirects that are followed without a wait: nodes that disagree may send a call to and fro."""
+
+REFUSALS = (AskError, TryAgainError, ClusterDownError, BusyLoadingError, NotMaster)
+"""What a node says that can't take a call, or not at present. The call did nothing there. MovedError is an
+AskError."""
+
+
+class AskingPool:
+    """Another pool's connections. Each one that is handed out has said ASKING, so that the node takes the
+    next command though the slot is still coming to it."""
+
+    def __init__(self, pool: MasterPool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    async def get_connection(self, *_: Any, **__: Any) -> AbstractConnection:
+        """As in redis-py."""
+        connection = await self._pool.get_connection()
+        try:
+            await self._pool.clock(connection)  # or TIME would come between ASKING and the command
+            await connection.send_command("ASKING", check_health=False)
+            await connection.read_response()
+        except BaseException:
+            await self._pool.release(connection)
+            raise
+        return connection
+
+
+class Node:
+    """The connections to one node: for commands, for commands behind ASKING, and one for wake hints."""
+
+    def __init__(self, client: Client, hints: Client) -> None:
+        self.client = client
+        self.hints = hints
+        pool = AskingPool(cast("MasterPool", client.connection_pool))
+        self.asking = Client(connection_pool=cast("ConnectionPool", pool))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way, or somebody listens."""
+        pools = (self.client.connection_pool, self.hints.connection_pool)
+        return any(pool._in_use_connections for pool in pools)  # noqa: SLF001  (it does not tell otherwise)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self.client.aclose()
+        await self.hints.aclose()
+
+
+class Cluster:  # see 0081
+    """The nodes that have been needed so far, each with its connections; and the `Places` of the Cluster.
+
+    `ask_at` opens a client for a question to any node, `open_at` the connections to one with slots.
+    """
+
+    def __init__(
+        self,
+        where: RedisLocation,
+        keys: KeyNames,
+        ask_at: Callable[[Address], Redis],
+        open_at: Callable[[Address], Node],
+    ) -> None:
+        self.topology = Topology(where.hosts, where.addresses, ask_at, self._tell_changed)
+        self.changed: list[Callable[[], None]] = []
+        """See `Places`."""
+        self._keys = keys
+        self._open_at = open_at
+        self._nodes: dict[str, Node] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------------ places
+
+    def of(self, topic: str) -> str:
+        """See `Places.of`; empty while the Cluster was not asked, and for a slot that no node has."""
+        return self.topology.of(slot_of(self._keys.channel(topic) if topic else self._keys.topics))
+
+    async def ping(self, place: str) -> None:
+        """See `Places.ping`. It has the Cluster looked at as well: the node that is asked for may have been
+        replaced, and may never answer."""
+        with translated_errors():
+            await self.topology.known()
+            self.topology.doubt(place)
+            if not place or place in self.topology.places:
+                await self.node(place or self.topology.places[0]).client.ping()
+
+    def _tell_changed(self) -> None:
+        self._close_gone()
+        for changed in self.changed:
+            changed()
+
+    # ------------------------------------------------------------------- nodes
+
+    def node(self, place: str) -> Node:
+        """The node at a place, which may be one that no slot is known to be at."""
+        node = self._nodes.get(place)
+        if node is None:
+            node = self._nodes[place] = self._open_at(self.topology.reachable(place))
+        return node
+
+    def _close_gone(self) -> None:
+        """Close what is left of nodes that have no slots any more, unless a call is under way there."""
+        for place in self._nodes.keys() - set(self.topology.places):
+            if not self._nodes[place].is_busy:
+                task = asyncio.create_task(self._nodes.pop(place).aclose())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self.topology.aclose()
+        for node in self._nodes.values():
+            await node.aclose()
+        await asyncio.gather(*self._closing)
+
+    async def each_node(self, ask: Callable[[Client], Awaitable[R]]) -> list[R]:
+        """What each node with slots answers that can be reached. Raises what went wrong if none can."""
+        await self.topology.known()
+        places = list(self.topology.places)
+        told: list[R | StoreError] = [StoreUnavailable()] * len(places)
+
+        async def one(number: int, place: str) -> None:
+            try:
+                with translated_errors():
+                    told[number] = await ask(self.node(place).client)
+            except StoreError as failure:
+                self.topology.doubt(place)
+                told[number] = failure
+
+        async with anyio.create_task_group() as group:
+            for number, place in enumerate(places):
+                group.start_soon(one, number, place)
+        answers = [each for each in told if not isinstance(each, StoreError)]
+        if not answers:
+            raise next(each for each in told if isinstance(each, StoreError))
+        return answers
+
+    # ------------------------------------------------------------------- calls
+
+    async def lead(
+        self, keys: Sequence[Argument], attempt: Callable[[Client], Awaitable[R]], deadline: float
+    ) -> R:
+        """Let `attempt` talk to the node that has the keys, which share a slot; without keys, to any.
+
+        What a node refuses because it has not, or not yet, what is asked for, or because it has become a
+        replica, did nothing: it is tried again where the node says, or after a while, until `deadline`
+        (monotonic seconds). Raises `StoreUnavailable` then. All else is raised as it comes: a lost reply
+        never leads to a second try.
+        """
+        await self.topology.known()
+        slot = slot_of(keys[0]) if keys else None
+        place, asking, followed, wait = self._place(slot), False, 0, FIRST_WAIT
+        refusal: RedisError | None = None
+        while True:
+            node = self.node(place)
+            try:
+                return await attempt(node.asking if asking else node.client)
+            except REFUSALS as refused:
+                refusal, (place, asking) = refused, self._sent_on(refused, place)
+                followed += 1
+                if place and followed <= AT_ONCE:
+                    continue
+            except (RedisConnectionError, RedisTimeoutError, OSError, OpenOutcome):
+                self.topology.doubt(place)
+                raise
+            except GivenUp:
+                if refusal is None:
+                    raise
+            if monotonic() + wait >= deadline:
+                raise StoreUnavailable(f"the Cluster could not take the call in time: {refusal}") from refusal
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+            place = place if asking else self._place(slot)
+
+    def _sent_on(self, refusal: RedisError, asked: str) -> tuple[str, bool]:
+        """The place that a refusal names, empty if it names none, and whether the call has to say ASKING
+        there."""
+        if not isinstance(refusal, AskError):
+            self.topology.doubt(asked)
+            return "", False
+        host, port = refusal.node_addr
+        place = join(split(asked)[0] if host in ("", "?") else host, port)  # another port of its own
+        if isinstance(refusal, MovedError):
+            self.topology.learn(refusal.slot_id, place)
+            return place, False
+        return place, True
+
+    async def spread(
+        self,
+        keys: Sequence[Sequence[Argument]],
+        attempt: Callable[[Client, Sequence[int]], Awaitable[list[Any]]],
+        deadline: float,
+    ) -> list[Any]:
+        """The same for many reading calls at once, of which each is about its own keys: `attempt` makes those
+        of these numbers at one node, and refusals are exceptions among its replies.
+
+        A node that can't be reached is a `StoreError` in the place of its calls. Raises it if that is so of
+        all.
+        """
+        await self.topology.known()
+        groups: dict[str, list[int]] = {}
+        for number, each in enumerate(keys):
+            groups.setdefault(self._place(slot_of(each[0]) if each else None), []).append(number)
+        replies: list[Any] = [None] * len(keys)
+
+        async def alone(number: int, client: Client) -> Any:
+            (reply,) = await attempt(client, [number])
+            if isinstance(reply, REFUSALS):
+                raise reply
+            return reply
+
+        async def together(place: str, numbers: list[int]) -> None:
+            told = await self._told(place, attempt, numbers)
+            for number, reply in zip(numbers, told, strict=True):
+                replies[number] = reply
+                if isinstance(reply, REFUSALS):
+                    replies[number] = await self._led(keys[number], partial(alone, number), deadline)
+
+        async with anyio.create_task_group() as group:
+            for place, numbers in groups.items():
+                group.start_soon(together, place, numbers)
+        if all(isinstance(reply, StoreError) for reply in replies):
+            raise replies[0]
+        return replies
+
+    async def _led(
+        self, keys: Sequence[Argument], attempt: Callable[[Client], Awaitable[Any]], deadline: float
+    ) -> Any:
+        """As `lead`; a `StoreError` is returned."""
+        try:
+            with translated_errors():
+                return await self.lead(keys, attempt, deadline)
+        except StoreError as failure:
+            return failure
+
+    async def _told(
+        self, place: str, attempt: Callable[[Client, Sequence[int]], Awaitable[list[Any]]], numbers: list[int]
+    ) -> list[Any]:
+        """The replies of one node; one that can't be reached is its error in the place of each."""
+        try:
+            with translated_errors():
+                return await attempt(self.node(place).client, numbers)
+        except StoreError as failure:
+            self.topology.doubt(place)
+            refusal = failure.__cause__
+            return [refusal if isinstance(refusal, REFUSALS) else failure] * len(numbers)
+
+    def _place(self, slot: int | None) -> str:
+        """Where a slot is; any place if that is not known, since a node says where it is."""
+        return (self.topology.of(slot) if slot is not None else "") or self.topology.places[0]
+
+
+@lru_cache(10_000)
+def slot_of(key: Argument) -> int:
+    """The slot of a key."""
+    name = key if isinstance(key, bytes) else str(key).encode(errors="surrogateescape")
+    return key_slot(name)
