@@ -9,7 +9,7 @@ import pytest
 from tests.chaos import count
 from tests.ghosts.callers import ByColumns, ByGrpc, ByHttp, Caller
 from tests.ghosts.scene import Scene
-from tests.ghosts.stories import PATIENT, STORIES, Moved, Story
+from tests.ghosts.stories import PATIENT, STORIES, Resumed, Story
 
 ROUNDS = count(2, 400)
 """How often the bytes of a call have to be on their way when it is given up."""
@@ -18,7 +18,8 @@ WAYS: dict[str, type[Caller]] = {"grpc": ByGrpc, "columns": ByColumns, "http": B
 TOLD = [
     pytest.param(way, story, id=f"{name}-{story.name}")
     for name, way in WAYS.items()
-    for story in (STORIES if way is not ByColumns else (Moved,))
+    for story in STORIES
+    if not (way is ByColumns and story is Resumed)  # which schedules nothing
 ]
 
 

@@ -11,7 +11,8 @@ from hypothesis import settings
 from relay.store.server.server_clock import ServerClock
 from tests.chaos import count
 from tests.lua.breaks import BREAKS
-from tests.properties.late import LateCalls
+from tests.properties.late_calls import LateCalls
+from tests.properties.late_deliveries import LateDeliveries
 from tests.properties.search import HUNT, SEARCH, STEPS_PER_RUN, search
 from tests.worlds.scripts.rules import Break
 
@@ -89,3 +90,23 @@ def test_clocks_that_are_ahead_are_caught(
     """The bound is a lower one, and renewed."""
     with pytest.raises(AssertionError):
         run(valkey, keyspace.topic(), HUNT, clock=clock)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_no_ghost_among_deliveries(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Whatever claims and settlements come late, and whichever replies are lost."""
+    options = settings(SEARCH, max_examples=RUNS)
+    found = search(LateDeliveries.of, valkey, keyspace.topic(), options)
+    assert found.steps > RUNS * STEPS_PER_RUN / 4
+
+
+DELIVERIES = {"claim": "a ghost: nobody holds", "settle": "a ghost: .* was settled"}
+
+
+@pytest.mark.parametrize("late", DELIVERIES)
+def test_late_deliveries_are_caught(late: str, valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Without the refusal a claim takes leases that nobody holds, and a settlement that was given up ends its
+    lease."""
+    with pytest.raises(AssertionError, match=DELIVERIES[late]):
+        search(partial(LateDeliveries.of, late=[late]), valkey, keyspace.topic(), HUNT, UNGUARDED)
