@@ -29,24 +29,27 @@ SEARCH = settings(COMMON, derandomize=not CHAOS)
 HUNT = settings(COMMON, max_examples=800, derandomize=True, phases=[Phase.generate])
 
 M = TypeVar("M", bound=RuleBasedStateMachine)
+B = TypeVar("B", bound=Bench)
 
 
 def search(
-    machine: Callable[[Bench, asyncio.Runner], type[M]],
+    machine: Callable[[B, asyncio.Runner], type[M]],
     server: RunningServer,
     topic: str,
     options: settings,
     *breaks: Break,
     start: int | None = None,
+    world: Callable[..., B] = Bench,  # type: ignore[assignment]
 ) -> type[M]:
     """Run a machine on a topic, with scripts that have these breaks; answer the machine.
 
-    `start` seeds the search; without it the search begins where Hypothesis does.
+    `start` seeds the search; without it the search begins where Hypothesis does. `world` makes what the
+    machine is on of a server, a topic and the breaks.
     """
     with asyncio.Runner() as runner:
 
-        async def opened() -> Bench:
-            return Bench(server, topic, *breaks)
+        async def opened() -> B:
+            return world(server, topic, *breaks)
 
         bench = runner.run(opened())
         bound = machine(bench, runner)

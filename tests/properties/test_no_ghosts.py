@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,14 @@ from hypothesis import settings
 
 from relay.store.server.server_clock import ServerClock
 from tests.chaos import count
+from tests.dispatch.test_breaks import BREAKS as OF_DISPATCH
 from tests.lua.breaks import BREAKS
 from tests.properties.late_calls import LateCalls
 from tests.properties.late_deliveries import LateDeliveries
+from tests.properties.late_sources import OfAGroup, OfATimeline
 from tests.properties.search import HUNT, SEARCH, STEPS_PER_RUN, search
+from tests.worlds.scripts.bench import Bench
+from tests.worlds.scripts.desk import BILLING, Desk
 from tests.worlds.scripts.rules import Break
 
 if TYPE_CHECKING:
@@ -92,21 +97,42 @@ def test_clocks_that_are_ahead_are_caught(
         run(valkey, keyspace.topic(), HUNT, clock=clock)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_no_ghost_among_deliveries(valkey: RunningServer, keyspace: Keyspace) -> None:
-    """Whatever claims and settlements come late, and whichever replies are lost."""
-    options = settings(SEARCH, max_examples=RUNS)
-    found = search(LateDeliveries.of, valkey, keyspace.topic(), options)
-    assert found.steps > RUNS * STEPS_PER_RUN / 4
+def group(server: RunningServer, topic: str, *breaks: Break) -> Desk:
+    """A topic with a stream."""
+    return Desk(server, topic, BILLING, *breaks)
 
 
+SOURCES: dict[type[LateDeliveries], Callable[..., Any]] = {OfATimeline: Bench, OfAGroup: group}
 DELIVERIES = {"claim": "a ghost: nobody holds", "settle": "a ghost: .* was settled"}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
+def test_no_ghost_among_deliveries(
+    source: type[LateDeliveries], valkey: RunningServer, keyspace: Keyspace
+) -> None:
+    """Whatever claims and settlements come late, and whichever replies are lost."""
+    options = settings(SEARCH, max_examples=RUNS)
+    found = search(source.of, valkey, keyspace.topic(), options, world=SOURCES[source])
+    assert found.steps > RUNS * STEPS_PER_RUN / 4
+
+
 @pytest.mark.parametrize("late", DELIVERIES)
-def test_late_deliveries_are_caught(late: str, valkey: RunningServer, keyspace: Keyspace) -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
+def test_late_deliveries_are_caught(
+    source: type[LateDeliveries], late: str, valkey: RunningServer, keyspace: Keyspace
+) -> None:
     """Without the refusal a claim takes leases that nobody holds, and a settlement that was given up ends its
     lease."""
+    machine, world = partial(source.of, late=[late]), SOURCES[source]
     with pytest.raises(AssertionError, match=DELIVERIES[late]):
-        search(partial(LateDeliveries.of, late=[late]), valkey, keyspace.topic(), HUNT, UNGUARDED)
+        search(machine, valkey, keyspace.topic(), HUNT, UNGUARDED, world=world)
+
+
+def test_claims_that_can_not_be_found_are_caught(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """A group's claim has to say what it takes, since its reply may be lost."""
+    machine = partial(OfAGroup.of, late=())
+    kept = OF_DISPATCH["a claim is not kept"].broken
+    with pytest.raises(AssertionError, match=DELIVERIES["claim"]):
+        search(machine, valkey, keyspace.topic(), HUNT, kept, world=group)
