@@ -24,7 +24,7 @@ class ServerClock:  # see 0076
     The time in a reply was the server's before the reply was received. From then on the monotonic clock of
     this process says how much later it is. The bound is the best of the recent ones: the one whose reply
     travelled fastest. A clock that steps back makes it too high, by the step, until the server is asked
-    again.
+    again; where the step is shorter than the question travels, until the best reply is forgotten.
     """
 
     def __init__(self) -> None:
