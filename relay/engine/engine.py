@@ -37,7 +37,8 @@ from relay.engine.claiming.poller import Poller
 from relay.engine.claiming.promoter import Promoter
 from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock, SystemClock
-from relay.engine.coalescer import Coalescer, Items, Result
+from relay.engine.coalescing.batch import Items, Result
+from relay.engine.coalescing.coalescer import Coalescer
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.lease_keeper import LeaseKeeper
@@ -99,12 +100,24 @@ class Engine:
         self._nonce = nonces()
         self._redis_health = RedisHealth(stores.places, self._clock, instruments)
         self._settler = Settler(
-            self._source_of, policies, self._redis_health, self._clock, instruments, self._tracing
+            self._source_of,
+            stores.places,
+            policies,
+            self._redis_health,
+            self._clock,
+            instruments,
+            self._tracing,
         )
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
         self._dispatcher.capacity_changed = self._capacity_changed
         self._keeper = LeaseKeeper(
-            self._source_of, self._dispatcher, policies, self._redis_health, self._clock, instruments
+            self._source_of,
+            stores.places,
+            self._dispatcher,
+            policies,
+            self._redis_health,
+            self._clock,
+            instruments,
         )
         self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
             partial(self._shared, self._write),
@@ -112,12 +125,18 @@ class Engine:
             attrgetter("timer_ids"),
             NewTimers.joined,
             self._clock,
+            stores.places,
         )
         self._registry = TopicRegistry(stores.topics, self._clock)
         self._topic_watch = TopicWatch(stores.topics, self._registry.known, self._clock, self._with_dispatch)
         self._janitor = Janitor(stores.topics, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Changed] = Coalescer(
-            partial(self._shared, self._store.cancel), partial(map, len), list, _chained, self._clock
+            partial(self._shared, self._store.cancel),
+            partial(map, len),
+            list,
+            _chained,
+            self._clock,
+            stores.places,
         )
         self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
         self._promoters: dict[str, Promoter] = {}
@@ -134,6 +153,7 @@ class Engine:
                     self._redis_health.run,
                     self._settler.run,
                     self._keeper.run,
+                    self._keeper.renew,
                     self._schedules.run,
                     self._cancels.run,
                     self._registry.run,
@@ -243,14 +263,15 @@ class Engine:
         items: Items,
     ) -> list[Result]:
         """Write for a producer, and note whether Redis answered."""
+        health = self._redis_health.of(topic)
         try:
             results = await write(topic, items)
         except GivenUp:
             raise  # it came too late for its caller, which says nothing of Redis
         except StoreUnavailable as failure:
-            self._redis_health.failed(topic, failure)
+            health.failed(failure)
             raise
-        self._redis_health.worked(topic)
+        health.worked()
         return results
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
@@ -433,8 +454,7 @@ class Engine:
     def live(self) -> list[str]:
         """Say why the process should be restarted; empty if there is no reason."""
         age = self._clock.now() - self._keeper.last_tick
-        stuck = age > STALLED and not self._keeper.calling
-        return [f"the lease keeper has not run for {age:.0f} s"] if stuck else []
+        return [f"the lease keeper has not run for {age:.0f} s"] if age > STALLED else []
 
     async def look(self, gauges: Gauges) -> None:
         """Update the gauges of the relay and its topics, within `topic_watch.PATIENCE` seconds whatever Redis

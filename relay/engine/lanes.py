@@ -37,13 +37,19 @@ class Lanes(dict[str, AnyLane]):  # see 0082
 
     `lanes[topic]` makes the lane if the topic's place has none yet; `make` is given the place. On one server
     there is one lane. A topic that has another place than before changes its lane, and a lane without topics
-    ends.
+    ends; `ended` is told of it.
     """
 
-    def __init__(self, places: Places, make: Callable[[str], AnyLane]) -> None:
+    def __init__(
+        self,
+        places: Places,
+        make: Callable[[str], AnyLane],
+        ended: Callable[[AnyLane], None] = lambda _: None,
+    ) -> None:
         super().__init__()
         self._places = places
         self._make = make
+        self._ended = ended
         self._by_place: dict[str, AnyLane] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._tasks: TaskGroup | None = None
@@ -72,7 +78,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
                 else:
                     self.late = True
         for place in self._by_place.keys() - {lane.place for lane in self.values()}:
-            del self._by_place[place]
+            self._ended(self._by_place.pop(place))
             if place in self._scopes:
                 self._scopes.pop(place).cancel()
 

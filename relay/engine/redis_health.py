@@ -50,6 +50,7 @@ class PlaceHealth:
         """How often the loops were let try again."""
         self.news = anyio.Event()
         """Set, and replaced, when `tries` has grown, and when a topic has left."""
+        self._forgotten = False
         self._about = {"node": place} if place else {}
 
     def worked(self) -> None:
@@ -83,12 +84,20 @@ class PlaceHealth:
 
     def _away(self, failure: StoreError) -> None:
         self._instruments.count(STORE_ERRORS, type(failure).__name__)
+        if self._forgotten:
+            return
         if self.trouble is None:
             log.error(
                 "Redis is away; trying again until it is back", extra={**self._about, "reason": str(failure)}
             )
             self._wait = self._backoff.failed()
         self.trouble = str(failure)
+
+    def forget(self) -> None:
+        """Note that no topic is here any more: what still fails here is no news."""
+        self._forgotten = True
+        if self.trouble is not None:
+            log.warning("no topic is at the node any more that was away", extra=self._about)
 
     def leave(self, topic: str, lane: PlaceHealth) -> bool:
         """Let those who wait on behalf of the topic look where it is now."""
@@ -147,18 +156,15 @@ class RedisHealth:
     ) -> None:
         self._instruments = instruments
         self._views: Lanes[PlaceHealth] = Lanes(
-            places, lambda place: PlaceHealth(place, places, clock, instruments, jitter)
+            places, lambda place: PlaceHealth(place, places, clock, instruments, jitter), PlaceHealth.forget
         )
         self.run = self._views.run
         self._views[""]  # of what belongs to no topic: there is always something to ping
 
-    def worked(self, topic: str) -> None:
-        """Note that a call about the topic was answered."""
-        self._views[topic].worked()
-
-    def failed(self, topic: str, failure: StoreError) -> None:
-        """Note that a call about the topic was not answered."""
-        self._views[topic].failed(failure)
+    def of(self, topic: str) -> PlaceHealth:
+        """The view of the topic's place. Ask for it before a call: when that has failed, the topic may have
+        another place."""
+        return self._views[topic]
 
     def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
         """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""
@@ -171,8 +177,8 @@ class RedisHealth:
             )
 
     async def pause(self, topic: str) -> None:
-        """Wait until a further try makes sense: where the topic was, or because it has another place; to be
-        called after `failed`."""
+        """Wait until a further try makes sense, after a call about the topic was not answered. A topic that
+        has another place by now is tried there at once."""
         view = self._views[topic]
         tries = view.tries
         while view.trouble is not None and view.tries == tries and self._views[topic] is view:

@@ -39,7 +39,7 @@ def relay_state(
         capacity=sum(session.max_outstanding for session in sessions),
         free=sum(max(session.free, 0) for session in sessions),
         unwritten=settler.unwritten,
-        heartbeats={"lease_keeper": 0.0 if keeper.calling else max(now - keeper.last_tick, 0.0)},
+        heartbeats={"lease_keeper": max(now - keeper.last_tick, 0.0)},
         connected={view.place: view.trouble is None for view in redis_health.views},
         last_answers={view.place: max(now - view.last_word, 0.0) for view in redis_health.views},
     )

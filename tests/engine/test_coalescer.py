@@ -13,7 +13,9 @@ import pytest
 
 from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable
 from relay.engine.clock import Clock, SystemClock
-from relay.engine.coalescer import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES, Coalescer
+from relay.engine.coalescing.coalescer import Coalescer
+from relay.engine.coalescing.lane import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES
+from tests.worlds.engine.doubles import Doors, GatedPlaces
 from tests.worlds.engine.fake_clock import FakeClock, settle
 
 
@@ -34,7 +36,10 @@ class Store:
         self.error: Exception | None = None
         self.lost = 0
         self.given_up: set[str] = set()
-        self.coalescer: Coalescer[list[str], str] = Coalescer(self.write, self.sizes, list, chained, clock)
+        self.places = GatedPlaces(Doors())
+        self.coalescer: Coalescer[list[str], str] = Coalescer(
+            self.write, self.sizes, list, chained, clock, self.places
+        )
         self.weighed = 0
 
     def sizes(self, items: Sequence[str]) -> list[int]:
@@ -488,3 +493,130 @@ async def test_an_item_that_the_store_refuses_fails_alone(store: Store) -> None:
     with pytest.raises(GivenUp):
         await late
     assert await in_time == "IN TIME"
+
+
+# ---------------------------------------------------------------- places
+
+
+async def test_each_place_has_its_calls_at_once(store: Store) -> None:
+    """However many of another one hang."""
+    store.places.put(t="east", u="west")
+    store.open.clear()
+    hang = [asyncio.create_task(submit(store, crowd(name))) for name in "abc"]
+    await settle()
+    assert len(store.calls) == AT_ONCE
+    other = call(store, "x", "u")
+    await settle()
+    assert store.calls[AT_ONCE:] == [("u", ["x"])]
+    store.open.set()
+    await asyncio.gather(other, *hang)
+
+
+async def test_a_batch_of_several_places_is_answered_as_one(store: Store) -> None:
+    """Each result in the place of its item; one place that fails, or hangs, costs no other its call."""
+    store.places.put(t="east", u="west")
+    assert await submit(store, [("t", "a"), ("u", "b"), ("t", "c")]) == ["A", "B", "C"]
+    store.open.clear()
+    hang = asyncio.create_task(submit(store, [("t", "d"), ("u", "e"), ("v", "f")]))
+    await settle()
+    assert sorted(store.calls[2:]) == [("t", ["d"]), ("u", ["e"]), ("v", ["f"])]
+    store.open.set()
+    assert await hang == ["D", "E", "F"]
+    for name in "gh":  # who calls alone never waits for company, in any place
+        assert await call(store, name, "u") == name.upper()
+
+
+async def test_a_topic_that_moves_takes_what_waits_with_it(store: Store) -> None:
+    """What waits behind a call to the old place goes on at the new one, in its order."""
+    store.places.put(t="east", u="east")
+    store.open.clear()
+    hangs = call(store, "x", "u")
+    await settle()
+    waits = [call(store, name) for name in "ab"]
+    gone = call(store, "gone")
+    await settle()
+    assert len(store.calls) == 1
+    store.places.put(t="west")
+    gone.cancel()
+    await settle()
+    assert store.calls[1:] == [("t", ["a", "b"])]
+    store.open.set()
+    await asyncio.gather(hangs, *waits)
+    assert store.coalescer.waiting == 0
+
+
+async def test_the_earlier_intent_stays_the_earlier_one_though_its_topic_moves(store: Store) -> None:
+    """The race: a call that names a timer is under way at the old place. The next one must not overtake it at
+    the new place: the store may send the earlier one on."""
+    store.places.put(t="east", u="east")
+    store.open.clear()
+    first = asyncio.create_task(submit(store, crowd("a", "x")))
+    await settle()
+    store.places.put(t="west")
+    later = call(store, "x")
+    await settle()
+    assert len(store.calls) == 1
+    store.open.set()
+    await asyncio.gather(first, later)
+    assert store.calls[1:] == [("t", ["x"])]
+
+
+async def test_a_batch_that_waits_for_room_is_not_overtaken_at_the_topic_s_new_place(store: Store) -> None:
+    """The race: it has been gathered, and names a timer that the next call names, too."""
+    store.places.put(t="east", u="east")
+    store.open.clear()
+    others = [asyncio.create_task(submit(store, [("u", f"{n}{m}") for n in range(500)])) for m in "ab"]
+    await settle()
+    first = asyncio.create_task(submit(store, crowd("c", "x")))
+    await settle()
+    assert [topic for topic, _ in store.calls] == ["u"] * AT_ONCE
+    store.places.put(t="west")
+    later = call(store, "x")
+    await settle()
+    assert len(store.calls) == AT_ONCE
+    store.open.set()
+    await asyncio.gather(first, later, *others)
+    assert [len(items) for topic, items in store.calls if topic == "t"] == [500, 1]
+
+
+async def test_a_topic_that_stayed_for_a_call_moves_when_that_is_over(store: Store) -> None:
+    """Whatever then hangs at its old place is nothing to it."""
+    store.places.put(t="east", u="east")
+    store.open.clear()
+    stays = call(store, "a")
+    await settle()
+    store.places.put(t="west")
+    store.open.set()
+    assert await stays == "A"
+    await settle()
+    store.open.clear()
+    hangs = call(store, "h", "u")
+    await settle()
+    goes = call(store, "b")
+    await settle()
+    assert store.calls[1:] == [("u", ["h"]), ("t", ["b"])]
+    store.open.set()
+    await asyncio.gather(hangs, goes)
+
+
+async def test_a_caller_that_gives_up_at_the_new_place_makes_way(store: Store) -> None:
+    """What it waits for there, it waits for no more."""
+    store.places.put(t="east", u="east", v="west")
+    store.open.clear()
+    hangs = call(store, "h", "u")
+    await settle()
+    first = asyncio.create_task(submit(store, crowd("a", "x")))
+    await settle()
+    gone = call(store, "x")
+    await settle()
+    assert len(store.calls) == 1
+    store.places.put(t="west")
+    await settle()
+    other = call(store, "o", "v")
+    await settle()
+    assert [topic for topic, _ in store.calls] == ["u", "t"], "the second x waits for the first one"
+    gone.cancel()
+    await settle()
+    assert store.calls[2:] == [("v", ["o"])]
+    store.open.set()
+    await asyncio.gather(hangs, first, other)

@@ -268,10 +268,14 @@ async def test_entries_of_one_id_are_renewed_together() -> None:
 
     held = cast("Dispatcher", Held([(session, lease) for lease in leases]))
     policy = TopicPolicy(dispatch=Dispatch.STREAM, stream=StreamPolicy("g"))
-    keeper = LeaseKeeper(
-        lambda _: source, held, lambda _: policy, RedisHealth(OnePlace(ping), clock, counts), clock, counts
-    )
-    await keeper.step()
+    places = OnePlace(ping)
+    health = RedisHealth(places, clock, counts)
+    keeper = LeaseKeeper(lambda _: source, places, held, lambda _: policy, health, clock, counts)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keeper.renew)
+        keeper.step()
+        await settle()
+        tasks.cancel_scope.cancel()
     assert source.proofs == [lease.nonce for lease in leases] == [timer.proof for timer in timers]
 
 

@@ -410,8 +410,7 @@ async def test_many_concurrent_calls_share_few_store_calls(relay: Served) -> Non
     calls = [asyncio.ensure_future(relay.timers.Schedule(request)) for request in requests]
 
     async def all_wait() -> bool:
-        gathered = sum(len(queue) for queue in relay.engine._schedules._waiting.values())
-        return gathered + len(relay.store.items("schedule")) == 200
+        return relay.engine._schedules.waiting + len(relay.store.items("schedule")) == 200
 
     await until(all_wait, "the calls gather")
     before = relay.store.count("schedule")

@@ -90,13 +90,16 @@ class Poller:
         reply was lost, ask for what it took instead, and at once."""
         if self._lost is None:
             await self._until_ready()
+        health = self._redis_health.of(self._topic)
         # This must not be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
             failure = await (self._claim() if self._lost is None else self._find(self._lost))
         if isinstance(failure, StoreUnavailable):
-            self._redis_health.failed(self._topic, failure)
+            health.failed(failure)
             await self._redis_health.pause(self._topic)
-        elif failure is not None:
+        elif failure is None:
+            health.worked()
+        else:
             self._redis_health.refused(
                 "Redis refuses to claim", failure, said=self._refused, topic=self._topic
             )
@@ -130,7 +133,6 @@ class Poller:
                 if isinstance(failure, OpenOutcome):
                     self._lost = LostClaim(request, failure.since, failure.until)
                 return failure
-        self._redis_health.worked(self._topic)
         self._refused = False
         self._gather_until = sent + GATHER if len(claim.timers) == places else 0.0
         self._timetable.plan(
@@ -161,7 +163,6 @@ class Poller:
             self._lost = None
             return failure
         self._lost = None
-        self._redis_health.worked(self._topic)
         if claim.timers:
             log.warning(
                 "the reply of a claim was lost; its timers are found again",

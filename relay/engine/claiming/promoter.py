@@ -57,11 +57,12 @@ class Promoter:
         while (wait := self._timetable.next - self._clock.now()) > 0:
             await self._clock.wait(self._timetable.wakeup, wait)
         self._timetable.begin()
+        health = self._redis_health.of(self._topic)
         try:
             promotion = await self._promotions.promote(self._topic, limit=MAX_PER_CALL, nonce=self._nonce())
         except StoreUnavailable as failure:
             self._timetable.again()
-            self._redis_health.failed(self._topic, failure)
+            health.failed(failure)
             await self._redis_health.pause(self._topic)
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()
@@ -71,7 +72,7 @@ class Promoter:
             self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
         else:
-            self._redis_health.worked(self._topic)
+            health.worked()
             self._refused = False
             # If a batch was full, more is due: go on at once.
             self._timetable.plan(

@@ -1,0 +1,1 @@
+"""Concurrent calls of producers that become few store calls."""
